@@ -18,6 +18,7 @@ import queue
 import shutil
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -246,11 +247,25 @@ def prepare(connection: sqlite3.Connection, path: Path, *, durable: bool) -> Non
         )
     if application == 0:
         connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
-    connection.execute("PRAGMA journal_mode=WAL")
+    _use_wal(connection)
     connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
     connection.execute("PRAGMA foreign_keys=ON")
     connection.execute("PRAGMA secure_delete=FAST")  # what is deleted is overwritten, where that costs no more writes
     migrate(connection)
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """SQLite itself does not wait for another process that changes the mode of a file in the same moment."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def migrate(connection: sqlite3.Connection) -> None:
