@@ -157,3 +157,16 @@ def test_strings_without_an_end_are_searched_once(start, unit):
     with pytest.raises((InvalidRequest, PayloadTooLarge)):
         parse(start + unit * (2_000_000 // len(unit)))
     assert time.monotonic() - begun < 30
+
+
+@pytest.mark.req("T15")
+def test_a_client_that_writes_stand_ins_gets_no_more_than_it_sent():
+    """A thousand stand-ins of a file of 5 MB, 30 kB of the body, were 5 GB of text, which the state was written as."""
+    stand_ins = [f"{bodies._STAND_IN}{number}" for number in (0, 0, 1, "9" * 5000, "")]
+    body = json.dumps({"stand-ins": stand_ins * 200, "file": FILE}).encode()
+    value = parse(body)
+    assert sum(map(len, value["stand-ins"])) + len(value["file"]) <= len(body)
+    assert parse(json.dumps({"other": [stand_ins[2]], "file": FILE}).encode()) == {
+        "other": [stand_ins[2]],
+        "file": FILE,
+    }

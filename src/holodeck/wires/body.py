@@ -96,14 +96,17 @@ def _without_long_strings(body: bytes, long_strings: list[str]) -> bytes:
 
 
 def _put_back(value: Any, long_strings: list[str]) -> None:
-    """Replaces the stand-ins of long strings wherever they are in `value`."""
+    """Replaces the stand-ins of long strings wherever they are in `value`.
+
+    Each is replaced once: a client that writes stand-ins itself must not turn a few bytes into megabytes each.
+    """
+    left = {f"{_STAND_IN}{number}": string for number, string in enumerate(long_strings)}
     waiting = [value]
     while waiting:
         holder = waiting.pop()
         for key, item in holder.items() if isinstance(holder, dict) else enumerate(holder):
             if isinstance(item, str):
-                if item.startswith(_STAND_IN) and (number := item.removeprefix(_STAND_IN)).isdecimal():
-                    holder[key] = long_strings[int(number)] if int(number) < len(long_strings) else item
+                holder[key] = left.pop(item, item)
             elif isinstance(item, dict | list):
                 waiting.append(item)
 
