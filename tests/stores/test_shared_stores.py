@@ -12,7 +12,7 @@ from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
-from holodeck.errors import LostClaim, SessionBusy, StorageFull, StoreUnavailable
+from holodeck.errors import InternalError, LostClaim, SessionBusy, StorageFull, StoreUnavailable
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import Pulse, RunExists, RunState
@@ -21,6 +21,7 @@ from holodeck.runs.remote_runs import RemoteRuns, run_of
 from holodeck.runs.replica import Replica
 from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.runs import Runs
+from holodeck.runs.session_news import SessionNews
 from holodeck.runs.shared_entry import SharedEntry
 from holodeck.runs.stored_runs import StoredRuns
 from holodeck.stores.log_copier import LogCopier, LogPiece
@@ -357,6 +358,27 @@ async def test_a_run_that_begins_in_another_process_is_noticed(opened):
     watch.close()
 
 
+async def test_a_reader_that_comes_back_after_a_defect_is_shown_further_runs(files, monkeypatch):
+    """Also if another reader of the session has not left yet."""
+    here, there = await files(), await files()
+    first, again = asyncio.Queue(), asyncio.Queue()
+
+    async def restored(record):
+        return record
+
+    news = SessionNews(here.runs, restored)
+    async with asyncio.timeout(50), news.announced((ME, "s"), first.put_nowait):
+        with monkeypatch.context() as patched:
+            patched.setattr(here.runs, "runs_of", lambda **_: 1 / 0)
+            await there.runs.begin(run("a"))
+            assert isinstance(await first.get(), InternalError)
+        async with news.announced((ME, "s"), again.put_nowait):
+            await there.runs.begin(run("b"))
+            assert (await again.get()).run_id == "b"
+    assert first.empty()
+    assert not here.runs._changes.sessions, "nothing is watched any more"
+
+
 # runs that do not start, and endings that are not stored
 
 
@@ -543,6 +565,41 @@ async def test_an_ending_that_the_disk_refused_is_stored_later(files, monkeypatc
     await store.clean()
     assert (await store.runs.by_key("rest", "k", owner=ME)).ending == (None if goes_on else ENDING)
     assert not store.runs._unended
+
+
+@pytest.mark.req("SRV-11")
+@pytest.mark.parametrize("deleted", ["the run", "its session", "all of its owner"])
+async def test_an_ending_that_the_disk_refused_does_not_bring_back_what_was_deleted(files, monkeypatch, deleted):
+    store = await files(alone=True)
+    await begun(store, run())
+    with monkeypatch.context() as patched:
+        patched.setattr(store.runs, "_store", refuses)
+        with pytest.raises(StorageFull):
+            await store.runs.end(run(), ENDING)
+    store.runs.release(run())
+    if deleted == "the run":
+        await store.runs.remove("r", owner=ME)
+    elif deleted == "its session":
+        await store.delete("s", owner=ME)
+    else:
+        await store.delete_all(owner=ME)
+    await store.clean()
+    assert await store.runs.find("r", owner=ME) is None
+
+
+async def test_an_ending_that_the_disk_refuses_does_not_keep_old_runs(files, monkeypatch):
+    store = await files(alone=True)
+    await begun(store, run("old"))
+    await store.runs.end(run("old"), ENDING)
+    monkeypatch.setattr(store.runs, "_store", refuses)
+    with pytest.raises(StorageFull):
+        await store.runs.end(run(), ENDING)
+    clock = store.runs.clock
+    store.runs.clock = lambda: clock() + 10 * 365 * 24 * 3600
+    with pytest.raises(StorageFull):
+        await store.clean()
+    assert await store.runs.find("old", owner=ME) is None
+    assert list(store.runs._unended) == [(ME, "r")], "it is tried again"
 
 
 async def refuses(*_args):

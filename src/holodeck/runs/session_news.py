@@ -30,7 +30,7 @@ class SessionNews:
     async def announced(self, session: OwnedId, call: Announce) -> AsyncIterator[None]:
         """Within it, `call` is called with each run of the session that another process starts."""
         feed = self._feeds.get(session)
-        if feed is None:
+        if feed is None or feed.has_failed:  # its readers have not all left yet
             feed = self._feeds[session] = _Feed(self._records, self._restored, session)
         reader = object()
         feed.calls[reader] = call
@@ -39,8 +39,9 @@ class SessionNews:
             yield
         finally:
             del feed.calls[reader]
-            if not feed.calls and self._feeds.get(session) is feed:
-                del self._feeds[session]
+            if not feed.calls:
+                if self._feeds.get(session) is feed:
+                    del self._feeds[session]
                 await feed.close()
 
 
@@ -56,6 +57,11 @@ class _Feed:
         self._known: dict[str, bool] = {}  # the session's runs, and whether each has ended
         self._announcing: asyncio.Task[None] | None = None
         self.started = asyncio.create_task(self._start(), name="runs of a session: first look")
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it announces nothing any more."""
+        return self._announcing is not None and self._announcing.done()
 
     async def _start(self) -> None:
         self._known = _ends_of(await self._newest())

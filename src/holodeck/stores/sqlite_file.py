@@ -61,7 +61,6 @@ class SqliteFile:
         self._level = "FULL" if durable else "NORMAL"  # of `PRAGMA synchronous`, as `prepare` sets it
         self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._lock: int | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reader: sqlite3.Connection | None = None  # of the loop's thread
 

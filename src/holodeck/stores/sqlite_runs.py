@@ -157,7 +157,9 @@ class SqliteRunStore:
         return await self._file.read(self._selected(where, values, f"ORDER BY key DESC LIMIT {int(limit)}"))
 
     async def remove(self, run_id: str, *, owner: Owner) -> bool:
-        return await self._file.execute(f"DELETE FROM runs WHERE {NAMED}", self._name(owner, run_id)) > 0
+        removed = await self._file.execute(f"DELETE FROM runs WHERE {NAMED}", self._name(owner, run_id))
+        self._unended.pop((owner, run_id), None)
+        return removed > 0
 
     async def unfinished(self) -> Sequence[RunRecord]:
         return await self._file.read(self._selected("ended IS NULL", ()))
@@ -259,8 +261,15 @@ class SqliteRunStore:
 
     async def remove_old(self) -> int:
         """Deletes old records, keys a day after their run's end, and copies of logs that cannot be read; how many records."""
-        await self._store_endings()
-        return await in_batches(self._remove_batch)
+        removed = await in_batches(self._remove_batch)
+        await self._store_endings()  # last: an ending that is refused again must not keep old rows on a full disk
+        return removed
+
+    def forget_endings(self, owner: Owner, session_id: str | None = None) -> None:
+        """Of a session that was deleted, or all of an owner: to store them would bring the rows of their runs back."""
+        for run, (record, _) in list(self._unended.items()):
+            if record.owner == owner and session_id in (None, record.session_id):
+                del self._unended[run]
 
     async def _store_endings(self) -> None:
         """Stores endings that the disk has refused. Without one, a run that is over is taken for one in progress."""

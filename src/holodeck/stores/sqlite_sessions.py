@@ -157,6 +157,8 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
 
         was_there, size = await asyncio.shield(self.change((owner, session_id), job))
         self._stored[owner] -= size
+        if self.runs is not None:
+            self.runs.forget_endings(owner, session_id)
         return was_there
 
     async def delete_all(self, *, owner: Owner) -> int:
@@ -171,6 +173,8 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
                 job = partial(self._delete, owner=owner, session_id=name)
                 self._stored[owner] -= await asyncio.shield(self.change((owner, name), job))
         await self.file.write(partial(self.values.forget_owner, owner=owner))
+        if self.runs is not None:
+            self.runs.forget_endings(owner)
         return int(number)
 
     def _delete(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> int:
