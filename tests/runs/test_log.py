@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holodeck.core.events import RunFinished, TextAdded
+from holodeck.core.events import RunFinished, StepStarted, TextAdded
 from holodeck.runs.log import ReplayGone, RunLog
 from tests.runs.following import more
 
@@ -79,3 +79,12 @@ async def test_nothing_more_comes_after_the_end():
     log.append(END)
     assert await more(log, 0) is True
     assert await more(log, 1) is False
+
+
+def test_an_event_behind_the_ending_is_no_second_ending():
+    """A tool that swallows its cancellation may still show something after its run was ended in its place."""
+    log, endings = RunLog(), []
+    log.on_ending = endings.append
+    log.append(END)
+    log.append(StepStarted(1))
+    assert endings == [END]

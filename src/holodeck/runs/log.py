@@ -89,7 +89,8 @@ class RunLog:
         """The run's `emit`."""
         self._events.append(event)
         is_rare = type(event) not in DELTAS
-        if is_rare and type(event) in ENDINGS:
+        is_ending = is_rare and type(event) in ENDINGS
+        if is_ending:
             self.ended = True
         if len(self._events) > self._limit:
             self._shorten()
@@ -99,7 +100,7 @@ class RunLog:
             for call in waiting:
                 call()
         if is_rare:
-            if self.ended and self.on_ending is not None:
+            if is_ending and self.on_ending is not None:
                 self.on_ending(cast("Ending", event))
             for observe in self.observers:
                 observe(event)

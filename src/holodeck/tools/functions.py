@@ -34,8 +34,8 @@ MAX_RESULT_CHARS = 50_000
 MAX_THREADS = 32  # of one toolset; functions that never return must not fill the process with threads
 _GRACE = 1.0  # what a cancelled coroutine gets for its clean-up
 _MAX_MESSAGE = 500
-# The folders of an absolute path, but not of a URL.
 _MAX_ERROR = 40_000  # characters of an exception that are masked: the event loop waits meanwhile
+# The folders of an absolute path, but not of a URL.
 _FOLDERS = re.compile(r"(?<![\w:/.\\])(?:/|[A-Za-z]:\\)(?:[^\s'\"/\\:]+[/\\])+")
 
 Redact: TypeAlias = Callable[[str], str]
@@ -167,9 +167,8 @@ class FunctionToolset:
 
     def _described(self, error: BaseException) -> str:
         """Type and message, without folders of this machine and without secrets."""
-        masked = self._redact(clean(str(error)[:_MAX_ERROR]))[
-            : _MAX_ERROR // 2
-        ]  # half: a secret at the cut is gone, too
+        masked = self._redact(clean(str(error)[:_MAX_ERROR]))
+        masked = masked[: _MAX_ERROR // 2]  # a secret that the first cut has split is in the other half
         message = _FOLDERS.sub("", masked).strip()
         name = type(error).__name__
         return shorten(f"{name}: {message}" if message else name, _MAX_MESSAGE)

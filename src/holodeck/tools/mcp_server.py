@@ -50,6 +50,8 @@ from holodeck.tools.mcp_wire import (
 )
 
 MAX_PAGES = 50
+MAX_DECLINED = 10  # methods that are logged
+_DECLINED = "this client offers no sampling, elicitation or roots"
 CLOSED = ErrorDetail(wire.CONNECTION_CLOSED, "Connection closed")
 CALL_ID = "dev.holodeck/call-id"  # in `_meta`: the same for every attempt at one call, so that a server can deduplicate
 
@@ -215,10 +217,6 @@ class McpSession:
         if name not in self._declined and len(self._declined) < MAX_DECLINED:
             self._declined.add(name)
             _log.warning("mcp_request_declined", extra={"details": {"server": self._link.server, "method": name}})
-
-
-MAX_DECLINED = 10
-_DECLINED = "this client offers no sampling, elicitation or roots"
 
 
 class McpState(StrEnum):
