@@ -185,6 +185,7 @@ def test_env_beside_the_file_fills_in_but_the_process_wins_and_stays_as_it_is(tm
     [
         "name: a\nmodel: {provider: openai, name: x, temperature: '${KEY}'}\n",
         "name: a\nmodel: {provider: '${KEY}', name: x}\n",
+        "name: a\nmodel: ${KEY}\n",
         "name: a\nmodel: {provider: openai, name: x, api_key: [sk-planted]}\n",
         START + "tools: [{name: t, type: mcp, url: 'http://localhost/', headers: {Authorization: [sk-planted]}}]\n",
         START + "tools: [{name: t, type: mcp, command: x, env: {KEY: [sk-planted]}}]\n",

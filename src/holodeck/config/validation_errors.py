@@ -125,7 +125,7 @@ def _plain_wording(details: ErrorDetails, keys: Keys, document: YamlDocument) ->
         text += f", not {shown}"
     if kind == "string_type" and isinstance(details["input"], int | float):
         text += "; put it in quotes"
-    return text + _short_model(keys, details["input"])
+    return text if keys in document.substituted else text + _short_model(keys, details["input"])
 
 
 def _short_model(keys: Keys, value: object) -> str:
