@@ -413,6 +413,31 @@ async def test_a_request_that_is_cancelled_while_its_run_is_stored_leaves_no_run
     assert after.state is RunState.FINISHED, "it does not wait for the run that never started"
 
 
+@pytest.mark.req("D08")
+async def test_a_second_request_under_the_id_of_a_run_that_is_being_stored_takes_nothing_from_it(opened, monkeypatch):
+    """Two answers under one run id in one moment: the refusal of one must not drop what is noted of the other."""
+    store, stored, go_on = await opened(), asyncio.Event(), asyncio.Event()
+    runs, begin = runs_on(store), store.runs.begin
+
+    async def slow(record):
+        found = await begin(record)
+        stored.set()
+        await go_on.wait()
+        return found
+
+    asked = RunRequest(run_id="r", session_id="s", messages=(UserMessage(content="hi"),))
+    monkeypatch.setattr(store.runs, "begin", slow)
+    request = asyncio.create_task(runs.start(asked))
+    await asyncio.wait_for(stored.wait(), 50)
+    with pytest.raises(RunExists):
+        await asyncio.wait_for(runs.start(asked), 50)
+    go_on.set()
+    first = await asyncio.wait_for(request, 50)
+    await asyncio.wait_for(first.done(), 50)
+    assert (await store.runs.find("r", owner=ME)).ending == first.log.ending
+    assert await texts(store) == ["hi", "hello"]
+
+
 async def test_a_refused_continuation_of_a_run_leaves_the_run_as_it_was(opened):
     store = await opened()
     earlier = run_of(run(), RunLog())

@@ -36,7 +36,7 @@ from holodeck.errors import (
 from holodeck.runs.branches import check_head
 from holodeck.runs.client_history import Change, ClientHistory, answers_step, change_of, context_of, first_of_use
 from holodeck.runs.log import RunLog, size_of_messages
-from holodeck.runs.port import RunKey, RunRecord, RunResult, RunState, RunStore, SharedRunStore
+from holodeck.runs.port import RunExists, RunKey, RunRecord, RunResult, RunState, RunStore, SharedRunStore
 from holodeck.runs.recovery import kept_of
 from holodeck.runs.run import OpenEncoder, QueueSlot, Run, SessionFeeds, SessionQueue
 from holodeck.runs.run_settings import RunSettings, WhenBusy
@@ -75,6 +75,7 @@ class Runs:
         self._shared = SharedEntry(records, self._refuse_behind) if isinstance(records, SharedRunStore) else None
         self._observe = observe
         self._runs: dict[OwnedId, Run] = {}
+        self._beginning: set[OwnedId] = set()  # ids of runs that a store shared with other processes is being given
         self._live: set[Run] = set()
         self._waiting: set[Run] = set()  # those of them that a crash cut and that no reader has come back to
         self._by_session: dict[OwnedId, list[Run]] = {}
@@ -138,7 +139,11 @@ class Runs:
         self._register(run, key)
         run.slot = slot = self.queue.take(session)
         if self._shared is not None and run.record is not None:
-            await self._shared.begin(run, run.record)
+            self._beginning.add((owner, run.run_id))
+            try:
+                await self._shared.begin(run, run.record)
+            finally:
+                self._beginning.discard((owner, run.run_id))
         self.launch(run, self._execute(run, slot))
         if request.time_limit is not None:
             why = RunTimeout(f"The answer took longer than {request.time_limit:g} s.", "run_timeout")
@@ -290,7 +295,10 @@ class Runs:
 
         CopilotKit resumes so. It is accepted once: from then on the id belongs to the continuation.
         """
-        run = self._runs.get((request.owner, request.run_id))
+        name = request.owner, request.run_id
+        if name in self._beginning:
+            raise RunExists(f"Run {request.run_id!r} is being started by another request.")
+        run = self._runs.get(name)
         if run is None:
             return None
         ending = run.log.ending
