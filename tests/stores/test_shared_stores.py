@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from holodeck.agent.definition import AgentDefinition
-from holodeck.core.events import RunFailed, RunFinished, TextAdded
+from holodeck.core.events import RunFailed, RunFinished, RunStarted, TextAdded
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
@@ -295,6 +295,31 @@ async def test_a_store_that_is_away_for_a_moment_does_not_end_the_reading_of_a_c
         log.append(event)
     await asyncio.wait_for(read.done(), 50)
     assert (list(read.log.kept), failed) == ([TextAdded("m", "a"), ENDING], [True])
+
+
+async def test_a_run_that_goes_on_under_its_own_id_is_read_to_its_last_ending(opened):
+    """Its copy has the ending with which it waited for a person, in the middle."""
+    one, other = await opened(), await opened()
+    waited, goes_on = RunLog(), RunLog()
+    await one.runs.begin(run())
+    one.runs.follow(run(), waited)
+    for event in (RunStarted("r", "s"), ENDING):
+        waited.append(event)
+    await one.runs.end(run(), ENDING)
+    one.runs.release(run())
+    await one.runs.begin(run())
+    one.runs.follow(run(), goes_on, 2)
+    goes_on.append(RunStarted("r", "s"))
+    async with asyncio.timeout(50):
+        while [first for first, _ in await other.runs.events(run())] != [0, 2]:
+            await asyncio.sleep(0.01)
+    read = await RemoteRuns(other, other.runs, RunSettings()).open(run())
+    assert (read.first_number, read.log.ended) == (2, False)
+    for event in (TextAdded("m", "a"), ENDING):
+        goes_on.append(event)
+    await asyncio.wait_for(read.done(), 50)
+    shown = [list(part.log.kept) for part in read.parts]
+    assert shown == [[RunStarted("r", "s"), ENDING], [RunStarted("r", "s"), TextAdded("m", "a"), ENDING]]
 
 
 async def test_a_defect_in_the_reading_of_a_copy_ends_its_readers(opened, monkeypatch):

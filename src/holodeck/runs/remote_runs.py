@@ -110,8 +110,8 @@ class RemoteRuns:
                 run.later, self._followed[record.owner, record.run_id] = part, part
                 run.log.cut()
                 run = part
-            if first != run.next_number:
-                break  # a gap: what is missing may come yet
+            if first != run.next_number or run.log.ended:
+                break  # a gap: what is missing may come yet; or the run goes on under its own id, for other readers
             for event in events:
                 run.emit(_filled(event, await self._history(record)) if isinstance(event, MessagesReplaced) else event)
         return run
@@ -134,14 +134,17 @@ class RemoteRuns:
 
 
 def parts_of(record: RunRecord, pieces: Pieces, history: Sequence[Message], limit: int) -> list[Run]:
-    """The copied log of a run, one part for each process that had it, oldest first; at least one part.
+    """The copied log of a run, oldest part first; at least one part.
 
+    There is one for each process that had it, and one for each time that it went on under its own id after its ending.
     Snapshots get their messages from the history, since copies are made without them. A piece behind a gap is left out.
     """
     parts = [run_of(record, RunLog(limit))]
     for first, events in pieces:
         if first // HOLE > parts[-1].first_number // HOLE and first % HOLE == 0:
             parts[-1].log.cut()
+            parts.append(run_of(record, RunLog(limit), earlier=parts[-1], first_number=first))
+        elif parts[-1].log.ended and first == parts[-1].next_number:
             parts.append(run_of(record, RunLog(limit), earlier=parts[-1], first_number=first))
         if first == parts[-1].next_number:
             for event in events:
