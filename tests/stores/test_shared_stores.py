@@ -12,7 +12,7 @@ from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
-from holodeck.errors import InternalError, LostClaim, SessionBusy, StorageFull, StoreUnavailable
+from holodeck.errors import InternalError, LostClaim, SessionBusy, ShuttingDown, StorageFull, StoreUnavailable
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import Pulse, RunExists, RunState
@@ -436,6 +436,28 @@ async def test_a_request_that_is_cancelled_while_its_run_is_stored_leaves_no_run
     after = await runs.start(msgspec.structs.replace(asked, run_id=new_ulid()))
     await asyncio.wait_for(after.done(), 50)
     assert after.state is RunState.FINISHED, "it does not wait for the run that never started"
+
+
+@pytest.mark.req("D08")
+async def test_a_run_that_is_being_stored_when_the_server_stops_does_not_start(opened, monkeypatch):
+    """It would go on behind the back of the server, which has ended all runs that it knew."""
+    store, stored, go_on = await opened(), asyncio.Event(), asyncio.Event()
+    runs, begin = runs_on(store), store.runs.begin
+
+    async def slow(record):
+        found = await begin(record)
+        stored.set()
+        await go_on.wait()
+        return found
+
+    monkeypatch.setattr(store.runs, "begin", slow)
+    request = asyncio.create_task(runs.start(RunRequest(session_id="s", messages=(UserMessage(content="hi"),))))
+    await asyncio.wait_for(stored.wait(), 50)
+    await runs.close(0)
+    go_on.set()
+    with pytest.raises(ShuttingDown):
+        await asyncio.wait_for(request, 50)
+    assert await store.runs.open_runs(owner=ME) == []
 
 
 @pytest.mark.req("D08")

@@ -110,8 +110,7 @@ class Runs:
         `key` is the request's idempotency key, which is stored with the run. RunExists if another process has just
         started the same run.
         """
-        if self._closing:
-            raise ShuttingDown("The server is shutting down; try again in a moment.")
+        self._refuse_at_end()
         owner = request.owner
         session_id = request.session_id or new_ulid()
         session = (owner, session_id)
@@ -320,8 +319,13 @@ class Runs:
         run.release()
         self._keep_finished(run)
 
+    def _refuse_at_end(self) -> None:
+        if self._closing:
+            raise ShuttingDown("The server is shutting down; try again in a moment.")
+
     def _refuse_behind(self, session_id: str, ahead: int) -> None:
-        """Refuses a run that would wait behind so many others of its session."""
+        """Refuses a run that would wait behind so many others of its session, or that `close` would miss."""
+        self._refuse_at_end()
         if self.settings.when_busy is WhenBusy.REJECT and ahead:
             raise SessionBusy(f"Session {session_id!r} has a run in progress; wait for it or stop it.")
         if ahead > self.settings.max_queued:
