@@ -253,10 +253,18 @@ async def test_a_second_token_that_is_refused_is_an_error(tmp_path):
 
 async def test_requests_that_had_the_same_revoked_token_share_the_next_one(tmp_path):
     revoked = status(401, {"error": {"code": 401, "message": "invalid credentials"}})
-    google = Google(revoked, revoked, OK)
+    both = asyncio.Barrier(2)
+
+    async def by_token(wire: Wire) -> None:
+        if wire.request.headers["authorization"] != "Bearer ya29.1":
+            return await OK(wire)
+        await asyncio.wait_for(both.wait(), 30)  # neither is refused before both were sent
+        return await revoked(wire)
+
+    google = Google(by_token)
     async with asking(google, tmp_path) as client:
         await asyncio.gather(reply_of(client), reply_of(client))
-    assert len(google.tokens) == 2
+    assert (len(google.asked_for), len(google.tokens)) == (4, 2)
 
 
 async def test_a_token_server_that_is_down_is_unreachable(tmp_path):
