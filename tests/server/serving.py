@@ -27,7 +27,7 @@ from holodeck.server.protocol import HttpServer
 from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.parts import PlainTools
 
-PATIENCE = 20.0  # seconds for what comes at once: a guard against hanging, on any machine
+PATIENCE = 45.0  # seconds for what comes at once: a guard against hanging, on any machine
 _numbers = count()
 
 
