@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.process import environment
 
-PATIENCE = 20.0
+PATIENCE = 45.0
 GLANCE = 0.05
 MISSING = "tmux is not installed: run tests/playground/setup.sh"
 

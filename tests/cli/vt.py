@@ -18,7 +18,7 @@ import pyte
 from tests.cli.process import environment
 from tests.warm import Warm
 
-PATIENCE = 20.0
+PATIENCE = 45.0
 GLANCE = 0.05
 
 

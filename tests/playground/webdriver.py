@@ -28,7 +28,7 @@ FLAGS = (
     "--window-size=1280,860", "--force-device-scale-factor=1", "--lang=en-US", "--no-pings", "--mute-audio",
     "--force-prefers-reduced-motion",
 )  # fmt: skip
-PATIENCE = 20.0
+PATIENCE = 45.0
 REDRAWN = 5  # how often an element may be drawn anew between finding it and acting on it
 ENTER, ESCAPE, CONTROL = Keys.ENTER, Keys.ESCAPE, Keys.CONTROL
 T = TypeVar("T")
