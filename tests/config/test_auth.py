@@ -6,6 +6,7 @@ from holodeck.config.auth import build_access
 from holodeck.config.load import load_config
 from holodeck.errors import ConfigError, StartError
 from tests.access.signing import jwks, pem, rsa_key
+from tests.config.missing_packages import uninstall
 
 HEAD = "name: a\nmodel: {provider: demo}\n"
 JWT = "issuer: https://id.example.com\n      audience: holodeck\n      keys: {url: https://id.example.com/certs}"
@@ -134,13 +135,7 @@ def test_a_readable_cache_is_refused(load, tmp_path):
 
 
 def test_joserfc_that_is_not_installed_is_named(load, monkeypatch):
-    import sys
-
-    for name in [
-        name for name in sys.modules if name.startswith(("joserfc", "holodeck.access.tokens", "holodeck.access.jwk"))
-    ]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "joserfc", None)
+    uninstall(monkeypatch, "joserfc", "holodeck.access.tokens", "holodeck.access.jwk")
     with pytest.raises(StartError, match=r"pip install 'holodeck-agents\[jwt\]'"):
         build_access(load(jwt()))
 

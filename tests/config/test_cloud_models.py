@@ -1,13 +1,12 @@
 """Bedrock and Vertex from their files: where the region, the project and the credentials come from, and what is missing."""
 
-import sys
-
 import pytest
 
 from holodeck.config.build_model import build_model, offered_models
 from holodeck.config.load import load_config
 from holodeck.errors import ConfigError
 from holodeck.models.port import Prompt
+from tests.config.missing_packages import uninstall
 from tests.models.bedrock.converse_streams import SHAPES
 from tests.models.bedrock.sigv4_check import KEY_ID, SECRET, is_signed
 from tests.models.endpoint import ModelEndpoint, status, stream, text_stream
@@ -129,11 +128,6 @@ def test_a_missing_place_is_reported_with_the_cure(loaded, model, problem):
     ],
 )
 def test_a_missing_extra_is_named(loaded, monkeypatch, model, package, extra):
-    for name in [
-        each for each in sys.modules if each.startswith(("holodeck.models.bedrock", "holodeck.models.vertex"))
-    ]:
-        monkeypatch.delitem(sys.modules, name)
-    for name in [package, *(each for each in sys.modules if each.startswith(f"{package}."))]:
-        monkeypatch.setitem(sys.modules, name, None)
+    uninstall(monkeypatch, package, "holodeck.models.bedrock", "holodeck.models.vertex")
     with pytest.raises(ConfigError, match=rf"model\.provider: .*pip install 'holodeck-agents\[{extra}\]'"):
         build_model(loaded(model))

@@ -10,6 +10,7 @@ from holodeck.config.build_stores import build_stores
 from holodeck.config.load import load_config
 from holodeck.errors import StartError
 from holodeck.todo import database
+from tests.config.missing_packages import uninstall
 
 
 def test_the_demo_model_needs_no_extra(tmp_path, monkeypatch):
@@ -31,11 +32,6 @@ def test_a_shared_store_names_its_extra(tmp_path, monkeypatch, package, extra):
     file = tmp_path / "agent.yaml"
     shared = "sessions: {store: postgres, url: 'postgresql://h/d'}\ncluster: {valkey: 'valkey://h:6379'}\n"
     file.write_text("name: a\nmodel: {provider: demo}\n" + shared)
-    for name in [
-        each for each in sys.modules if each.startswith(("holodeck.stores.postgres_", "holodeck.stores.valkey_"))
-    ]:
-        monkeypatch.delitem(sys.modules, name)
-    for name in [package, *(each for each in sys.modules if each.startswith(f"{package}."))]:
-        monkeypatch.setitem(sys.modules, name, None)
+    uninstall(monkeypatch, package, "holodeck.stores.postgres_", "holodeck.stores.valkey_")
     with pytest.raises(StartError, match=rf"pip install 'holodeck-agents\[{extra}\]'"):
         build_stores(load_config(file))
