@@ -85,7 +85,7 @@ THREATS = (
     ),
     Requirement(
         "T17",
-        "Slow-loris, connection and stream hoarding → header 10 s, body 30 s or >= 1 kB/s, idle keep-alive 5 s, 4 pipelined requests, 1,000 connections per address, per-IP and per-user stream caps, global cap → 503 + Retry-After",
+        "Slow-loris, connection and stream hoarding → header 10 s, body 30 s or >= 1 kB/s, idle keep-alive 5 s, 2 pipelined requests, 1,000 connections per address, per-IP and per-user stream caps, global cap → 503 + Retry-After",
         "reliability 2",
     ),
     Requirement(

@@ -41,7 +41,7 @@ from holodeck.wires.problem import problem
 
 FRAMING = 8  # times as much as in it may come around a body in chunks: sizes, extensions, trailers
 _LINGER_STEP = 1024 * 1024  # bytes that earn another `linger_seconds`
-MAX_PIPELINED = 4  # requests that wait behind the one that is answered; with one more the connection is closed
+MAX_PIPELINED = 2  # requests that wait behind the one that is answered; with one more the connection is closed
 STARTED_AT_ONCE = 1  # requests that begin in one turn of the event loop: while turns are short, monitors wait little
 HELD_SECONDS = 0.01
 _HEADER_FRAMING = len(b": \r\n")
