@@ -38,6 +38,8 @@ async def test_the_same_request_at_both_servers_is_one_run(tmp_path, postgres_da
     async with replicas(tmp_path, postgres_database, pace) as servers:
         clients = [Client("slow", run="r1") for _ in servers]
         reading = [asyncio.create_task(client.post(server)) for client, server in zip(clients, servers, strict=True)]
+        for client in clients:  # both are in before the run can end
+            await asyncio.wait_for(client.changed.wait(), PATIENCE)
         pace.permit(50)
         await asyncio.wait_for(asyncio.gather(*reading), PATIENCE)
         assert [client.text for client in clients] == [WORDS, WORDS]
