@@ -128,7 +128,7 @@ MUTANTS = (
     StoreMutant("S28", CLUSTER, "each server counts for itself", (
         ("limits/valkey.py", "answer = await self._ask(_TAKE, uses)", "answer = None"),
     )),
-    StoreMutant("S29", CLUSTER, "runs and sessions are found by their ids, whoever asks", (
+    StoreMutant("S29", CLUSTER, "runs and sessions are found by their ids alone, not by their owners", (
         (STATEMENTS, 'OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"', 'OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s"'),
         ("stores/postgres_sessions.py", '_OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"', '_OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s"'),
     )),
