@@ -407,15 +407,9 @@ async def test_a_reader_that_comes_back_after_a_defect_is_shown_further_runs(fil
 # runs that do not start, and endings that are not stored
 
 
-def runs_on(store):
-    agent = AgentDefinition(name="tester", model=ScriptedModel([says("hello")]), tools=PlainTools())
-    return Runs(agent, store, records=store.runs)
-
-
-@pytest.mark.req("D08")
-async def test_a_request_that_is_cancelled_while_its_run_is_stored_leaves_no_run(opened, monkeypatch):
-    store, stored, go_on = await opened(), asyncio.Event(), asyncio.Event()
-    runs, begin = runs_on(store), store.runs.begin
+def begin_slowly(store, monkeypatch):
+    """Events: a run is stored; its begin may return."""
+    stored, go_on, begin = asyncio.Event(), asyncio.Event(), store.runs.begin
 
     async def slow(record):
         found = await begin(record)
@@ -423,9 +417,22 @@ async def test_a_request_that_is_cancelled_while_its_run_is_stored_leaves_no_run
         await go_on.wait()
         return found
 
+    monkeypatch.setattr(store.runs, "begin", slow)
+    return stored, go_on
+
+
+def runs_on(store):
+    agent = AgentDefinition(name="tester", model=ScriptedModel([says("hello")]), tools=PlainTools())
+    return Runs(agent, store, records=store.runs)
+
+
+@pytest.mark.req("D08")
+async def test_a_request_that_is_cancelled_while_its_run_is_stored_leaves_no_run(opened, monkeypatch):
+    store = await opened()
+    runs = runs_on(store)
     asked = RunRequest(session_id="s", messages=(UserMessage(content="hi"),))
     with monkeypatch.context() as patched:
-        patched.setattr(store.runs, "begin", slow)
+        stored, go_on = begin_slowly(store, patched)
         request = asyncio.create_task(runs.start(asked))
         await asyncio.wait_for(stored.wait(), 50)
         request.cancel()
@@ -441,16 +448,9 @@ async def test_a_request_that_is_cancelled_while_its_run_is_stored_leaves_no_run
 @pytest.mark.req("D08")
 async def test_a_run_that_is_being_stored_when_the_server_stops_does_not_start(opened, monkeypatch):
     """It would go on behind the back of the server, which has ended all runs that it knew."""
-    store, stored, go_on = await opened(), asyncio.Event(), asyncio.Event()
-    runs, begin = runs_on(store), store.runs.begin
-
-    async def slow(record):
-        found = await begin(record)
-        stored.set()
-        await go_on.wait()
-        return found
-
-    monkeypatch.setattr(store.runs, "begin", slow)
+    store = await opened()
+    runs = runs_on(store)
+    stored, go_on = begin_slowly(store, monkeypatch)
     request = asyncio.create_task(runs.start(RunRequest(session_id="s", messages=(UserMessage(content="hi"),))))
     await asyncio.wait_for(stored.wait(), 50)
     await runs.close(0)
@@ -463,17 +463,10 @@ async def test_a_run_that_is_being_stored_when_the_server_stops_does_not_start(o
 @pytest.mark.req("D08")
 async def test_a_second_request_under_the_id_of_a_run_that_is_being_stored_takes_nothing_from_it(opened, monkeypatch):
     """Two answers under one run id in one moment: the refusal of one must not drop what is noted of the other."""
-    store, stored, go_on = await opened(), asyncio.Event(), asyncio.Event()
-    runs, begin = runs_on(store), store.runs.begin
-
-    async def slow(record):
-        found = await begin(record)
-        stored.set()
-        await go_on.wait()
-        return found
-
+    store = await opened()
+    runs = runs_on(store)
     asked = RunRequest(run_id="r", session_id="s", messages=(UserMessage(content="hi"),))
-    monkeypatch.setattr(store.runs, "begin", slow)
+    stored, go_on = begin_slowly(store, monkeypatch)
     request = asyncio.create_task(runs.start(asked))
     await asyncio.wait_for(stored.wait(), 50)
     with pytest.raises(RunExists):
