@@ -13,6 +13,7 @@ from holodeck.core.output import OutputSchema
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import ModelAuthFailed, ModelProtocolError, ModelRejected, ModelTimeout, ModelUnreachable
 from holodeck.models import payload
+from holodeck.models.chunks import model_named
 from holodeck.models.port import Prompt
 from holodeck.models.settings import Deadlines, EndpointSettings, Reasoning
 from holodeck.sessions.transcript import Transcript
@@ -421,3 +422,10 @@ async def test_a_routed_run_names_the_model_in_events_and_metrics():
     for event in events:
         count(event)
     assert b'holodeck_cost_total{model="openai_compatible/a/b"} 0.25' in page(metrics.figures())
+
+
+@pytest.mark.parametrize("path", ["/srv/weights/small", "C:\\weights\\small", "./small", "small-Q4.gguf"])
+def test_the_path_of_a_file_is_not_the_name_of_a_model(path):
+    """llama.cpp names its file: clients and metrics would show a folder of the model's machine."""
+    assert model_named(path) == ""
+    assert model_named("meta-llama/llama-4") == "meta-llama/llama-4"
