@@ -27,7 +27,7 @@ model: {{provider: openai_compatible, name: m, api_key: none, endpoint: '{endpoi
 tools: [{{name: act, type: function, file: tools.py, approval: {approval}}}]
 sessions: {{store: postgres, url: '{database}', busy: {busy}}}
 cluster: {{take_over_seconds: {seconds}{cluster}}}
-server: {{runs: {{detach_grace: 60}}}}
+server: {{shutdown_timeout: {drain}, runs: {{detach_grace: 60}}}}
 """
 TOOLS = """\
 import os, time
@@ -276,12 +276,19 @@ async def replicas(
     approval: str = "never",
     busy: str = "queue",
     cluster: str = "",
+    drain: float = 5,
 ) -> AsyncIterator[list[Server]]:
     """So many servers of one agent. `cluster` are more lines of that block."""
     (folder / "tools.py").write_text(TOOLS)
     async with ModelEndpoint(respond or Pace()) as endpoint:
         text = AGENT.format(
-            endpoint=endpoint.url, approval=approval, database=database, seconds=seconds, busy=busy, cluster=cluster
+            endpoint=endpoint.url,
+            approval=approval,
+            database=database,
+            seconds=seconds,
+            busy=busy,
+            cluster=cluster,
+            drain=drain,
         )
         (folder / "agent.yaml").write_text(text)
         servers = [Server(folder) for _ in range(count)]

@@ -236,6 +236,24 @@ async def test_a_server_that_stops_leaves_its_waiting_run_to_the_other(tmp_path,
         assert pace.asked == 8, "no run was carried out twice"
 
 
+@pytest.mark.req("D14", "SRV-20")
+async def test_a_server_that_stops_leaves_its_background_run_to_the_other(tmp_path, postgres_database):
+    pace = Pace()
+    async with replicas(tmp_path, postgres_database, pace, seconds=8, drain=0.2) as (one, other):
+        begun = await one.post("/v1/responses", {"model": "tester", "input": "slow", "background": True})
+        run_id = begun["id"].removeprefix("resp_")
+        pace.permit(5)
+        async with asyncio.timeout(PATIENCE):
+            while not pace.asked:
+                await asyncio.sleep(0.02)
+        await one.end(signal.SIGTERM)
+        pace.permit(50)
+        assert (await other.in_state(run_id, "finished", "failed"))["state"] == "finished"
+        assert pace.asked == 2
+        stored = await other.messages(begun["conversation"]["id"])
+        assert stored[-1]["content"] == WORDS
+
+
 async def answered_by_any(servers, count):
     """The answers to so many requests, by a client that goes to the next server, under the same id, until one has answered."""
     texts = []

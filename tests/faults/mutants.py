@@ -38,6 +38,7 @@ SHOWN = "tests/faults/test_shown_by_mutants.py"
 PASSING_ON = "tests/server/test_server_passing_on.py"
 FREED = "tests/faults/test_runs_are_freed.py"
 HTTP = "tests/http"
+KILLED = "tests/faults/test_kill_and_restart.py"
 APPROVALS = "tests/server/test_server_approvals.py"
 CLIENT_HISTORY = "tests/runs/test_client_history.py tests/server/test_server_client_history.py"
 RESTART = "tests/server/test_server_restart.py"
@@ -49,6 +50,8 @@ MUTANTS = (
     Mutant("agent/loop.py", "        self._count_unusable(batch)\n", "", LOOP, "unusable calls are repaired for ever"),
     Mutant("agent/loop.py", "tool_calls=() if cut else tuple(", "tool_calls=tuple(", LOOP, "a call that was cut is carried out"),
     Mutant("agent/loop.py", "stored whole, then the exception goes on\n            self.tools.abandon(batch)\n            await self._keep(batch)\n", "stored whole, then the exception goes on\n", LOOP, "a step that is cut in its tools is not kept"),
+    Mutant("agent/loop.py", "        if self.context.is_left():\n            return\n", "", KILLED, "a server that stops ends the background run that the next one goes on with"),
+    Mutant("runs/stored_runs.py", "record.recovered - record.request.handovers", "record.recovered", KILLED, "a background run survives one server that stops, and not the next"),
     Mutant("agent/loop.py", "self.agent.loop.max_iterations + 1", "self.agent.loop.max_iterations + 2", LOOP, "one iteration too many"),
     Mutant("agent/loop.py", "            await self._keep_partial(reason_for_cut(error), is_refused=is_refused)\n", "", LOOP, "what was said before a failure is lost"),
     Mutant("agent/loop.py", "        self.spending.check(self._prompt)\n", "", LIMITS, "a budget that is never checked"),

@@ -23,7 +23,7 @@ AGENT = """\
 name: tester
 model: {{provider: openai_compatible, name: m, api_key: none, endpoint: '{endpoint}'}}
 tools: [{{name: act, type: function, file: tools.py, approval: {approval}}}]
-server: {{runs: {{detach_grace: {grace}}}}}
+server: {{shutdown_timeout: 0.1, runs: {{detach_grace: {grace}}}}}
 """
 
 
@@ -55,6 +55,25 @@ class ServerProcess:
     async def restart(self) -> None:
         await self.kill()
         await self.start()
+
+    async def stop_and_start(self) -> None:
+        """As a deployment does: with a signal that lets the server end by itself."""
+        self.process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(self.process.wait(), PATIENCE) == 0
+        await self.process.communicate()
+        await self.start()
+
+    async def in_background(self, text: str) -> str:
+        """The id of a response that no client waits for."""
+        asked = {"model": "tester", "input": text, "background": True}
+        async with aiohttp.ClientSession() as client, client.post(self.url + "/v1/responses", json=asked) as answer:
+            return (await answer.json())["id"]
+
+    async def response(self, name: str, *until: str) -> dict:
+        async with asyncio.timeout(PATIENCE):
+            while (found := await self.get(f"/v1/responses/{name}"))["status"] not in until:
+                await asyncio.sleep(0.02)
+        return found
 
     @property
     def acts(self) -> list[str]:
@@ -347,3 +366,41 @@ async def test_a_rest_answer_is_the_same_after_a_restart(tmp_path):
         events = f"{server.url}/runs/{first['message_id']}/events"
         async with aiohttp.ClientSession() as client, client.get(events) as answer:
             assert b"event: stream_end" in await answer.read(), "in the events of its own wire"
+
+
+@pytest.mark.req("SRV-20", "D03b")
+async def test_a_background_response_survives_servers_that_stop_one_after_the_other(tmp_path):
+    async with served_from(tmp_path, hangs) as server:
+        name = await server.in_background("hello")
+        for answers in (1, 2):
+            await server.endpoint.asked(answers)
+            await server.stored("SELECT 1 FROM pieces WHERE instr(body, ' answer')")
+            server.endpoint.responses = [by_the_prompt if answers == 2 else hangs]
+            await server.stop_and_start()
+        done = await server.response(name, "completed", "failed")
+        assert done["status"] == "completed"
+        assert done["output"][-1]["content"][0]["text"].endswith("all is well")
+
+
+@pytest.mark.req("SRV-20", "D03")
+async def test_a_tool_of_a_background_response_is_not_called_again_after_a_server_that_stops(tmp_path):
+    async with served_from(tmp_path) as server:
+        name = await server.in_background("act slowly x")
+        await server.acted(2)
+        await server.stop_and_start()
+        ended = await server.response(name, "completed", "failed")
+        assert (ended["status"], len(server.acts)) == ("failed", 2)
+        assert "interrupted" in json.dumps(ended["error"])
+        assert all(UNKNOWN in text for text in results_of(await server.session(ended["conversation"]["id"])))
+
+
+@pytest.mark.req("SRV-20")
+async def test_a_stream_of_a_server_that_stops_has_its_ending_and_does_not_go_on(tmp_path):
+    async with served_from(tmp_path, hangs) as server:
+        client = Client(server, "hello", run="r1")
+        reading = asyncio.create_task(client.post())
+        await client.until("TEXT_MESSAGE_CONTENT")
+        await server.stop_and_start()
+        await reading
+        assert (client.types[-1], client.events[-1]["code"]) == ("RUN_ERROR", "shutting-down")
+        assert (await server.get("/runs/r1"))["state"] == "failed"

@@ -88,3 +88,11 @@ def test_an_event_behind_the_ending_is_no_second_ending():
     log.append(END)
     log.append(StepStarted(1))
     assert endings == [END]
+
+
+def test_a_log_that_was_cut_takes_no_more_events():
+    log = RunLog()
+    log.append(word(1))
+    log.cut()
+    log.append(END)
+    assert (list(log.kept), log.ended, log.has_ending) == ([word(1)], True, False)

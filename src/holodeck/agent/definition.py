@@ -131,6 +131,10 @@ def _stopped_by_the_user() -> HoloDeckError | None:
     return None
 
 
+def _is_not_left() -> bool:
+    return False
+
+
 @dataclass(frozen=True, kw_only=True)
 class AgentContext:
     """Inputs of one run. Raises InvalidRequest for a user id that a tool or a store might read as another one."""
@@ -156,6 +160,8 @@ class AgentContext:
     steps_before: int | None = None  # of a run that goes on after a crash: so many steps were shown before
     # After a cancellation: None for a user's stop, else the error that forced it and becomes the ending.
     why_stopped: Callable[[], HoloDeckError | None] = _stopped_by_the_user
+    # After a cancellation: whether another process goes on with the run. Then this one stores nothing more of it.
+    is_left: Callable[[], bool] = _is_not_left
 
     def __post_init__(self) -> None:
         if self.user_id != ANONYMOUS and not is_owner_name(self.user_id):

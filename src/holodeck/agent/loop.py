@@ -366,7 +366,12 @@ class _Run:
     async def _commit(
         self, messages: Sequence[Message], pending: PendingStep | Keep | None = None, ending: Ending | None = None
     ) -> None:
-        """Stores a step whole, with the state as it is now, also if the run is cancelled meanwhile: stores promise it."""
+        """Stores a step whole, with the state as it is now, also if the run is cancelled meanwhile: stores promise it.
+
+        Of a run that another process goes on with nothing more is stored: that process finds it as after a crash.
+        """
+        if self.context.is_left():
+            return
         state = KEEP if self.state is None else self.state.value
         await self.context.conversation.commit(self._own(messages), pending, state=state, ending=ending)
 

@@ -86,4 +86,5 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     follows: str | None = None  # the run whose answer the client continues: it has to be the session's last one
     keeps_history: bool = False  # the client shows the whole conversation and wants to know when ours differs
     shortened: bool = False  # as it is stored: without what the model is shown of it, which was too long to keep
+    handovers: int = 0  # as it is stored: how often a server that stopped has left the run to another process
     agent_version: str = ""  # as it is stored: `AgentDefinition.version` of the agent that began the run

@@ -264,6 +264,7 @@ def context_of(
     session_id: str,
     *,
     why_stopped: Callable[[], HoloDeckError | None],
+    is_left: Callable[[], bool],
 ) -> AgentContext:
     return AgentContext(
         conversation=conversation,
@@ -285,6 +286,7 @@ def context_of(
         tenant=request.owner.tenant,
         timezone=_timezone_of(request.properties),
         why_stopped=why_stopped,
+        is_left=is_left,
     )
 
 

@@ -86,7 +86,9 @@ class RunLog:
         )
 
     def append(self, event: Event) -> None:
-        """The run's `emit`."""
+        """The run's `emit`. A log that was cut takes no more."""
+        if self.is_cut:
+            return
         self._events.append(event)
         is_rare = type(event) not in DELTAS
         is_ending = is_rare and type(event) in ENDINGS
@@ -106,7 +108,7 @@ class RunLog:
                 observe(event)
 
     def cut(self) -> None:
-        """No event follows, not even an ending: the process that wrote the log is gone."""
+        """No event follows, not even an ending: the process that wrote the log is gone, or is about to go."""
         self.ended = self.is_cut = True
         waiting = self._waiting.copy()
         self._waiting.clear()

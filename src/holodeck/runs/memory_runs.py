@@ -22,6 +22,8 @@ Key = TypeVar("Key")
 
 
 class MemoryRunStore:
+    outlives_process = False
+
     def __init__(self) -> None:
         self._noted: dict[OwnedId, RunRecord] = {}  # nothing of them is stored yet
         self._records: dict[OwnedId, RunRecord] = {}  # of all owners, oldest first

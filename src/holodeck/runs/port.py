@@ -105,6 +105,8 @@ class RunStore(Protocol):
     a day.
     """
 
+    outlives_process: bool  # whether the next process finds what is stored here
+
     def register(self, record: RunRecord) -> None:
         """Notes a run that begins. It is stored together with the first thing that its conversation stores."""
 

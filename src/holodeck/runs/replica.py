@@ -97,7 +97,7 @@ class Replica:
             return
         self._beaten = begun
         self._obey(pulse)
-        taken = await self._records.take_over(self._seconds)
+        taken = [] if self._runs.is_closing else await self._records.take_over(self._seconds)
         if taken:
             log.warning("runs_taken_over", extra={"details": {"runs": len(taken)}})
             await self._stored.take_up(taken)

@@ -83,7 +83,7 @@ class Runs:
         self._finished_bytes = 0
         self.feeds: SessionFeeds[Run] = SessionFeeds()
         self.queue = SessionQueue()
-        self._closing = False
+        self.is_closing = False  # no run begins any more
 
     @property
     def active(self) -> list[Run]:
@@ -265,9 +265,10 @@ class Runs:
     async def close(self, drain: float) -> None:
         """Lets running streams finish for `drain` seconds, then ends the rest with a proper ending.
 
-        Runs that wait for a reader end at once: there is nothing to finish.
+        Runs that wait for a reader end at once: there is nothing to finish. Runs that go on without readers are left to
+        the next process, or to another one that shares the store.
         """
-        self._closing = True
+        self.is_closing = True
         self.feeds.close()
         why = ShuttingDown("The server is shutting down.")
         for run in self._waiting:
@@ -275,6 +276,7 @@ class Runs:
         tasks = {run.task for run in self.active if run.task is not None and run not in self._waiting}
         if tasks:
             await asyncio.wait(tasks, timeout=drain)
+        await self._leave_detached()
         self.stop_all(why)
         remaining = {run.task: run for run in self._live if run.task is not None}
         if remaining:
@@ -284,6 +286,28 @@ class Runs:
                 self._emit_ending(run, _ending_of(run, run.stopped_by))
         if self._shared is not None:
             await self._shared.close(STOP_SECONDS)
+
+    async def _leave_detached(self) -> None:
+        """Leaves runs that no client waits for as a crash would, for another process to go on with.
+
+        Their logs are cut without an ending, which clients would take for a failure.
+        """
+        if self.records is None or not self.records.outlives_process or not self.settings.continues:
+            return
+        for run in self.active:
+            if not run.request.detached or run.record is None or run in self._waiting:
+                continue
+            request = msgspec.structs.replace(run.record.request, handovers=run.record.request.handovers + 1)
+            run.record = msgspec.structs.replace(run.record, request=request)
+            try:
+                await self.records.store_request(run.record)
+            except HoloDeckError as error:
+                log.warning("run %s cannot be left to another process: %s", run.run_id, error.message)
+                continue
+            if not run.log.ended and run.task is not None:
+                run.log.cut()
+                run.task.cancel()
+                log.info("run_left", extra={"details": {"run_id": run.run_id}})
 
     def stop_all(self, why: HoloDeckError) -> None:
         for run in self.active:
@@ -320,7 +344,7 @@ class Runs:
         self._keep_finished(run)
 
     def _refuse_at_end(self) -> None:
-        if self._closing:
+        if self.is_closing:
             raise ShuttingDown("The server is shutting down; try again in a moment.")
 
     def _refuse_behind(self, session_id: str, ahead: int) -> None:
@@ -446,7 +470,14 @@ class Runs:
             self.records.register(run.record)
             if conversation.pending is not None:  # then something is shown before the user's message is stored
                 await self.store_record(run)
-        return context_of(request, change, conversation, run.session_id, why_stopped=lambda: run.stopped_by)
+        return context_of(
+            request,
+            change,
+            conversation,
+            run.session_id,
+            why_stopped=lambda: run.stopped_by,
+            is_left=lambda: run.log.is_cut,
+        )
 
     def _server_tools(self) -> set[str]:
         """Names that a client's own tools cannot have, those of tools that are withdrawn at the moment included."""

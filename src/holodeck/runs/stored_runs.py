@@ -228,7 +228,7 @@ class StoredRuns:
     async def _recover_session(self, records: Sequence[RunRecord]) -> None:
         for record in records:
             try:
-                await self._recover(record, may_go_on=record is records[-1] and record.recovered == 0)
+                await self._recover(record, may_go_on=record is records[-1] and _crashes_of(record) == 0)
             except Exception:  # one that cannot be read must not keep the others, nor the server, from starting
                 log.exception("run %s cannot be recovered", record.run_id)
                 await self._runs.end(run_of(record, RunLog()), RunInterrupted(INTERRUPTED_TEXT))
@@ -306,13 +306,23 @@ class StoredRuns:
                 run.conversation = await self._runs.open(run)
                 try:
                     context = context_of(
-                        run.request, Change(), run.conversation, run.session_id, why_stopped=lambda: run.stopped_by
+                        run.request,
+                        Change(),
+                        run.conversation,
+                        run.session_id,
+                        why_stopped=lambda: run.stopped_by,
+                        is_left=lambda: run.log.is_cut,
                     )
                     context = replace(context, steps_before=steps, client_ids=None, resume=())
                     response = await run_loop(self._runs.agent, context, run.emit)
                     run.result = RunResult(response.final_response, response.executions, response.output)
                 finally:
                     run.conversation.close()
+
+
+def _crashes_of(record: RunRecord) -> int:
+    """How often a process has taken the run up after a crash, and not because a server that stopped had left it."""
+    return max(0, record.recovered - record.request.handovers)
 
 
 def _emit(run: Run, events: Sequence[Event]) -> None:

@@ -232,7 +232,7 @@ async def get_task(request: Request, call: McpCall) -> Response:
     require(request, RUNS_READ)
     server, run = server_of(request), await _task_run(request, call)
     found = _task(run, call.params["taskId"])
-    if run.log.ended:
+    if run.log.has_ending:
         found |= await _outcome(server, run, call)
     return result_answer(call, marked(found, call.caller, server_info(server)))
 

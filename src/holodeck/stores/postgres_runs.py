@@ -64,6 +64,8 @@ class RunClause:
 
 
 class PostgresRunStore:
+    outlives_process = True
+
     def __init__(
         self,
         database: PostgresDatabase,

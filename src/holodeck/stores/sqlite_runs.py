@@ -29,6 +29,7 @@ RUN_COLUMNS = COLUMNS.format(user="user")
 
 
 class SqliteRunStore:
+    outlives_process = True
     is_shared = False  # whether other processes use the file at the same time
 
     def __init__(
