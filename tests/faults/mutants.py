@@ -80,6 +80,7 @@ MUTANTS = (
     Mutant("stores/postgres_runs.py", " WHERE replicas.id = gone.id AND replicas.beats = gone.beats", " WHERE replicas.id = gone.id", STORES, "a process that has just shown that it is alive is taken over"),
     Mutant("stores/sqlite_shared_runs.py", '_MINE = "key = ? AND replica = ? AND ended IS NULL"', '_MINE = "key = ? AND ? IS NOT NULL AND ended IS NULL"', STORES, "a worker that was taken for dead stores what its run does"),
     Mutant("stores/sqlite_shared_runs.py", "AND (other.state = 'running' OR other.key < runs.key)", "AND other.key < 0", STORES, "runs of one session do not wait for those of other workers"),
+    Mutant("stores/sqlite_shared_runs.py", "WHERE runs.ended IS NOT NULL AND ? RETURNING key", "WHERE runs.ended IS NOT NULL OR ? RETURNING key", STORES, "a request that comes late begins a run again that has ended at another worker"),
     Mutant("stores/sqlite_shared_runs.py", "WHERE id = ? AND beats = ?", "WHERE id = ? AND beats >= ?", STORES, "a worker that has just shown that it is alive is taken over"),
     Mutant("stores/sqlite_shared_runs.py", '{NAMED} AND replica = ?"\n        )\n        await', '{NAMED} AND ? IS NOT NULL"\n        )\n        await', STORES, "a worker that was taken for dead adds to its log"),
     Mutant("runs/stored_runs.py", 'record.request.agent_version not in ("", self._runs.agent.version)', "False", RECOVERY, "a run goes on with another agent file"),

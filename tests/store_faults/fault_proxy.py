@@ -22,6 +22,8 @@ class FaultProxy:
         self._is_cut = False
         self._passes = asyncio.Event()
         self._passes.set()
+        self._words = b""
+        self.is_held, self._goes_on = asyncio.Event(), asyncio.Event()
         self._connections: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -44,6 +46,16 @@ class FaultProxy:
     def black_hole(self) -> None:
         """Connections stay open and new ones are accepted; no byte passes."""
         self._passes.clear()
+
+    def hold_at(self, words: bytes) -> None:
+        """Holds the next piece with these words back, and all that follows on its connection; then `is_held` is set."""
+        self._words = words
+        self.is_held.clear()
+        self._goes_on.clear()
+
+    def let_go(self) -> None:
+        """Passes on what is held back."""
+        self._goes_on.set()
 
     def heal(self) -> None:
         """Passes everything on again, also what a black hole has held back."""
@@ -89,6 +101,10 @@ class FaultProxy:
         with suppress(OSError):
             while data := await reader.read(CHUNK):
                 await self._passes.wait()
+                if self._words and self._words in data:
+                    self._words = b""
+                    self.is_held.set()
+                    await self._goes_on.wait()
                 if self.delay:
                     await asyncio.sleep(self.delay)
                 writer.write(data)

@@ -161,7 +161,7 @@ async def two_at_once(rig: Rig) -> None:
 
 
 async def one_key_everywhere(rig: Rig) -> None:
-    """S10: one request at four servers at once is one run; again after its owner was killed."""
+    """S10: one request at four servers at once is one run; again after its owner was killed, and if it comes late."""
     async with rig.serving(4, start=False, server=CONTINUE) as nodes:
         by_id = {await _started(rig, node): node for node in nodes}
         for number in range(rig.rounds):
@@ -187,8 +187,23 @@ async def one_key_everywhere(rig: Rig) -> None:
             for node in nodes:
                 if not node.runs:
                     by_id[await _started(rig, node)] = node
+            await _comes_late(rig, nodes[number % 4], nodes[(number + 1) % 4], f"late{number}")
             rig.figures.rounds += 1
         await rig.settle(nodes[0])
+
+
+async def _comes_late(rig: Rig, one: Node, other: Node, thread: str) -> None:
+    """The other server has looked for the request, and enters it when its run has ended at the first."""
+    script = rig.script(say=3)
+    first, late = rig.witness(script, thread=thread), rig.witness(script, thread=thread)
+    other.database.hold_at(b"INSERT INTO holodeck.runs (")
+    waiting = asyncio.create_task(late.post(other))
+    await asyncio.wait_for(other.database.is_held.wait(), PATIENCE)
+    await first.post(one)
+    other.database.let_go()
+    await waiting
+    rig.require(rig.model.asked.count(script.run) == 1, "the model was asked again by a request that came late")
+    rig.require(late.text == first.text, f"the late request was shown {late.text!r} instead of {first.text!r}")
 
 
 async def _started(rig: Rig, node: Node) -> str:

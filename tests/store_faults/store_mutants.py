@@ -69,6 +69,9 @@ MUTANTS = (
     StoreMutant("S10", CLUSTER, "another body under the same id joins the run of the first", (
         ("runs/idempotency.py", "if fingerprint != first:", "if False:"),
     )),
+    StoreMutant("S10", CLUSTER, "a request that comes late begins a run again that has ended", (
+        (STATEMENTS, "(runs.ended IS NOT NULL AND %(continues)s)", "runs.ended IS NOT NULL"),
+    )),
     StoreMutant("S11", CLUSTER, "a client that comes back gets its last event again", (
         ("server/routes/runs.py", "first = 0 if after is None else after + 1", "first = 0 if after is None else after"),
     )),

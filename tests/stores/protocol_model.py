@@ -3,7 +3,8 @@
 One session with one run that calls one tool, and a second run that waits in the session's queue. Process 0 starts the run. Processes 1
 and 2 may take it over at any moment, also while its owner lives: that covers a paused owner, a slow one and a wrong suspicion. Processes
 0 and 1 may die at any moment. The copy of the log may fail over once and lose any tail, its seal included. A local client reconnects to
-the new owner, a remote reader follows the copy.
+the new owner, a remote reader follows the copy. The run's request has come to another process too, which looked for the run before it
+was stored, and enters at any later moment.
 
 `Rules` are the rules of the real stores. Each can be switched off, and the search then has to find a violation: a model in which a
 missing rule goes unnoticed would prove nothing.
@@ -31,6 +32,7 @@ class Rules:
     endings_are_stored_first: bool = True
     readers_ask_the_database: bool = True
     turns_wait_for_the_run_before: bool = True
+    ended_runs_are_not_begun_again: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class State:
     commits: tuple[int, ...] = ()  # the epoch of each commit
     second: Literal["queued", "running", "finished"] = "queued"
     second_epoch: int = 0
+    repeat: Literal["looked up", "joined", "begun again"] = "looked up"
     # the world
     calls: int = 0  # how often the tool acted
     failed_over: bool = False
@@ -78,7 +81,10 @@ class State:
 
 
 START = State(processes=(Process("talk", epoch=1), Process("idle"), Process("idle")))
-STARTS: dict[Observer, State] = {"client": START, "reader": replace(START, client_at=NO_CLIENT, second="finished")}
+STARTS: dict[Observer, State] = {
+    "client": START,
+    "reader": replace(START, client_at=NO_CLIENT, second="finished", repeat="joined"),
+}
 
 
 def steps(state: State, rules: Rules, observer: Observer) -> Iterator[State]:
@@ -90,6 +96,8 @@ def steps(state: State, rules: Rules, observer: Observer) -> Iterator[State]:
         if process.events and process.at != "dead":
             yield from _flush(state, process)
     yield from _queue(state, rules)
+    if state.repeat == "looked up":
+        yield _enter_late(state, rules)
     if observer == "client":
         yield from _client(state)
     else:
@@ -187,6 +195,13 @@ def _queue(state: State, rules: Rules) -> Iterator[State]:
         yield replace(state, second="finished", commits=(*state.commits, state.second_epoch))
 
 
+def _enter_late(state: State, rules: Rules) -> State:
+    """One statement: it finds the row of the run, which is in progress or has ended."""
+    if state.run == "running" or rules.ended_runs_are_not_begun_again:
+        return replace(state, repeat="joined")
+    return replace(state, repeat="begun again", run="running", epoch=state.epoch + 1)
+
+
 def _client(state: State) -> Iterator[State]:
     """The client reconnects to the newest owner, and asks for what comes after the last number that it has."""
     here = state.processes[state.client_at]
@@ -234,6 +249,7 @@ NEVER: dict[str, Callable[[State], bool]] = {
         lambda it: it.client_ending == "finished" and it.run != "finished"
     ),
     "the client skips events of the new owner": lambda it: it.client_missed,
+    "a request is carried out twice": lambda it: it.repeat == "begun again",
     "two runs of one session at a time": lambda it: it.run == it.second == "running",
 }
 NEVER_AT_THE_END: dict[str, Callable[[State], bool]] = {

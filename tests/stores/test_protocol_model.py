@@ -13,6 +13,7 @@ MISTAKES: dict[str, tuple[Observer, str]] = {
     "endings_are_stored_first": ("client", "the client was shown an ending that the store does not have"),
     "readers_ask_the_database": ("reader", "a reader of the copy waits for ever"),
     "turns_wait_for_the_run_before": ("client", "two runs of one session at a time"),
+    "ended_runs_are_not_begun_again": ("client", "a request is carried out twice"),
 }
 
 

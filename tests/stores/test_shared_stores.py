@@ -172,6 +172,26 @@ async def test_one_idempotency_key_is_one_run_over_all_processes(opened):
         await stores[3].runs.begin(run(next(iter(found)), "elsewhere"))
 
 
+@pytest.mark.req("C08")
+async def test_a_run_that_has_ended_is_begun_again_only_by_what_continues_it(opened):
+    """Another process may have begun and ended it after this one looked for it: the model was asked."""
+    one, other = await opened(), await opened()
+    record = run(wire="ag-ui", key="r", fingerprint=b"f")
+    await one.runs.begin(record)
+    await one.runs.end(record, ENDING)
+    one.runs.release(record)
+    for late in (record, run(wire="terminal", key="r"), run("another", wire="ag-ui", key="r")):
+        with pytest.raises(RunExists):
+            await other.runs.begin(late)
+        other.runs.release(late)
+        assert (await one.runs.find("r", owner=ME)).ending == ENDING
+    assert (await other.runs.begin(record, continues=True)).is_first
+    found = await one.runs.find("r", owner=ME)
+    assert (found.ending, found.replica) == (None, other.runs.replica)
+    with pytest.raises(RunExists):
+        await one.runs.begin(record, continues=True)
+
+
 async def test_a_run_that_is_refused_leaves_its_key_free(opened):
     store = await opened()
     await store.runs.begin(run(wire="rest", key="k"))
@@ -307,7 +327,7 @@ async def test_a_run_that_goes_on_under_its_own_id_is_read_to_its_last_ending(op
         waited.append(event)
     await one.runs.end(run(), ENDING)
     one.runs.release(run())
-    await one.runs.begin(run())
+    await one.runs.begin(run(), continues=True)
     one.runs.follow(run(), goes_on, 2)
     goes_on.append(RunStarted("r", "s"))
     async with asyncio.timeout(50):
@@ -411,8 +431,8 @@ def begin_slowly(store, monkeypatch):
     """Events: a run is stored; its begin may return."""
     stored, go_on, begin = asyncio.Event(), asyncio.Event(), store.runs.begin
 
-    async def slow(record):
-        found = await begin(record)
+    async def slow(record, **more):
+        found = await begin(record, **more)
         stored.set()
         await go_on.wait()
         return found

@@ -182,6 +182,12 @@ class SharedRunStore(RunStore, Protocol):
     async def join(self) -> None:
         """Enters this process among those that share the store. Idempotent."""
 
+    async def begin(self, record: RunRecord, *, continues: bool = False) -> Begun:
+        """Stores a run. One that has ended is begun again only by the part that `continues` it under its own id.
+
+        RunExists for any other request with its id: it may have looked for the run before another process stored it.
+        """
+
     async def turn(self, record: RunRecord) -> None:
         """Waits until no run of its session is before it, in any process. LostClaim if it was deleted meanwhile."""
 

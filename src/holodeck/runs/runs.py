@@ -107,7 +107,7 @@ class Runs:
     ) -> Run:
         """Starts a run. Its id has to be new; `Idempotency` finds the run of a duplicate request.
 
-        `key` is the request's idempotency key, which is stored with the run. RunExists if another process has just
+        `key` is the request's idempotency key, which is stored with the run. RunExists if another process has
         started the same run.
         """
         self._refuse_at_end()

@@ -18,7 +18,7 @@ class SharedEntry:
         self._undoing: set[asyncio.Task[None]] = set()
 
     async def begin(self, run: Run, record: RunRecord) -> None:
-        beginning = asyncio.ensure_future(self.records.begin(record))
+        beginning = asyncio.ensure_future(self.records.begin(record, continues=run.earlier is not None))
         try:
             begun = await asyncio.shield(beginning)
             self._refuse_behind(run.session_id, len(begun.ahead))

@@ -17,12 +17,12 @@ put AS (
     CASE WHEN EXISTS (SELECT 1 FROM ahead) THEN 'queued' ELSE 'running' END, %(accepted)s, %(v)s, %(request)s::bytea, %(root)s
   ON CONFLICT (agent, tenant, user_name, id) DO UPDATE SET state = excluded.state, request = excluded.request,
     v = excluded.v, root = excluded.root, replica = excluded.replica, stop_wanted = false, ended = NULL, ending = NULL
-    WHERE runs.ended IS NOT NULL OR (runs.replica = excluded.replica AND runs.accepted = excluded.accepted)
+    WHERE (runs.ended IS NOT NULL AND %(continues)s) OR (runs.replica = excluded.replica AND runs.accepted = excluded.accepted)
   RETURNING key, state)
 SELECT (SELECT key FROM put), (SELECT state FROM put), ARRAY(SELECT id FROM ahead)
 """
-# A part that continues a run under its own id takes the place of the part before. The same row again, by a statement that
-# is repeated because its connection was lost, is no other run.
+# A part that continues a run under its own id takes the place of the part before; any other request finds a run that has ended
+# as it is. The same row again, by a statement that is repeated because its connection was lost, is no other run.
 
 TURN = f"""
 WITH run AS (

@@ -249,9 +249,9 @@ class PostgresRunStore:
         self._records[record.owner, record.run_id] = record
         self._changed.add((record.owner, record.run_id))
 
-    async def begin(self, record: RunRecord) -> Begun:
+    async def begin(self, record: RunRecord, *, continues: bool = False) -> Begun:
         """Stores a run and whether it is its turn. Of two that come at the same time, one waits."""
-        values = {**self._values(record), "me": self.replica, "accepted": self.clock()}
+        values = {**self._values(record), "me": self.replica, "accepted": self.clock(), "continues": continues}
         if time.monotonic() - self._beaten > MISSED_BEATS * self._pause:  # the others may take this process for dead
             await self._enter()
         while True:
@@ -262,7 +262,7 @@ class PostgresRunStore:
                     continue  # another one began just now: this one waits behind it
                 raise RunExists(f"Run {record.run_id!r} was started by another request.") from None
             if found is None or found[0] is None:
-                raise RunExists(f"Run {record.run_id!r} is in progress.")
+                raise RunExists(f"Run id {record.run_id!r} is taken by another request.")
             key, state, ahead = found
             run = record.owner, record.run_id
             self._keys[run], self._records[run], self._logs[run] = key, record, key

@@ -178,16 +178,18 @@ class SharedSqliteRunStore(SqliteRunStore):
         super().register(record)
         self._changed.add((record.owner, record.run_id))
 
-    async def begin(self, record: RunRecord) -> Begun:
+    async def begin(self, record: RunRecord, *, continues: bool = False) -> Begun:
         """Stores a run and whether it is its turn."""
         self.register(record)
-        begin = partial(self._begin, record=record, now=self.clock())
+        begin = partial(self._begin, record=record, now=self.clock(), continues=continues)
         begun: Begun = await self._file.write(begin, synced=False)
         self._changed.discard((record.owner, record.run_id))
         return begun
 
-    def _begin(self, connection: sqlite3.Connection, record: RunRecord, now: float) -> Begun:
-        """A part that continues a run under its own id takes the place of the part before."""
+    def _begin(
+        self, connection: sqlite3.Connection, record: RunRecord, now: float, *, continues: bool = False
+    ) -> Begun:
+        """A part that `continues` a run under its own id takes the place of the part before."""
         name = self._name(record.owner, record.run_id)
         others = connection.execute(
             f"SELECT id FROM runs WHERE {_SESSION} AND ended IS NULL AND id <> ?",
@@ -203,13 +205,13 @@ class SharedSqliteRunStore(SqliteRunStore):
                 " v, request, root) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
                 " ON CONFLICT (agent, tenant, user, id) DO UPDATE SET state = excluded.state, request = excluded.request,"
                 " v = excluded.v, root = excluded.root, replica = excluded.replica, stop_wanted = 0, ended = NULL,"
-                " ending = NULL WHERE runs.ended IS NOT NULL RETURNING key",
-                (*name, *about, *body),
+                " ending = NULL WHERE runs.ended IS NOT NULL AND ? RETURNING key",
+                (*name, *about, *body, continues),
             ).fetchone()
         except sqlite3.IntegrityError:  # its idempotency key is taken
             raise RunExists(f"Run {record.run_id!r} was started by another request.") from None
         if put is None:
-            raise RunExists(f"Run {record.run_id!r} is in progress.")
+            raise RunExists(f"Run id {record.run_id!r} is taken by another request.")
         self._keys[record.owner, record.run_id] = put[0]
         return Begun(is_first=not ahead, ahead=ahead)
 

@@ -1,0 +1,122 @@
+"""A request that another server has carried out between its lookup here and its entry: it joins that run."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from holodeck.core.ids import new_ulid
+from holodeck.models.scripted import ScriptedModel, says
+from holodeck.server.options import ServerSettings
+from holodeck.stores.postgres_database import PostgresDatabase
+from holodeck.stores.postgres_runs import PostgresRunStore
+from holodeck.stores.postgres_sessions import PostgresSessionStore
+from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_sessions import SqliteSessionStore
+from holodeck.stores.sqlite_shared_runs import SharedSqliteRunStore
+from tests.server.serving import PATIENCE, Served, ask, served, types
+
+pytestmark = pytest.mark.req("C08")
+
+
+def on_file(folder: Path) -> SqliteSessionStore:
+    file = SqliteFile(folder / "sessions.db", durable=False)
+    return SqliteSessionStore(file, "tester", runs=SharedSqliteRunStore(file, "tester", new_ulid()))
+
+
+def on_database(url: str) -> PostgresSessionStore:
+    database = PostgresDatabase(url)
+    return PostgresSessionStore(database, "tester", runs=PostgresRunStore(database, "tester"))
+
+
+@dataclass
+class Late:
+    """The second server: it has looked a request up, and enters its run when the test lets it."""
+
+    looked_up: asyncio.Event
+    enter: asyncio.Event
+
+
+@dataclass
+class Pair:
+    one: Served
+    other: Served
+    late: Late
+    model: ScriptedModel
+
+    async def play(self, post: Callable[[Served], Any], again: Callable[[Served], Any]) -> list[tuple[int, bytes]]:
+        """One request at the first server, from its beginning to its end, while the other one holds `again`."""
+        waiting = asyncio.create_task(_answer(again(self.other)))
+        await asyncio.wait_for(self.late.looked_up.wait(), PATIENCE)
+        first = await asyncio.wait_for(_answer(post(self.one)), PATIENCE)
+        self.late.enter.set()
+        return [first, await asyncio.wait_for(waiting, PATIENCE)]
+
+
+async def _answer(request: "aiohttp.client._RequestContextManager") -> tuple[int, bytes]:
+    async with request as answer:
+        return answer.status, await answer.read()
+
+
+def hold(store: Any, monkeypatch: pytest.MonkeyPatch) -> Late:
+    late, begin = Late(asyncio.Event(), asyncio.Event()), store.runs.begin
+
+    async def begin_late(*given: Any, **more: Any) -> Any:
+        late.looked_up.set()
+        await late.enter.wait()
+        return await begin(*given, **more)
+
+    monkeypatch.setattr(store.runs, "begin", begin_late)
+    return late
+
+
+@pytest.fixture(params=["a file", "a database"])
+async def pair(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
+    """Two servers on one file, as workers have it, or on one database."""
+    is_file = request.param == "a file"
+    database = "" if is_file else request.getfixturevalue("postgres_database")
+    stores = [on_file(tmp_path) if is_file else on_database(database) for _ in range(2)]
+    model = ScriptedModel([says("all is well"), says("asked again")])
+    late, settings = hold(stores[1], monkeypatch), ServerSettings(protocols=("ag-ui", "rest"))
+    async with AsyncExitStack() as stack:
+        one, other = [
+            await stack.enter_async_context(served(model=model, store=store, records=store.runs, settings=settings))
+            for store in stores
+        ]
+        yield Pair(one, other, late, model)
+
+
+async def test_it_joins_the_run_of_its_id(pair: Pair) -> None:
+    body = ask(run="r")
+    first, second = await pair.play(lambda s: s.post(body), lambda s: s.post(body))
+    assert (first[0], types(first[1])[-1]) == (200, "RUN_FINISHED")
+    assert second == first, "the same events"
+    assert len(pair.model.prompts) == 1
+    async with pair.other.get("/sessions/t1") as answer:
+        assert [each["content"] for each in (await answer.json())["messages"]] == ["hi", "all is well"]
+
+
+async def test_with_another_body_it_is_refused(pair: Pair) -> None:
+    _, (status, problem) = await pair.play(
+        lambda s: s.post(ask(run="r")), lambda s: s.post(ask("something else", run="r"))
+    )
+    assert (status, b"was given to another request" in problem) == (422, True)
+    assert len(pair.model.prompts) == 1
+
+
+async def test_it_joins_the_run_of_its_idempotency_key(pair: Pair) -> None:
+    def chat(s: Served) -> Any:
+        return s.post({"message": "hi"}, "/agent/tester/chat", **{"Idempotency-Key": "k"})
+
+    first, second = await pair.play(chat, chat)
+    assert (first[0], second[0]) == (200, 200)
+    one, other = (msgspec.json.decode(body) for _, body in (first, second))
+    for name in ("message_id", "session_id", "content"):
+        assert other[name] == one[name], "the same answer, of the same run"
+    assert len(pair.model.prompts) == 1
