@@ -1,26 +1,35 @@
 """Decides the next step of a conversation by replaying it.
 
 The demo model keeps nothing between two replies. For every reply it reads the history as turns (the user's words, the
-results of tools) and runs a script for each: a generator that yields calls, is sent their results and returns the reply.
-The first call without a result, or the last text, is the next step. That is also how "it", "the second one" and "yes"
-get their meaning.
+results of tools) and plays each: a script that calls tools, reads their results from the turn, and returns a reply. The
+first call without a result, or the last reply, is the next step. That is also how "it", "the second one" and "yes" get
+their meaning.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, TypeAlias
 
 import msgspec
 
 from holodeck.core.messages import AssistantMessage, Message, TextPart, ToolMessage, UserMessage, text_of
 from holodeck.core.tools import Approval, ToolSchema
-from holodeck.models.demo import sentences, todos, wording
+from holodeck.models.demo import sentences, talk, todos
 from holodeck.models.demo.sentences import Request
 from holodeck.models.demo.todos import Todo
 from holodeck.models.demo.tools_by_name import Call, ToolUse, read_tool_use, with_arguments
 
+WHICH = "Which one do you mean?"
+WHAT_TO_ADD = "What shall I add?"
 HORIZON = 12  # turns that "it" and "the second one" may reach back to; each is replayed for every reply
+
+
+@dataclass(slots=True)
+class DemoTurn:
+    words: str
+    attached: bool = False  # files came with the words
+    results: list[ToolMessage] = field(default_factory=list)
+    reply: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,33 +42,22 @@ class OpenQuestion:
     confirms: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoReply:
-    text: str
-    shown: tuple[Todo, ...] | None = None  # the list that positions refer to from now on
-    focus: Todo | None = None  # what "it" is from now on
-    question: OpenQuestion | None = None
+class ScriptEnd(Exception):
+    """Ends a script before its own reply: with calls that have no result yet, or with another reply."""
 
-
-@dataclass(slots=True)
-class DemoTurn:
-    words: str
-    attached: bool = False  # files came with the words
-    results: list[ToolMessage] = field(default_factory=list)
-    reply: str = ""
-
-
-Script: TypeAlias = Generator[tuple[Call, ...], list[str], DemoReply]
+    def __init__(self, step: str | tuple[Call, ...]) -> None:
+        self.step = step
 
 
 def next_step(
     messages: Sequence[Message], tools: Sequence[ToolSchema], timezone: str | None, now: datetime
-) -> DemoReply | tuple[Call, ...]:
+) -> str | tuple[Call, ...]:
+    """The text of the next reply, or the next calls."""
     turns = _turns(messages)[-HORIZON:] or [DemoTurn("hello")]
     player = _Player(tools, timezone, now)
     for turn in turns[:-1]:
         player.recall(turn)
-    return player.play(turns[-1], turns[-1].results)
+    return player.play(turns[-1])
 
 
 def _turns(messages: Sequence[Message]) -> list[DemoTurn]:
@@ -68,9 +66,8 @@ def _turns(messages: Sequence[Message]) -> list[DemoTurn]:
         if isinstance(message, UserMessage):
             parts = [TextPart(message.content)] if isinstance(message.content, str) else message.content
             texts = [part.text.strip() for part in parts if isinstance(part, TextPart)]
-            turns.append(
-                DemoTurn(texts[0] if texts else "", attached=len(parts) > 1)
-            )  # the text of a file is no request
+            words = texts[0] if texts else ""  # further texts are those of files, and no request
+            turns.append(DemoTurn(words, attached=len(parts) > 1))
         elif turns and isinstance(message, AssistantMessage):
             turns[-1].reply = message.content
         elif turns and isinstance(message, ToolMessage):
@@ -85,141 +82,148 @@ class _Player:
         self.now = now
         self.others = [tool for tool in tools if tool.name not in todos.TODO_TOOLS]
         self.has_todos = len(self.others) < len(tools)
-        self.focus: Todo | None = None
-        self.shown: tuple[Todo, ...] = ()
+        self.focus: Todo | None = None  # what "it" is
+        self.shown: tuple[Todo, ...] = ()  # the list that positions refer to
         self.question: OpenQuestion | None = None
+        self.results: list[ToolMessage] = []  # of the turn that is played, without those that its script has read
+        self.read = ""  # the results that its script has read last
 
     def recall(self, turn: DemoTurn) -> None:
         """Replays a turn that is over, for what it established. Another model may have answered it."""
-        results = list(turn.results)
-        step = self.play(turn, results)
+        step = self.play(turn)
         if self.question and self.question.line not in turn.reply:
             self.question = None
-        for result in turn.results if results or not isinstance(step, DemoReply) else ():
+        for result in turn.results if self.results or not isinstance(step, str) else ():
             try:
                 found, many = todos.read_result(text_of(result.content))
             except msgspec.DecodeError:
                 continue
             self.shown, self.focus = (found, self.focus) if many else (self.shown, found[0])
 
-    def play(self, turn: DemoTurn, results: list[ToolMessage]) -> DemoReply | tuple[Call, ...]:
-        """Goes through a turn as far as it can, taking the results that it needs out of the list."""
+    def play(self, turn: DemoTurn) -> str | tuple[Call, ...]:
+        """Goes through a turn as far as its results allow."""
+        self.results = list(turn.results)
         request = self._understood(turn.words)
-        if turn.attached and isinstance(request, Request) and request.action in {"unknown", "no_words"}:
+        if turn.attached and request.action in {"unknown", "no_words"}:
             request = Request("attached")
-        step = self._run(self._script(request), results)
-        if isinstance(step, DemoReply):
-            self.focus, self.question = step.focus or self.focus, step.question
-            self.shown = self.shown if step.shown is None else step.shown
-        return step
+        try:
+            return self._script(request)
+        except ScriptEnd as end:
+            return end.step
+        except msgspec.DecodeError:  # not the JSON of a todo server; its text may still be useful to a person
+            return self.read
 
     def _understood(self, words: str) -> Request | ToolUse:
         if len(words) > sentences.LONGEST or not words:
             return Request("too_long" if words else "no_words")
-        request = self._read(words)
+        request = self._request(words)
         question, self.question = self.question, None
         return self._answer(question, words, request) or request if question else request
 
-    def _read(self, words: str) -> Request | ToolUse:
+    def _request(self, words: str) -> Request | ToolUse:
         """Todo sentences come first if there are todo tools; a guess ("buy eggs") comes after the names of tools."""
-        request = sentences.bare_request(words)
+        line = sentences.one_line(words)
+        request, topic = sentences.bare_request(line), talk.read_topic(line)
         use = read_tool_use(request, list(self.tools.values()))
-        command = sentences.read_talk(words) or sentences.read_command(request, self.now)
+        command = Request(topic) if topic else sentences.read_command(request, self.now)
         known = (command or use) if self.has_todos else (use or command)
-        return known or sentences.guess(request, self.now) or sentences.UNKNOWN
+        return known or sentences.guess(request, self.now) or Request("unknown")
 
     def _answer(self, question: OpenQuestion, words: str, request: Request | ToolUse) -> Request | ToolUse | None:
         """What a message means as the answer to a question; None if it is about something else."""
-        then, action = question.then, request.action if isinstance(request, Request) else ""
+        then, action = question.then, request.action
         if action == "no":
             return Request("kept" if question.confirms else "dropped")
         if isinstance(then, ToolUse):
-            return with_arguments(then, words) if request == sentences.UNKNOWN else None
+            return with_arguments(then, words) if action == "unknown" else None
         if question.confirms:
             return replace(then, chosen=question.choices, confirmed=True) if action == "yes" else None
         if then.action == "create":
-            return sentences.read_todo(words, self.now) if request == sentences.UNKNOWN else None
-        chosen = todos.at_positions(todos.positions(words), question.choices)
-        if action in {"unknown", "create"}:
-            chosen = chosen or todos.matching(words, question.choices)
-        chosen = question.choices if todos.is_all(words) else chosen[: len(todos.positions(words)) or 1]
+            return sentences.read_todo(words, self.now) if action == "unknown" else None
+        numbers = todos.positions(words)
+        chosen = question.choices if todos.is_all(words) else todos.at_positions(numbers, question.choices)
+        if action in {"unknown", "create"} and not chosen:
+            chosen = todos.matching(words, question.choices)[:1]
         return replace(then, chosen=chosen) if chosen else None
 
-    def _run(self, script: Script, results: list[ToolMessage]) -> DemoReply | tuple[Call, ...]:
-        answers: list[ToolMessage | None] = []
-        try:
-            calls = next(script)
-            while True:
-                if missing := next((call.name for call in calls if call.name not in self.tools), None):
-                    return DemoReply(text=f"I would need the tool `{missing}` for that, and it is not connected.")
-                answers = [_take(results, call.name) for call in calls]
-                if failed := next((answer for answer in answers if answer and answer.failed), None):
-                    problem = text_of(failed.content).strip() or "nothing at all"
-                    return DemoReply(text=f"That did not work. The tool says: {problem}")
-                if waiting := tuple(call for call, answer in zip(calls, answers, strict=True) if answer is None):
-                    return waiting
-                calls = script.send([text_of(answer.content) for answer in answers if answer])
-        except StopIteration as end:
-            reply: DemoReply = end.value
-            return reply
-        except msgspec.DecodeError:  # not the JSON of a todo server; its text may still be useful to a person
-            return DemoReply(text="\n".join(text_of(answer.content) for answer in answers if answer))
+    def _call(self, *calls: Call) -> list[str]:
+        """The results of the calls. Ends the script if a tool is missing, has failed, or was not called yet."""
+        if missing := next((call.name for call in calls if call.name not in self.tools), None):
+            raise ScriptEnd(f"I would need the tool `{missing}` for that, and it is not connected.")
+        answers = [self._take_result(call.name) for call in calls]
+        if failed := next((answer for answer in answers if answer and answer.failed), None):
+            raise ScriptEnd(f"That did not work. The tool says: {text_of(failed.content).strip() or 'nothing at all'}")
+        if waiting := tuple(call for call, answer in zip(calls, answers, strict=True) if answer is None):
+            raise ScriptEnd(waiting)
+        texts = [text_of(answer.content) for answer in answers if answer]
+        self.read = "\n".join(texts)
+        return texts
 
-    # Scripts
+    def _take_result(self, name: str) -> ToolMessage | None:
+        """The next result of that tool. Other results in between belong to another model's calls."""
+        index = next((index for index, result in enumerate(self.results) if result.name == name), None)
+        return None if index is None else self.results.pop(index)
 
-    def _script(self, request: Request | ToolUse) -> Script:
+    # Scripts: each returns its reply, and keeps what the reply is about.
+
+    def _script(self, request: Request | ToolUse) -> str:
         if isinstance(request, ToolUse):
-            return _use(request)
+            return self._use(request)
         scripts = {"create": self._create, "list": self._list, "update": self._update, "delete": self._delete}
-        if script := scripts.get(request.action):
-            return script(request) if self.has_todos else self._talk("no_todo_tools")
-        return self._talk(request.action)
+        script = scripts.get(request.action)
+        if script and self.has_todos:
+            return script(request)
+        topic = "no_todo_tools" if script else request.action
+        return talk.talk(topic, self.others, with_todos=self.has_todos or not self.others)
 
-    def _talk(self, topic: str) -> Script:
-        text = wording.talk(topic, self.others, with_todos=self.has_todos or not self.others)
-        return _without_calls(DemoReply(text=text))
+    def _use(self, use: ToolUse) -> str:
+        if use.problem:
+            return self._ask(OpenQuestion(use.problem, use))
+        (answer,) = self._call(Call(use.tool.name, use.arguments))
+        return answer.strip() or "Done. The tool returned nothing."
 
-    def _create(self, request: Request) -> Script:
+    def _ask(self, question: OpenQuestion) -> str:
+        self.question = question
+        return question.line
+
+    def _create(self, request: Request) -> str:
         if not request.fields.get("title"):
-            return DemoReply(text=wording.WHAT_TO_ADD, question=OpenQuestion(wording.WHAT_TO_ADD, request))
-        (answer,) = yield (todos.create_call(request.fields, self.now),)
-        (todo,), _ = todos.read_result(answer)
-        return DemoReply(text=wording.created(todo, self.now), focus=todo)
+            return self._ask(OpenQuestion(WHAT_TO_ADD, request))
+        (answer,) = self._call(Call("create_todo", todos.arguments(request.fields, self.now)))
+        (self.focus,), _ = todos.read_result(answer)
+        return todos.created(self.focus, self.now)
 
-    def _list(self, request: Request) -> Script:
-        (answer,) = yield (self._list_call(request.fields),)
-        found, _ = todos.read_result(answer)
-        focus = found[0] if len(found) == 1 else None
-        return DemoReply(text=wording.listed(found, request.fields, self.now), shown=found, focus=focus)
-
-    def _list_call(self, fields: dict[str, Any]) -> Call:
+    def _list(self, request: Request) -> str:
         tool = self.tools.get("list_todos")
-        needs_zone = "due_date_filter" in fields and tool and "timezone" in tool.parameters.get("properties", {})
-        given = fields | {"timezone": self.timezone if needs_zone else None}
-        return Call("list_todos", {name: value for name, value in given.items() if value})
+        needs_zone = (
+            "due_date_filter" in request.fields and tool and "timezone" in tool.parameters.get("properties", {})
+        )
+        filters = request.fields | {"timezone": self.timezone if needs_zone else None}
+        (answer,) = self._call(Call("list_todos", {name: value for name, value in filters.items() if value}))
+        self.shown, _ = todos.read_result(answer)
+        self.focus = self.shown[0] if len(self.shown) == 1 else self.focus
+        return todos.listed(self.shown, request.fields, self.now)
 
-    def _update(self, request: Request) -> Script:
-        found = yield from self._find(request)
-        if isinstance(found, DemoReply):
-            return found
-        answers = yield tuple(todos.update_call(todo, request.fields, self.now) for todo in found)
+    def _update(self, request: Request) -> str:
+        found = self._find(request)
+        calls = ({"todo_id": todo.id} | todos.arguments(request.fields, self.now, todo) for todo in found)
+        answers = self._call(*(Call("update_todo", arguments) for arguments in calls))
         changed = [todo for answer in answers for todo in todos.read_result(answer)[0]]
-        return DemoReply(text=wording.changed(changed, request.fields, self.now), focus=changed[-1])
+        self.focus = changed[-1]
+        return todos.changed(changed, request.fields, self.now)
 
-    def _delete(self, request: Request) -> Script:
-        found = yield from self._find(request)
-        if isinstance(found, DemoReply):
-            return found
+    def _delete(self, request: Request) -> str:
+        found = self._find(request)
         tool = self.tools.get("delete_todo")
         if not request.confirmed and not (tool and tool.approval is Approval.ALWAYS):  # then the runtime asks the user
-            line = wording.confirm_deletion(found)
-            return DemoReply(text=line, focus=found[-1], question=OpenQuestion(line, request, found, confirms=True))
-        yield tuple(todos.delete_call(todo) for todo in found)
+            self.focus = found[-1]
+            return self._ask(OpenQuestion(todos.confirm_deletion(found), request, found, confirms=True))
+        self._call(*(Call("delete_todo", {"todo_id": todo.id, "confirmation": True}) for todo in found))
         self.focus = None
-        return DemoReply(text=f"Deleted {', '.join(f'**{todo.title}**' for todo in found)}.")
+        return f"Deleted {', '.join(f'**{todo.title}**' for todo in found)}."
 
-    def _find(self, request: Request) -> Generator[tuple[Call, ...], list[str], DemoReply | tuple[Todo, ...]]:
-        """The todos that are meant, or the reply instead. Lists them only when the conversation does not name them."""
+    def _find(self, request: Request) -> tuple[Todo, ...]:
+        """The todos that are meant. Lists them only when the conversation does not name them."""
         words, numbers = request.target, todos.positions(request.target)
         is_it, is_all = todos.is_it(words), todos.is_all(words)
         if request.chosen:
@@ -227,9 +231,10 @@ class _Player:
         if is_it and self.focus:
             return (self.focus,)
         if numbers and self.shown:
-            problem = f"There is no number {max(numbers) + 1}: the list I showed you has {len(self.shown)}."
-            return todos.at_positions(numbers, self.shown) or DemoReply(text=problem)
-        (answer,) = yield (Call("list_todos", {"status": "all"}),)
+            if chosen := todos.at_positions(numbers, self.shown):
+                return chosen
+            raise ScriptEnd(f"There is no number {max(numbers) + 1}: the list I showed you has {len(self.shown)}.")
+        (answer,) = self._call(Call("list_todos", {"status": "all"}))
         every, _ = todos.read_result(answer)
         status = "completed" if request.fields.get("status") == "pending" else "pending"
         likely = tuple(todo for todo in every if todo.status == status)
@@ -237,26 +242,8 @@ class _Player:
             likely = todos.matching(words, likely) or todos.matching(words, every)
         if not likely:
             missing = f"I found no todo like “{words}”. Say “show my todos” to see what is there."
-            return DemoReply(text=wording.EMPTY if is_it or is_all or numbers else missing)
+            raise ScriptEnd(todos.EMPTY if is_it or is_all or numbers else missing)
         if is_all or (len(likely) == 1 and not numbers):
             return likely
-        text = f"{wording.WHICH}\n\n{wording.numbered(likely, self.now)}\n\nSay its number."
-        return DemoReply(text=text, shown=likely, question=OpenQuestion(wording.WHICH, request, likely))
-
-
-def _without_calls(reply: DemoReply) -> Script:
-    yield from ()
-    return reply
-
-
-def _use(use: ToolUse) -> Script:
-    if problem := wording.cannot_use(use):
-        return DemoReply(text=problem, question=OpenQuestion(problem, use))
-    (answer,) = yield (Call(use.tool.name, use.arguments),)
-    return DemoReply(text=answer.strip() or wording.NO_RESULT)
-
-
-def _take(results: list[ToolMessage], name: str) -> ToolMessage | None:
-    """The next result of that tool. Other results in between belong to another model's calls."""
-    index = next((index for index, result in enumerate(results) if result.name == name), None)
-    return None if index is None else results.pop(index)
+        self.shown, self.question = likely, OpenQuestion(WHICH, request, likely)
+        raise ScriptEnd(f"{WHICH}\n\n{todos.numbered(likely, self.now)}\n\nSay its number.")

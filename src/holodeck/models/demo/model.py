@@ -22,10 +22,9 @@ from holodeck.core.zones import is_zone, local_zone
 from holodeck.models.port import Listener, ModelReply, Prompt
 
 if TYPE_CHECKING:
-    from holodeck.models.demo.conversation import DemoReply
     from holodeck.models.demo.tools_by_name import Call
 
-    Rules = Callable[[Sequence[Message], Sequence[ToolSchema], str | None, datetime], DemoReply | tuple[Call, ...]]
+    Rules = Callable[[Sequence[Message], Sequence[ToolSchema], str | None, datetime], str | tuple[Call, ...]]
 
 _WORD = re.compile(r"\s*\S+\s*\Z|\s*\S+")
 _ARGUMENT_PIECE = 24  # characters of the arguments' JSON that are streamed at once
@@ -37,12 +36,7 @@ class DemoModel:
 
     name = "demo"
 
-    def __init__(
-        self,
-        *,
-        delay: float = 0.0,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
+    def __init__(self, *, delay: float = 0.0, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._delay = delay
         self._clock = clock
         self._zone = ZoneInfo(local_zone())
@@ -56,8 +50,8 @@ class DemoModel:
         if self._rules is None:
             self._rules = await asyncio.to_thread(_load_rules)
         step = self._rules(prompt.messages, prompt.tools, prompt.timezone, now)
-        if not isinstance(step, tuple):
-            return await self._say(step.text, listener)
+        if isinstance(step, str):
+            return await self._say(step, listener)
         calls = [await self._ask(call, listener) for call in step]
         return ModelReply(tool_calls=tuple(calls), finish_reason="tool_calls")
 

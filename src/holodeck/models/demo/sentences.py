@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from holodeck.models.demo.dates import cut_date, read_date
+from holodeck.models.demo.dates import When, cut_date, read_date
 
 LONGEST = 600  # characters; a longer text is a document, not a request
 
@@ -17,8 +17,8 @@ LONGEST = 600  # characters; a longer text is a document, not a request
 class Request:
     """What a sentence asks for.
 
-    `action` is create, list, update, delete, or a topic of small talk. `fields` are named like the arguments of the
-    todo tools, but for `due`, a `When`. `target` are the words for a todo; empty means the last one.
+    `action` is create, list, update, delete, or a topic of `talk.py`. `fields` are named like the arguments of the todo
+    tools, but for `due`, a `When`. `target` are the words for a todo; empty means the last one.
     """
 
     action: str
@@ -28,8 +28,6 @@ class Request:
     confirmed: bool = False
 
 
-UNKNOWN = Request("unknown")
-
 _STRAIGHT = str.maketrans({0x2018: "'", 0x2019: "'", 0x2013: "-"})  # what phones type for apostrophes and hyphens
 _POLITE_START = re.compile(
     r"(?:(?:hi|hey|hello|ok|okay|so|now|also|and|then|please|just)\b[\s,!.]+)*"
@@ -37,19 +35,6 @@ _POLITE_START = re.compile(
     re.IGNORECASE,
 )
 _END = re.compile(r"(?:(?<![\s,])[\s,]+(?:please|thanks|thank you|for me))*(?:[.?\s]|(?<!!)!)*$", re.IGNORECASE)
-
-_TALK = {
-    "no": r"n|no(?:pe)?(?: thanks)?|cancel(?: (?:it|that))?|never ?mind|don't|stop|keep (?:it|them)",
-    "yes": r"y|(?:yes|yep|yeah|sure|ok|okay)(?:,? (?:please|do it|go ahead|(?:delete|remove) (?:it|them)))?"
-    r"|confirm|do it|go ahead",
-    "greeting": r"(?:hi|hello|hey|good (?:morning|afternoon|evening|day))(?: there| all| holodeck)?",
-    "thanks": r"(?:ok |great |many )?(?:thanks|thank you|thx)(?: (?:a lot|so much|very much|for .+))?|great|perfect",
-    "bye": r"(?:good ?)?bye|good ?night|see you(?: .+)?|quit|exit",
-    "identity": r"(?:who|what) are you|what(?:'s| is) your name|are you .*\b(?:chatgpt|ai|bot|human|model|claude)\b.*",
-    "help": r"/?help(?: me)?|commands|examples?|\?+|what can (?:you|i) (?:do|say|ask)(?: .+)?|.*\bwhat you can do\b.*"
-    r"|how (?:do|does|can) (?:you|this|it|i) (?:work|use .+)",
-    "wellbeing": r"how are you(?: doing)?(?: today)?|what's up",
-}
 
 _NEW = r"(?:(?:add|create|new)(?: an?| another)?|(?:make|set|schedule) an?)(?: new)?"
 _NOUN = r"(?:to-?do(?: item)?|task|reminder|item|note)"
@@ -65,9 +50,13 @@ _WHAT = r"(?P<target>(?!(?:what|which|who|how)\b).+?)"
 _DONE = r"(?P<undone>not (?:yet )?|un)?(?:done|completed?|finished)"
 _VERBS = "book|bring|buy|call|clean|cook|email|feed|finish|fix|get|go to|learn|meet|order|pay|pick up|plan|prepare|read"
 _VERBS += "|renew|return|review|send|submit|take|visit|wash|water|write"
+_THINGS = r"(?:to-?dos?|tasks?|items?|reminders?|lists?)"
+_ASKS = r"(?:show|list|see|what|which|any|anything|how many|(?:do|did|have) i|(?:is|are) there|my|overdue|open|all)"
+_FILTER = r"(?:#\w|\b(?:due|overdue|pending|tagged|completed|everything|i have|did i (?:do|finish))|urgent)"
 
 # pattern, action, fields that are set in any case. Groups: `target`; `text` and `more`, a new todo with its attributes;
-# `title`; `level`, a priority; `tags`; `undone`; `moved`, a todo and a date; `new`, a date, a priority or a title.
+# `title`; `level`, a priority; `tags`; `undone`; `moved`, a todo and a date; `new`, a date, a priority or a title;
+# `search`; `question`, words that filter the list.
 _GRAMMAR: tuple[tuple[str, str, dict[str, Any]], ...] = (
     (rf"{_NEW}(?: {_LEVEL})? {_NOUN}(?: {_LIST})?(?:[:,]|\s+(?:to|for|called))?(?P<text>(?:\s.*)?)", "create", {}),
     (rf"(?:remove|delete|clear) (?:the |its )?(?:due )?date(?: (?:of|from) {_WHAT})?", "update", {"due": ""}),
@@ -83,40 +72,31 @@ _GRAMMAR: tuple[tuple[str, str, dict[str, Any]], ...] = (
     (r"(?:move|push|postpone|reschedule|set|make)\s+(?P<moved>.+)", "update", {}),
     (rf"(?:change|update)\s+{_WHAT}\s+to\s+(?P<new>.+)", "update", {}),
     (rf"(?:delete|remove|drop|get rid of)(?:\s+{_WHAT}(?:\s+from (?:my |the )?list)?)?", "delete", {}),
+    (rf"(?P<question>{_THINGS}|today|tomorrow|this week|overdue|everything)[?! .]*", "list", {"status": "pending"}),
+    (rf"(?P<question>{_ASKS}\b.*?(?:\b{_THINGS}|{_FILTER})\b.*?)[?! .]*", "list", {"status": "pending"}),
     (r"(?:find|search(?: for)?|look for)\s+(?P<search>.+)", "list", {"status": "all"}),
     (rf"(?:add|put) (?P<text>.+?) {_LIST}(?P<more>.*)", "create", {}),
-    (
-        r"(?:(?:add|create|new|schedule)(?: an?\b)?|note|todo|task|remind me(?: of)?)[:,]?(?P<text>(?:\s.*)?)",
-        "create",
-        {},
-    ),
+    (r"(?:add|create|new|schedule)(?: an?\b)?[:,]?(?P<text>(?:\s.*)?)", "create", {}),
+    (r"(?:note|todo|task|remind me(?: of)?)[:,]?(?P<text>(?:\s.*)?)", "create", {}),
     (r"(?:don't (?:let me )?forget(?: to)?|i (?:need to|have to|must|should)) (?P<text>.+)", "create", {}),
     (rf"{_LEVEL}\s*[:!,-]+\s*(?P<text>.+)", "create", {}),
 )
 _ROWS = tuple((re.compile(pattern, re.IGNORECASE), action, fields) for pattern, action, fields in _GRAMMAR)
-_LIST_ROW = next(index for index, (_, action, _) in enumerate(_GRAMMAR) if action == "list")
 
 
-def read_talk(text: str) -> Request | None:
-    line = " ".join(text.translate(_STRAIGHT).split())
-    words = line.rstrip(" .!,;:?") or line
-    return next(
-        (Request(topic) for topic, phrases in _TALK.items() if re.fullmatch(phrases, words, re.IGNORECASE)), None
-    )
+def one_line(text: str) -> str:
+    return " ".join(text.translate(_STRAIGHT).split())
 
 
-def bare_request(text: str) -> str:
-    """One line without courtesies and the full stop; several exclamation marks are a priority and stay."""
-    line = " ".join(text.translate(_STRAIGHT).split())
+def bare_request(line: str) -> str:
+    """A line without courtesies and the full stop; several exclamation marks are a priority and stay."""
     polite = _POLITE_START.match(line)
     return _END.sub("", line[polite.end() if polite else 0 :])
 
 
 def read_command(request: str, now: datetime) -> Request | None:
     """A sentence that can only be about todos."""
-    for index, (pattern, action, fields) in enumerate(_ROWS):
-        if index == _LIST_ROW and (asked := _read_question(request, now)):
-            return asked
+    for pattern, action, fields in _ROWS:
         if match := pattern.fullmatch(request):
             found = {name: words.strip() for name, words in match.groupdict("").items()}
             if read := _read_row(action, found, fields, now):
@@ -134,17 +114,18 @@ def guess(request: str, now: datetime) -> Request | None:
 def _read_row(action: str, found: dict[str, str], fields: dict[str, Any], now: datetime) -> Request | None:
     """The request that the groups of a pattern describe; None if they make no sense ("move the sofa")."""
     target, new = found.get("target", ""), found.get("new", "")
-    level, due = read_level(found.get("level") or new), read_date(new, now)
+    level, due = _level(found.get("level") or new), read_date(new, now)
     if action == "create":
         return read_todo(f"{found['text']} {found.get('more', '')}".strip(), now, level)
     if action == "delete":
         return Request("delete", target=target)
-    if search := found.get("search"):
-        return Request("list", fields | {"search": search.strip("\"'")})
+    if action == "list":
+        filters = _filters(found["question"], now) if "question" in found else {"search": found["search"].strip("\"'")}
+        return Request("list", fields | filters)
     if moved := found.get("moved"):
         target, due = cut_date(moved, now)
     title = found.get("title") or ("" if due or level else new)
-    changes = {"priority": level, "tags": read_tags(found.get("tags", "")), "due": due, "title": _title(title)}
+    changes = {"priority": level, "tags": _tags(found.get("tags", "")), "due": due, "title": _title(title)}
     changes |= {"status": "pending" if found.get("undone") else None}
     changes = fields | {name: value for name, value in changes.items() if value}
     return Request("update", changes, target) if changes else None
@@ -158,49 +139,6 @@ _LEVEL_END = re.compile(
     rf"(?<![\s,;-])(?:[\s,;-]+(?:it's |with )?(?!(?:high|low|medium|normal)$){_LEVEL}|\s*!!+)$",
     re.IGNORECASE,
 )
-
-
-def read_todo(text: str, now: datetime, level: str | None = None) -> Request:
-    """The request for a new todo, whose attributes stand at the edges of the text."""
-    tags, due = read_tags(" ".join(_HASH_TAG.findall(text))), None
-    text = " ".join(_HASH_TAG.sub(" ", text).split())
-    if match := _TAG_WORDS.search(text):
-        text, tags = text[: match.start()], tags + read_tags(match["tags"])
-    for _ in range(2):  # "urgent, tomorrow" and "tomorrow, urgent"
-        if match := _LEVEL_END.search(text):
-            text, level = text[: match.start()], read_level(match["level"] or "high")
-        text, date = cut_date(text, now)
-        due = date or due
-    fields = {"title": _title(text), "due": due, "priority": level, "tags": list(dict.fromkeys(tags))}
-    return Request("create", {name: value for name, value in fields.items() if value})
-
-
-def read_tags(words: str) -> list[str]:
-    return [word for word in re.findall(r"[^\W\d_][\w-]*", words.lower()) if word != "and"]
-
-
-def read_level(words: str) -> str | None:
-    return next((level for level, phrase in _LEVELS.items() if re.fullmatch(phrase, words, re.IGNORECASE)), None)
-
-
-def _title(text: str) -> str:
-    title = re.sub(r"^(?:to|that|about)\s+", "", text.strip(" ,;:.!?-"), flags=re.IGNORECASE)
-    if re.fullmatch(r"(\"|').*\1", title):
-        title = title[1:-1]
-    return title[:1].upper() + title[1:]
-
-
-# Questions about the list
-
-_THINGS = r"(?:to-?dos?|tasks?|items?|reminders?|lists?)"
-_QUESTION = re.compile(
-    rf"(?:{_THINGS}|today|tomorrow|this week|overdue|everything)"
-    r"|(?:show|list|see|what|which|any|anything|how many|(?:do|did|have) i|(?:is|are) there|my|overdue|open|all)\b.*?"
-    rf"(?:\b{_THINGS}|#\w|\b(?:due|overdue|pending|tagged|completed|everything|i have|did i (?:do|finish))|urgent)\b.*",
-    re.IGNORECASE,
-)
-_ABOUT = re.compile(r"\babout\s+(?P<search>.+)$", re.IGNORECASE)
-_TAGGED = re.compile(rf"\btagged\s+(?:as\s+|with\s+)?{_TAGS}$", re.IGNORECASE)
 _FILTERS = (
     (r"\b(?:all|everything)\b", "status", "all"),
     (r"(?<!not )\b(?:completed|done|finished|did i)\b", "status", "completed"),
@@ -211,17 +149,48 @@ _FILTERS = (
 )
 
 
-def _read_question(request: str, now: datetime) -> Request | None:
-    words = request.rstrip("?! .")
-    if not _QUESTION.fullmatch(words):
-        return None
-    fields: dict[str, Any] = {"status": "pending", "tags": read_tags(" ".join(_HASH_TAG.findall(words)))}
-    if match := _ABOUT.search(words):
-        fields["search"], words = match["search"], words[: match.start()]
-    if match := _TAGGED.search(words):
-        fields["tags"], words = read_tags(match["tags"]), words[: match.start()]
-    fields |= {name: value for phrase, name, value in _FILTERS if re.search(phrase, words, re.IGNORECASE)}
+def read_todo(text: str, now: datetime, level: str | None = None) -> Request:
+    """The request for a new todo, whose attributes stand at the edges of the text."""
+    text, tags = _cut_tags(text)
+    due: When | None = None
+    for _ in range(2):  # "urgent, tomorrow" and "tomorrow, urgent"
+        if match := _LEVEL_END.search(text):
+            text, level = text[: match.start()], _level(match["level"] or "high")
+        text, date = cut_date(text, now)
+        due = date or due
+    fields = {"title": _title(text), "due": due, "priority": level, "tags": tags}
+    return Request("create", {name: value for name, value in fields.items() if value})
+
+
+def _filters(question: str, now: datetime) -> dict[str, Any]:
+    """The filters of list_todos: "which urgent tasks about eggs are due tomorrow"."""
+    words, tags = _cut_tags(question)
+    words, _, search = words.partition(" about ")
+    fields = {name: value for phrase, name, value in _FILTERS if re.search(phrase, words, re.IGNORECASE)}
     _, due = cut_date(words, now)
-    if due and due.day and "due_date_filter" not in fields:
-        fields["due_date_filter"] = {now.date(): "today"}.get(due.day, due.day.isoformat())
-    return Request("list", fields)
+    if due and due.day:
+        fields.setdefault("due_date_filter", "today" if due.day == now.date() else due.day.isoformat())
+    return fields | {"tags": tags, "search": search}
+
+
+def _cut_tags(text: str) -> tuple[str, list[str]]:
+    tags = _tags(" ".join(_HASH_TAG.findall(text)))
+    text = " ".join(_HASH_TAG.sub(" ", text).split())
+    if match := _TAG_WORDS.search(text):
+        text, tags = text[: match.start()], tags + _tags(match["tags"])
+    return text, list(dict.fromkeys(tags))
+
+
+def _tags(words: str) -> list[str]:
+    return [word for word in re.findall(r"[^\W\d_][\w-]*", words.lower()) if word != "and"]
+
+
+def _level(words: str) -> str | None:
+    return next((level for level, phrase in _LEVELS.items() if re.fullmatch(phrase, words, re.IGNORECASE)), None)
+
+
+def _title(text: str) -> str:
+    title = re.sub(r"^(?:to|that|about)\s+", "", text.strip(" ,;:.!?-"), flags=re.IGNORECASE)
+    if re.fullmatch(r"(\"|').*\1", title):
+        title = title[1:-1]
+    return title[:1].upper() + title[1:]

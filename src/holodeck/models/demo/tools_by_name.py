@@ -7,7 +7,7 @@ value that stands alone becomes the first parameter without one that it fits. JS
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -16,8 +16,8 @@ from holodeck.models.demo.dates import NUMBERS
 
 _CALL = re.compile(r"(?:call|use|run|execute)\s+(?:the\s+)?(?:tool\s+)?", re.IGNORECASE)
 _TOKEN = re.compile(r"""(?:(?P<name>\w[\w-]*)(?:\s*=\s*|:\s+))?(?P<value>"[^"]*"|'[^']*'|\[[^\]]*\]|\{[^}]*\}|\S+)""")
-_NUMBER = re.compile(r"[-+]?\d{1,15}(?:\.\d{1,15})?")
-_FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_TYPES = {"number": (int, float), "integer": (int,), "boolean": (bool,), "array": (list,), "object": (dict,)}
+_VALUES = {**NUMBERS, "yes": True, "on": True, "no": False, "off": False}  # words for values, besides JSON
 _LINKS = frozenset({"with", "and", "to", "in", "into", "for", "from", "of", "by", "as", "the", "is", "at", "on"})
 _NOTHING: Any = object()  # no value of that type
 
@@ -32,15 +32,30 @@ class Call:
 class ToolUse:
     """A call of a tool. `unfit` are arguments by name that the tool does not take, as they were written."""
 
+    action: ClassVar[str] = "use"
     tool: ToolSchema
     arguments: dict[str, Any]
     unfit: tuple[str, ...] = ()
 
     @property
-    def missing(self) -> list[str]:
-        """Required parameters without a value. One that the schema does not describe is left to the runtime's check."""
+    def problem(self) -> str:
+        """Which arguments are wrong or missing; empty when the call is complete."""
+        if self.unfit:
+            takes = signature(self.tool) or "no arguments"
+            return f"{self.tool.name} cannot take {', '.join(self.unfit)}: it takes {takes}."
         required = self.tool.parameters.get("required", [])
-        return [name for name in required if name in _parameters(self.tool) and name not in self.arguments]
+        missing = signature(self.tool, [name for name in required if name not in self.arguments])
+        return f"{self.tool.name} needs {missing}." if missing else ""
+
+
+def signature(tool: ToolSchema, names: Sequence[str] | None = None) -> str:
+    """Parameters in words: "value (number) and to (miles or kilometres)"; only the named ones if names are given."""
+    kinds = {
+        name: " or ".join(str(value) for value in schema.get("enum", ())) or schema.get("type", "any value")
+        for name, schema in _parameters(tool).items()
+    }
+    described = [f"{name} ({kind})" for name, kind in kinds.items() if names is None or name in names]
+    return " and ".join([", ".join(described[:-1]), described[-1]] if len(described) > 1 else described)
 
 
 def read_tool_use(request: str, tools: Sequence[ToolSchema]) -> ToolUse | None:
@@ -79,32 +94,6 @@ def with_arguments(use: ToolUse, text: str) -> ToolUse:
     return replace(use, arguments=fitting, unfit=tuple(unfit))
 
 
-def signature(tool: ToolSchema, names: Sequence[str] | None = None) -> str:
-    """Parameters in words: "value (number) and to (miles or kilometres)"; only the named ones if names are given."""
-    kinds = {
-        name: " or ".join(str(value) for value in schema.get("enum", ())) or schema.get("type", "any value")
-        for name, schema in _parameters(tool).items()
-    }
-    described = [f"{name} ({kind})" for name, kind in kinds.items() if names is None or name in names]
-    return " and ".join([", ".join(described[:-1]), described[-1]] if len(described) > 1 else described)
-
-
-def _parameters(tool: ToolSchema) -> dict[str, dict[str, Any]]:
-    """The schemas of the parameters, without references and without the null of an optional one."""
-    definitions = tool.parameters.get("$defs", {})
-    return {name: _plain(schema, definitions) for name, schema in tool.parameters.get("properties", {}).items()}
-
-
-def _plain(schema: Any, definitions: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(schema, dict):
-        return {}
-    schema = next((option for option in schema.get("anyOf", []) if option.get("type") != "null"), schema)
-    if isinstance(kinds := schema.get("type"), list):
-        schema = {**schema, "type": next((kind for kind in kinds if kind != "null"), "null")}
-    found: dict[str, Any] = definitions.get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
-    return found
-
-
 def _by_type(parameters: dict[str, Any], values: list[str], required: Sequence[str]) -> dict[str, Any]:
     """Gives values without a name to the parameters that they fit.
 
@@ -125,31 +114,38 @@ def _by_type(parameters: dict[str, Any], values: list[str], required: Sequence[s
     return arguments
 
 
+def _parameters(tool: ToolSchema) -> dict[str, dict[str, Any]]:
+    """The schemas of the parameters, without references and without the null of an optional one."""
+    definitions = tool.parameters.get("$defs", {})
+    return {name: _plain(schema, definitions) for name, schema in tool.parameters.get("properties", {}).items()}
+
+
+def _plain(schema: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(schema, dict):
+        return {}
+    schema = next((option for option in schema.get("anyOf", []) if option.get("type") != "null"), schema)
+    if isinstance(kinds := schema.get("type"), list):
+        schema = {**schema, "type": next((kind for kind in kinds if kind != "null"), "null")}
+    found: dict[str, Any] = definitions.get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
+    return found
+
+
 def _is_text(schema: dict[str, Any]) -> bool:
-    return "enum" not in schema and schema.get("type", "string") == "string"
+    return "enum" not in schema and schema.get("type", "string") not in _TYPES
 
 
 def _fit(written: str, schema: dict[str, Any]) -> Any:
     """The written value as the schema's type, or _NOTHING."""
-    written = written.rstrip(",;")
-    text = written[1:-1] if len(written) > 1 and written[0] == written[-1] and written[0] in "\"'" else written
+    text, kind = written.rstrip(",;"), schema.get("type", "string")
     if "enum" in schema:
         return next((value for value in schema["enum"] if str(value).casefold() == text.casefold()), _NOTHING)
-    kind = schema.get("type", "string")
-    if kind in {"number", "integer"}:
-        number = str(NUMBERS.get(text.casefold(), text))
-        fits = _NUMBER.fullmatch(number) and (kind == "number" or "." not in number)
-        return (float(number) if "." in number else int(number)) if fits else _NOTHING
-    if kind == "boolean":
-        return _FLAGS.get(text.casefold(), _NOTHING)
+    if _is_text(schema):
+        return text[1:-1] if re.fullmatch(r"\"[^\"]*\"|'[^']*'", text) else text
     if kind == "array" and not text.startswith("["):
         items = [_fit(item, schema.get("items", {})) for item in re.split(r"[\s,]+", text) if item]
         return _NOTHING if any(item is _NOTHING for item in items) else items
-    return _json(text, list if kind == "array" else dict) if kind in {"array", "object"} else text
-
-
-def _json(text: str, kind: type) -> Any:
     try:
-        return msgspec.json.decode(text, type=kind)
+        value = _VALUES[text.casefold()] if text.casefold() in _VALUES else msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError):
         return _NOTHING
+    return value if type(value) in _TYPES[kind] else _NOTHING
