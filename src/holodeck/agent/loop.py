@@ -542,7 +542,7 @@ class _Run:
         return " ".join(self.warnings) or None
 
     def _response(self, status: Status, **fields: Any) -> AgentResponse:
-        return AgentResponse.model_construct(  # nothing of it comes from outside
+        return AgentResponse(
             status=status,
             final_response=self.text,
             iterations=self.iterations,

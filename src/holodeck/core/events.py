@@ -53,8 +53,8 @@ class Interrupt(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None
 
 
-class Event(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
-    """Any event. `gc=False` on the frequent ones below: they hold only strings, the collector need not look at them."""
+class Event(msgspec.Struct, frozen=True, tag=True, tag_field="type", gc=False):
+    """Any event. `gc=False`, which all below inherit: they hold no live objects, so the collector need not look at them."""
 
 
 HISTORY = "holodeck.history"
@@ -86,7 +86,7 @@ class ReasoningStarted(Event, frozen=True, tag=True):
     message_id: str
 
 
-class ReasoningAdded(Event, frozen=True, tag=True, gc=False):
+class ReasoningAdded(Event, frozen=True, tag=True):
     message_id: str
     delta: str
 
@@ -99,7 +99,7 @@ class TextStarted(Event, frozen=True, tag=True):
     message_id: str
 
 
-class TextAdded(Event, frozen=True, tag=True, gc=False):
+class TextAdded(Event, frozen=True, tag=True):
     message_id: str
     delta: str
 
@@ -116,7 +116,7 @@ class ToolCallStarted(Event, frozen=True, tag=True):
     message_id: str
 
 
-class ToolArgumentsAdded(Event, frozen=True, tag=True, gc=False):
+class ToolArgumentsAdded(Event, frozen=True, tag=True):
     call_id: str
     delta: str
 

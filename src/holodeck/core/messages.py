@@ -1,7 +1,8 @@
 """Messages of a conversation, as they are kept and as models are shown them.
 
 The system prompt is not among them: it belongs to the agent, not to the conversation. Nothing here knows a
-provider's JSON; `holodeck.models.chat_format` does.
+provider's JSON; `holodeck.models.chat_format` does. Values hold no live objects, so the garbage collector need not look at
+them (`gc=False`): a server keeps thousands of them, and each collection would visit all.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,11 +22,11 @@ INTERRUPTED = "interrupted"
 now: Callable[[], datetime] = partial(datetime.now, UTC)
 
 
-class TextPart(msgspec.Struct, frozen=True, tag="text"):
+class TextPart(msgspec.Struct, frozen=True, tag="text", gc=False):
     text: str
 
 
-class MediaPart(msgspec.Struct, frozen=True, tag="media", kw_only=True, omit_defaults=True):
+class MediaPart(msgspec.Struct, frozen=True, tag="media", kw_only=True, omit_defaults=True, gc=False):
     """An image or document. Its bytes are in `data` (base64) or at `url`."""
 
     mime_type: str
@@ -49,7 +50,7 @@ def _named(part: MediaPart) -> str:
     return f"[{part.mime_type}: {part.filename}]" if part.filename else f"[{part.mime_type}]"
 
 
-class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One call as the model asked for it.
 
     `arguments` is the model's own text, JSON or not. `extra` holds every member that we do not understand (Gemini's
@@ -62,7 +63,9 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     extra: dict[str, Any] = {}
 
 
-class UserMessage(msgspec.Struct, frozen=True, tag_field="role", tag="user", kw_only=True, omit_defaults=True):
+class UserMessage(
+    msgspec.Struct, frozen=True, tag_field="role", tag="user", kw_only=True, omit_defaults=True, gc=False
+):
     content: Content
     id: str = msgspec.field(default_factory=new_message_id)
     timestamp: datetime = msgspec.field(default_factory=now)
@@ -70,7 +73,7 @@ class UserMessage(msgspec.Struct, frozen=True, tag_field="role", tag="user", kw_
 
 
 class AssistantMessage(
-    msgspec.Struct, frozen=True, tag_field="role", tag="assistant", kw_only=True, omit_defaults=True
+    msgspec.Struct, frozen=True, tag_field="role", tag="assistant", kw_only=True, omit_defaults=True, gc=False
 ):
     """One reply of the model. `cut` says why it is not complete: the stream broke, a limit, a stop."""
 
@@ -86,7 +89,9 @@ class AssistantMessage(
     run_id: str = ""  # the run that stored it
 
 
-class ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool", kw_only=True, omit_defaults=True):
+class ToolMessage(
+    msgspec.Struct, frozen=True, tag_field="role", tag="tool", kw_only=True, omit_defaults=True, gc=False
+):
     """The answer to one tool call."""
 
     call_id: str

@@ -39,7 +39,7 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a client may decide about the model calls of one run, within what the agent file allows."""
 
     tool_choice: str | None = None  # auto, none, required, or the name of a tool
@@ -57,7 +57,7 @@ class FileNote(msgspec.Struct, frozen=True, kw_only=True):
     truncated: bool = False
 
 
-class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One run to start.
 
     `messages` is what the client says the conversation is, newest last; the session decides what of it is new.

@@ -57,7 +57,7 @@ class ToolStatus(StrEnum):
     FAILED = "failed"
 
 
-class ToolExecution(msgspec.Struct, frozen=True, kw_only=True):
+class ToolExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One tool call from the outside, for people and logs (CHT-05)."""
 
     tool_name: str

@@ -5,7 +5,7 @@ import msgspec
 PER_TOKENS = 1_000_000  # providers give their prices for so many
 
 
-class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Counts of one call, or the sum over a run's calls. The total is the sum of prompt and completion (CHT-06)."""
 
     prompt_tokens: int

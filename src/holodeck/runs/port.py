@@ -52,7 +52,7 @@ class RunKey(NamedTuple):
     part: bytes = b""  # distinguishes a resume under a run's own id from the request that began the run
 
 
-class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One run as data. `request` is what a run that goes on after a crash needs of its request (`kept_of`)."""
 
     run_id: str
@@ -72,7 +72,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     stop_wanted: bool = False  # another process was asked to stop it
 
 
-class RunResult(msgspec.Struct, frozen=True):
+class RunResult(msgspec.Struct, frozen=True, gc=False):
     """What clients that ask for the whole answer are shown of a run that has ended."""
 
     text: str | None
