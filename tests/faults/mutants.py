@@ -66,7 +66,7 @@ MUTANTS = (
     Mutant("stores/sqlite_file.py", '        connection.execute("ROLLBACK TO task")\n', "        pass\n", STORES, "half of a failed job is kept"),
     Mutant("stores/sqlite_file.py", 'else "ROLLBACK"', 'else "COMMIT"', STORES, "half of a failed job is kept that was alone in its transaction"),
     Mutant("stores/sqlite_sessions.py", "        if not self._changing[owner, session_id]:\n", "        if True:\n", STORES, "a run does not see what the one before it is still storing"),
-    Mutant("stores/valkey_link.py", "nomkstream=not piece.is_beginning", "nomkstream=False", STORES, "a log that Valkey forgot goes on from its middle"),
+    Mutant("stores/valkey_link.py", '"" if piece.is_beginning else _MUST_EXIST', '""', STORES, "a log that Valkey forgot goes on from its middle"),
     Mutant("stores/valkey_link.py", 'pipeline.xadd(key, {_SEALED: "1"}, id=_LAST_ID)', "pass", STORES, "a process that was taken for dead adds to its log"),
     Mutant("stores/postgres_database.py", "call_later(SILENT_SECONDS, _break, connection)", "call_later(SILENT_SECONDS, id, connection)", STORES, "a database that does not answer holds a statement for ever"),
     Mutant("runs/replica.py", "counter was raised meanwhile\n        self._lost_store()", "counter was raised meanwhile", STORES, "a process whose database does not answer keeps its runs while others take them over"),

@@ -90,7 +90,7 @@ MUTANTS = (
     )),
     StoreMutant("S16", CLUSTER, "what Valkey lost in a failover is not copied again", (
         (LINK, "doubtful = [key for key in keys if key not in self._complete]", "doubtful: list[str] = []"),
-        (LINK, "if answers is None:\n            return None\n        added", "if answers is None:\n            return set()\n        added"),
+        (LINK, "if answers is None:\n                return None", "if answers is None:\n                return set()"),
     )),
     StoreMutant("S17", CLUSTER, "a Valkey that was away once is never used again", (
         (LINK, "return time.monotonic() >= self._down_until", "return self._down_until == 0"),
@@ -136,8 +136,7 @@ MUTANTS = (
         ("stores/postgres_sessions.py", '_OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"', '_OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s"'),
     )),
     StoreMutant("S30", CLUSTER, "logs stay in Valkey for ever", (
-        (LINK, "pipeline.expire(key, LIFE_SECONDS)\n                self._complete.add(key)", "pipeline.persist(key)\n                self._complete.add(key)"),
-        (LINK, "pipeline.expire(key, self._replay_seconds)", "pipeline.persist(key)"),
+        (LINK, "redis.call('EXPIRE', KEYS[n], ARGV[at + 3])", "redis.call('PERSIST', KEYS[n])"),
     )),
 )  # fmt: skip
 
