@@ -2,12 +2,18 @@
 
 import pytest
 
+from holodeck.agent.definition import AgentDefinition
 from holodeck.core.events import Outcome, RunFinished
-from holodeck.core.messages import AssistantMessage, UserMessage
+from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, ToolMessage, UserMessage
 from holodeck.core.request import RunRequest
 from holodeck.core.usage import TokenUsage
+from holodeck.models.scripted import ScriptedModel
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, RunState
+from holodeck.runs.remote_runs import run_of
+from holodeck.runs.runs import Runs
+from holodeck.runs.withdrawal import withdraw
+from tests.agent.parts import PlainTools
 from tests.contracts.session_stores import ADA, EVE, RUN_STORES, SAME_NAME_ELSEWHERE, Clock
 
 USAGE = TokenUsage(prompt_tokens=3, completion_tokens=4)
@@ -92,6 +98,37 @@ async def test_the_wait_of_a_run_that_was_released_can_be_cancelled(stores):
     found = await stores[1].find("r", owner=ADA)
     assert (found.state, found.ending.outcome) == (RunState.CANCELLED, Outcome.CANCELLED)
     assert await ids(stores[1]) == ["r"]
+
+
+class Crash(Exception):
+    """The process ends here."""
+
+
+@pytest.mark.req("D08")
+@pytest.mark.parametrize("stores", [name for name in RUN_STORES if name != "memory"], indirect=True)
+async def test_a_crash_after_a_wait_was_withdrawn_leaves_no_run_that_waits(stores, monkeypatch):
+    """The results of its calls and its ending are one transaction."""
+    store, records = stores
+    waiting = RunFinished("r", "s", outcome=Outcome.INTERRUPTED)
+    record = await a_run(stores, "r", ending=waiting, wire="a2a", root="first")
+    asks = AssistantMessage(tool_calls=(ToolCall(id="c", name="pay", arguments="{}"),), run_id="r")
+    conversation = await store.open("s", owner=ADA)
+    await conversation.commit([], PendingStep(assistant=asks, approvals={"i": "c"}, run_id="r"))
+    conversation.close()
+
+    async def crash(*_):
+        raise Crash
+
+    monkeypatch.setattr(records, "end", crash)
+    agent = AgentDefinition(name="tester", model=ScriptedModel([]), tools=PlainTools())
+    with pytest.raises(Crash):
+        await withdraw(Runs(agent, store, records=records), run_of(record, RunLog()))
+    found, session = await records.find("r", owner=ADA), await store.read("s", owner=ADA)
+    assert (found.state, found.ending.outcome, found.root) == (RunState.CANCELLED, Outcome.CANCELLED, "first")
+    assert found.request.wire == "rest"
+    assert session.pending is None
+    assert isinstance(session.messages[-1], ToolMessage)
+    assert session.messages[-1].failed
 
 
 async def test_runs_are_listed_newest_first_in_pages(stores):

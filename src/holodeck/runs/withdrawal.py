@@ -9,7 +9,10 @@ from holodeck.runs.runs import Runs
 
 
 async def withdraw(runs: Runs, run: Run) -> bool:
-    """Whether the run was still waiting. Its calls get their results, so that the conversation can go on."""
+    """Whether the run was still waiting. Its calls get their results, so that the conversation can go on.
+
+    Results and ending are stored in one transaction: a task that a crash leaves cannot wait for what is not open any more.
+    """
     async with runs.queue.take((run.owner, run.session_id)):
         conversation = await runs.open(run)
         try:
@@ -20,11 +23,11 @@ async def withdraw(runs: Runs, run: Run) -> bool:
                 ToolMessage(call_id=call.id, name=call.name, content=text, failed=True, run_id=run.run_id)
                 for call, text in decide(pending, (), ()).refused
             ]
-            await conversation.commit([pending.assistant, *pending.results, *refused], None)
+            ending = RunFinished(run.run_id, run.session_id, outcome=Outcome.CANCELLED, finish_reason="cancelled")
+            await conversation.commit([pending.assistant, *pending.results, *refused], None, ending=ending)
         finally:
             conversation.close()
     run.state = RunState.CANCELLED
-    if runs.records is not None and run.record is not None:
-        ending = RunFinished(run.run_id, run.session_id, outcome=Outcome.CANCELLED, finish_reason="cancelled")
+    if runs.records is not None and run.record is not None:  # in memory, a commit takes no ending with it
         await runs.records.end(run.record, ending)
     return True

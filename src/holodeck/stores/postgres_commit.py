@@ -45,7 +45,7 @@ class Commit:
             f" FROM mine, (VALUES {rows}) AS added (seq, messages, by_user, body)"
         )
         clauses = [
-            *([run.lock] if run else []),
+            *([run.lock] if run and not run.has_ended else []),
             f"mine AS ({self._inserted if self.row.key is None else self._updated})",
             *([f"put AS ({put})"] if steps else []),
             *([run.change("EXISTS (SELECT 1 FROM mine)")] if run else []),
@@ -54,7 +54,7 @@ class Commit:
 
     @property
     def _source(self) -> str:
-        return "FROM run" if self.run else ""
+        return "FROM run" if self.run and not self.run.has_ended else ""
 
     @property
     def _inserted(self) -> str:

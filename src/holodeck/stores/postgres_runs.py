@@ -47,15 +47,25 @@ _WHERE = "replica, tenant, user_name, id"
 
 @dataclass(frozen=True, slots=True)
 class RunClause:
-    """What a commit says about its run: only the process that has the run may write, and the run's row changes with it."""
+    """What a commit says about its run: only the process that has the run may write, and the run's row changes with it.
+
+    A run that `has_ended` belongs to no process: the commit withdraws what it waited for, and only replaces its ending.
+    """
 
     values: dict[str, Any]
+    has_ended: bool = False
     lock: str = (
         "run AS (SELECT key FROM holodeck.runs WHERE key = %(run)s AND replica = %(replica)s AND ended IS NULL"
         " FOR NO KEY UPDATE)"
     )
 
     def change(self, condition: str) -> str:
+        if self.has_ended:
+            return (
+                "changed AS (UPDATE holodeck.runs SET state = %(state_after)s, ending = %(ending)s, ended = %(ended)s"
+                " WHERE agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s AND id = %(run)s"
+                f" AND ended IS NOT NULL AND {condition})"
+            )
         return (
             "changed AS (UPDATE holodeck.runs SET request = coalesce(%(request)s::bytea, request), v = %(v)s, root = %(root)s,"
             " state = coalesce(%(state_after)s::text, state), ending = %(ending)s::bytea, ended = %(ended)s::float8"
@@ -422,11 +432,12 @@ class PostgresRunStore:
     # for the sessions
 
     async def with_commit(self, owner: Owner, run_id: str, ending: Ending | None) -> RunClause | None:
-        """What a commit of this run has to contain; None for a run that is not stored."""
+        """What a commit of this run has to contain; None for a run that this process does not have."""
         run = owner, run_id
         record = self._records.get(run)
         if record is None:
-            return None
+            withdrawn = None if ending is None else {"run": run_id, **_ending_values(ending, self.clock())}
+            return None if withdrawn is None else RunClause(withdrawn, has_ended=True)
         if run not in self._keys:
             await self.begin(record)
         request = records.encode(record.request) if run in self._changed and ending is None else None

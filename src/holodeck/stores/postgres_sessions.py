@@ -426,8 +426,9 @@ class _PostgresConversation(StoredConversation):
     ) -> SessionRow | None:
         store, runs, row = self._store, self._store.runs, self._row
         run = None if runs is None or not self._run_id else await runs.with_commit(self._owner, self._run_id, ending)
+        has_run = run is not None and not run.has_ended
         if row.key is None and not steps:  # nothing to keep, so no session
-            if run is not None:
+            if run is not None and has_run:
                 await store.database.rows(f"WITH {run.lock}, {run.change('TRUE')} SELECT 1", run.values, again=True)
             return row
         now = store.now()
@@ -447,7 +448,7 @@ class _PostgresConversation(StoredConversation):
             return await store.database.transaction(
                 lambda connection: commit.after_cut(connection, cut_before(whole, cut))
             )
-        found = await store.database.row(commit.statement, commit.values, again=run is not None)
+        found = await store.database.row(commit.statement, commit.values, again=has_run)
         if found is None:
             return await self._without_effect(commit, ending)
         return msgspec.structs.replace(commit.row_after, key=found[0])
@@ -462,6 +463,7 @@ class _PostgresConversation(StoredConversation):
         is_ours = (
             store.runs is not None
             and commit.run is not None
+            and not commit.run.has_ended
             and await store.runs.is_ours(self._owner, self._run_id, ending)
         )
         if is_ours and current is not None and (current.epoch, current.steps) == (wanted.epoch, wanted.steps):

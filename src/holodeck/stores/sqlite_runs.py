@@ -206,9 +206,11 @@ class SqliteRunStore:
         if ending is not None:
             self._registered.pop((owner, run_id), None)
             ended = state_after(ending), records.encode(ending), now, records.VERSION
+            is_over = record is None and not is_stored  # then it waited, and the wait is withdrawn
             long_requests = connection.execute(
-                f"UPDATE runs SET state = ?, ending = ?, ended = ?, v = ? WHERE {NAMED} AND ended IS NULL"
-                " RETURNING key, CASE WHEN length(request) > ? THEN request END",
+                f"UPDATE runs SET state = ?, ending = ?, ended = ?, v = ? WHERE {NAMED}"
+                + ("" if is_over else " AND ended IS NULL")
+                + " RETURNING key, CASE WHEN length(request) > ? THEN request END",
                 (*ended, *self._name(owner, run_id), SHORT_REQUEST),
             ).fetchall()
             for key, request in long_requests:

@@ -342,7 +342,12 @@ class SharedSqliteRunStore(SqliteRunStore):
         """Raises LostClaim if this process does not have the run any more: then nothing of the commit is stored."""
         run = owner, run_id
         record = self._registered.get(run)
-        if record is None:  # a conversation without a stored run
+        if record is None:  # a conversation without a stored run; or one that has ended, and whose wait is withdrawn
+            if ending is not None:
+                values = state_after(ending), records.encode(ending), now, *self._name(owner, run_id)
+                connection.execute(
+                    f"UPDATE runs SET state = ?, ending = ?, ended = ? WHERE {NAMED} AND ended IS NOT NULL", values
+                )
             return True
         if run not in self._keys:
             self._begin(connection, record, now)
