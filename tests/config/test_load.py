@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from holodeck.config.load import LoadedConfig, load_config
-from holodeck.config.schema import FunctionToolSettings, InlineInstructions, McpToolSettings, SystemPrompt
+from holodeck.config.schema import InlineInstructions, SystemPrompt
+from holodeck.config.tool_schema import FunctionToolSettings, McpToolSettings
 from holodeck.errors import ConfigError
 from tests.config.bad_files import BAD, START
 

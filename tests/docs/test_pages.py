@@ -76,7 +76,9 @@ def test_tables_are_as_the_code_has_them(page):
 
 
 def test_every_block_of_an_agent_file_has_its_table():
-    assert sorted(tables.tables_in(DOCS / "agent-yaml.md")) == sorted(tables.blocks())
+    found, wanted = tables.tables_in(DOCS / "agent-yaml.md"), tables.blocks()
+    missing = "".join(f"\n<!-- table: {name} -->\n<!-- /table -->" for name in set(wanted) - set(found))
+    assert sorted(found) == sorted(wanted), f"add to docs/agent-yaml.md, then run python docs/tables.py:{missing}"
 
 
 def test_every_event_and_every_error_is_documented():
@@ -133,7 +135,7 @@ def test_every_endpoint_is_documented_and_no_other():
     served = {f"{method.upper()} {path}" for path, methods in schema["paths"].items() for method in methods}
     rows = _section(DOCS / "server.md", "# Server")
     documented = set(re.findall(r"`((?:GET|POST|DELETE) /[^`]*)`", rows))
-    assert documented - {"GET /docs", "GET /openapi.json"} == served
+    assert documented - {"GET /docs", "GET /openapi.json"} == served, "the table of routes at the top of docs/server.md"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

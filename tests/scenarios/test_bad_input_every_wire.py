@@ -18,6 +18,7 @@ from holodeck.models.scripted import calls, says
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from tests.agent.parts import PlainTools, echo
+from tests.server.every_wire import QUESTIONS, SESSION
 from tests.server.serving import Served, ask, frames, served
 from tests.wires.sse_parsers import whatwg
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Json = dict[str, Any]
 ADA, EVE = {"X-Test-User": "ada"}, {"X-Test-User": "eve"}
-SESSION, WAITING = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G", "01K9ZQ4W3V8N2R5T7Y9A1C3E5H"
+WAITING = "01K9ZQ4W3V8N2R5T7Y9A1C3E5H"
 RUN, ASKING = "run-of-ada", "asking-run-of-ada"
 SECRET = "xyzzy"
 A2A = {"A2A-Version": "1.0"}
@@ -271,23 +272,10 @@ async def test_it_is_refused_in_the_words_of_its_protocol(world: World, what: st
     assert len(world.s.model.prompts) == asked, "the model was asked"
 
 
-NAMED: dict[str, tuple[str, Json, dict[str, str]]] = {
-    "ag-ui": ("/awp", ask("hi", thread=SESSION), {}),
-    "rest": ("/agent/tester/chat", {"message": "hi", "session_id": SESSION}, {}),
-    "chat-stream": ("/chat/stream", {"input": "hi", "conversation_id": SESSION}, {}),
-    "openai": ("/v1/chat/completions", {"messages": [HI]}, {"X-Session-Id": SESSION}),
-    "responses": ("/v1/responses", {"input": "hi", "conversation": SESSION}, {}),
-    "ai-sdk": ("/ai-sdk/chat", {"id": SESSION, "messages": [user_part("hi")]}, {}),
-    "mcp": ("/mcp", tool("ask", message="hi", session=SESSION), {}),
-    "a2a": ("/a2a", rpc("SendMessage", message={"messageId": "n", "contextId": SESSION, "role": "ROLE_USER", "parts": [{"text": "hi"}]}), A2A),
-}  # fmt: skip
-
-
 @pytest.mark.req("SRV-28", "T36")
-@pytest.mark.parametrize("wire", NAMED)
+@pytest.mark.parametrize("wire", WIRES)
 async def test_the_id_of_anothers_session_is_one_of_ones_own(world: World, wire: str) -> None:
-    assert set(NAMED) == set(WIRES)
-    path, body, headers = NAMED[wire]
+    path, body, headers = QUESTIONS[wire](f"hi, by {wire}", SESSION)
     async with world.s.post(body, path, **EVE, **headers) as answer:
         received = await answer.read()
     assert (answer.status, b"welcome" in received, SECRET.encode() in received) == (200, True, False)

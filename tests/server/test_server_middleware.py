@@ -27,14 +27,6 @@ def serving(stage, *, approval=frozenset()):
     return served(*turns, tools=tools, settings=ALL, chain=lambda: Chain([stage()]))
 
 
-def test_every_wire_has_a_client_here():
-    known = {
-        "ag-ui sse": "ag-ui", "ag-ui protobuf": "ag-ui", "rest stream": "rest", "openai stream": "openai",
-        "responses stream": "responses", "a2a 0.3 stream": "a2a",
-    }  # fmt: skip
-    assert {known.get(name, name) for name in CLIENTS} == set(WIRES)
-
-
 @ON_CLIENTS
 @pytest.mark.req("SRV-21")
 async def test_a_hidden_tool_is_hidden_on_every_wire_in_replays_and_in_the_session(client):

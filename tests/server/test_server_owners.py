@@ -13,10 +13,10 @@ from holodeck.runs.run_settings import WhenBusy
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from tests.agent.parts import PlainTools, echo
+from tests.server.every_wire import QUESTIONS, SESSION, agui, rest
 from tests.server.serving import Gate, ask, frames, read_to, served
 
 ALL = ServerSettings(protocols=tuple(WIRES), remember_conversations=True)
-SESSION = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G"
 SECRET = "the word is xyzzy"
 ADA, EVE, OTHER_ADA = "default/ada", "default/eve", "other/ada"
 PAIRS = pytest.mark.parametrize(("victim", "other"), [(ADA, EVE), (ADA, OTHER_ADA)], ids=["user", "tenant"])
@@ -37,36 +37,12 @@ def by(principal: str) -> dict[str, str]:
     return {"X-Test-Principal": principal}
 
 
-def agui(text: str) -> tuple[str, dict]:
-    return "/awp", ask(text, thread=SESSION, run="r", message=f"m {text}")
-
-
-def copilotkit(text: str) -> tuple[str, dict]:
-    return "/copilotkit/agent/default/run", agui(text)[1]
-
-
-def copilotkit_single(text: str) -> tuple[str, dict]:
-    return "/copilotkit", {"method": "agent/run", "params": {"agentId": "default"}, "body": agui(text)[1]}
-
-
-def rest(text: str) -> tuple[str, dict]:
-    return "/agent/tester/chat", {"message": text, "session_id": SESSION}
-
-
-def rest_stream(text: str) -> tuple[str, dict]:
-    return "/agent/tester/chat/stream", rest(text)[1]
-
-
-def chat_stream(text: str) -> tuple[str, dict]:
-    return "/chat/stream", {"input": text, "conversation_id": SESSION}
-
-
-ON_WIRES = pytest.mark.parametrize("wire", [agui, copilotkit, copilotkit_single, rest, rest_stream, chat_stream])
+ON_WIRES = pytest.mark.parametrize("wire", QUESTIONS.values(), ids=QUESTIONS)
 
 
 async def say(s, wire, text: str, principal: str, **headers) -> tuple[int, bytes]:
-    path, body = wire(text)
-    async with s.post(body, path, **by(principal), **headers) as answer:
+    path, body, own = wire(text, SESSION)
+    async with s.post(body, path, **by(principal), **own, **headers) as answer:
         return answer.status, await answer.read()
 
 
@@ -92,7 +68,7 @@ async def test_a_session_that_is_busy_for_one_is_free_for_the_other(wire, victim
     gate = Gate()
     turns = says("a b", pause=gate), says("quick")
     async with served(*turns, settings=ALL, access=hooked(), when_busy=WhenBusy.REJECT) as s:
-        path, body = agui("hold")
+        path, body, _ = agui("hold")
         held = await s.post(body, path, **by(victim))
         await read_to(held, "TEXT_MESSAGE_CONTENT")
         assert (await say(s, wire, "hi", other))[0] == 200
@@ -119,7 +95,7 @@ async def test_anothers_session_answers_as_one_that_does_not_exist(victim, other
 async def test_anothers_run_answers_as_one_that_does_not_exist(victim, other):
     gate = Gate()
     async with served(says("a b", pause=gate), settings=ALL, access=hooked()) as s:
-        path, body = agui(SECRET)
+        path, body, _ = agui(SECRET)
         held = await s.post(body, path, **by(victim))
         await read_to(held, "TEXT_MESSAGE_CONTENT")
         for method, suffix in (("GET", ""), ("GET", "/events"), ("GET", "/events?after=0"), ("POST", "/stop")):
@@ -158,9 +134,9 @@ async def test_a_question_to_one_cannot_be_answered_by_the_other(victim, other):
 
 async def test_a_request_without_a_principal_reaches_no_route_that_has_an_owner():
     async with served(settings=ALL, access=hooked()) as s:
-        for wire in (agui, copilotkit, copilotkit_single, rest, rest_stream, chat_stream):
-            path, body = wire("hi")
-            async with s.post(body, path) as answer:
+        for wire in QUESTIONS.values():
+            path, body, own = wire("hi", SESSION)
+            async with s.post(body, path, **own) as answer:
                 assert answer.status == 401, path
         for method, path in (
             ("GET", "/sessions/s"),

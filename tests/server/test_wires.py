@@ -15,8 +15,20 @@ from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES, wires_of
 from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.parts import PlainTools
+from tests.clients.doors import ASK
+from tests.scenarios.wire_clients import CLIENTS
+from tests.server.every_wire import QUESTIONS, wires_in
 from tests.server.serving import served
+from tests.server.test_server_steering import PLACES
 
+TABLES = {
+    "QUESTIONS of tests/server/every_wire.py": wires_in(QUESTIONS),
+    "CLIENTS of tests/scenarios/wire_clients.py": wires_in(CLIENTS),
+    "PLACES of tests/server/test_server_steering.py": {
+        name for name, wire in WIRES.items() if wire.path_of("tester") in {path for path, _ in PLACES.values()}
+    },
+    "ASK of tests/clients/doors.py": {*ASK, "chat-stream"},  # chat-stream remembers nothing unless the file says so
+}
 EACH = pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES)
 
 
@@ -52,6 +64,19 @@ def test_only_the_wires_that_are_asked_for_are_served_and_described(wire):
     for other in WIRES.values():
         for operation in other.operations:
             assert (operation.shown_path in paths) is (operation in wire.operations), operation.path
+
+
+@EACH
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_of_the_tests_has_it(wire, table):
+    assert wire.name in TABLES[table], f'CONTRIBUTING.md, "A wire": add {wire.name} to {table}'
+
+
+@EACH
+def test_openapi_describes_its_answers(wire):
+    """Without it the fuzzer calls every answer undocumented, seconds later and in more words."""
+    for operation in wire.operations:
+        assert any(str(status).startswith("2") for status in operation.responses), f"{operation.path}: responses="
 
 
 def test_one_that_does_not_exist_is_refused_with_those_that_do():

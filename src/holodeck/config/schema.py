@@ -24,11 +24,11 @@ from holodeck.config.session_schema import ClusterSettings, SessionSettings
 from holodeck.config.tool_schema import (
     Block,
     FilePath,
-    FunctionToolSettings,
     Identifier,
     McpDefaults,
-    McpToolSettings,
+    ToolSettings,
     Url,
+    type_of,
 )
 from holodeck.resilience.breaker import CircuitBreakerConfig
 
@@ -60,17 +60,6 @@ Instructions: TypeAlias = Annotated[
     | Annotated[InlineInstructions, Tag("inline")]
     | Annotated[SystemPrompt, Tag("prompt")],
     Discriminator(_kind_of_instructions),
-]
-
-
-def _kind_of_tool(value: object) -> str | None:
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return str(kind) if kind is not None else None
-
-
-ToolSettings: TypeAlias = Annotated[
-    Annotated[McpToolSettings, Tag("mcp")] | Annotated[FunctionToolSettings, Tag("function")],
-    Discriminator(_kind_of_tool),
 ]
 
 
@@ -236,7 +225,7 @@ class FunctionMiddleware(Block):
 def _kind_of_middleware(value: object) -> str | None:
     if isinstance(value, FunctionMiddleware) or (isinstance(value, dict) and value.keys() & {"file", "function"}):
         return "own"
-    return _kind_of_tool(value)
+    return type_of(value)
 
 
 Middleware: TypeAlias = Annotated[

@@ -1,8 +1,17 @@
 """The `tools:` blocks of agent.yaml, and the shapes of text that all blocks share."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    model_validator,
+)
 
 from holodeck.core.tools import Approval
 
@@ -155,3 +164,15 @@ class FunctionToolSettings(ToolBlock):
     approval: Approval = Field(Approval.NEVER, description="Whether a person has to approve each call")
     repeatable: bool = Field(default=False, description="Whether it may be called again after a failure")
     cache: CacheSettings | None = Field(None, description="Keep results for a while; not with approval: always")
+
+
+def type_of(value: object) -> str | None:
+    """The `type:` of a block, before or after it was validated."""
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return str(kind) if kind is not None else None
+
+
+ToolSettings: TypeAlias = Annotated[
+    Annotated[McpToolSettings, Tag("mcp")] | Annotated[FunctionToolSettings, Tag("function")],
+    Discriminator(type_of),
+]

@@ -206,7 +206,8 @@ def own(function: Own, report: Report) -> Stage:
 
     None for the start of a text, a reasoning or a call drops the whole part; of a call also its result, and the call in
     snapshots of the conversation. The function may be a filter, so it fails closed: if it raises, is async, or returns
-    what would break the grammar, the event is dropped like one that it returned None for, and `report` is called.
+    what would break the grammar, the event is dropped like one that it returned None for. `report` gets the first such
+    failure of a stream: a function that fails at every token would write a line for each.
     """
     return _Own(function, report)
 
@@ -214,6 +215,7 @@ def own(function: Own, report: Report) -> Stage:
 class _Own:
     def __init__(self, function: Own, report: Report) -> None:
         self._function, self._report = function, report
+        self._has_failed = False
         self._name = getattr(function, "__qualname__", repr(function))
         self._dropped: set[tuple[Part, str]] = set()
         self._seen: set[str] = set()  # calls that were started in this stream
@@ -243,9 +245,7 @@ class _Own:
         if answer and _fits(event, answer):
             return answer
         if answer:
-            self._report(
-                f"middleware {self._name}: its answer to {type(plain).__name__} breaks the grammar; it was dropped"
-            )
+            self._failed(f": its answer to {type(plain).__name__} breaks the grammar; it was dropped")
         if action is Action.OPEN and place is not None:
             self._dropped.add(place)
             return ()
@@ -257,9 +257,14 @@ class _Own:
         try:
             answer = _answer(self._function(plain))
         except Exception as error:  # noqa: BLE001  a user's own code; what it does must not end the stream
-            self._report(f"middleware {self._name} failed at {type(plain).__name__}, which was dropped: {error!r}")
+            self._failed(f" failed at {type(plain).__name__}, which was dropped: {error!r}")
             return ()
         return tuple(_rewrapped(event, each) if _place(each) == _place(event) else each for each in answer)
+
+    def _failed(self, how: str) -> None:
+        if not self._has_failed:
+            self._has_failed = True
+            self._report(f"middleware {self._name}{how}. Further failures of it in this stream are not logged.")
 
     def _hides(self, call: ToolCall, message_id: str) -> bool:
         """Whether the function drops this call, asked as if it started now."""
