@@ -6,7 +6,9 @@ from holodeck.core.messages import ToolCall
 
 
 class RecordingListener:
-    def __init__(self) -> None:
+    def __init__(self, *, was_silent: bool = False) -> None:
+        """`was_silent`: the time of the step runs out before the model sends anything."""
+        self.was_silent = was_silent
         self.recorded: list[tuple[str, ...]] = []
         self.ended: list[ToolCall] = []
         self.raws: list[Any] = []
@@ -29,6 +31,9 @@ class RecordingListener:
 
     def call_answered(self, call_id: str, content: Any, *, failed: bool = False) -> None:
         self.recorded.append(("answered", call_id, content, "failed" if failed else "ok"))
+
+    def ended_in_silence(self) -> bool:
+        return self.was_silent
 
     def warning(self, code: str, message: str) -> None:
         self.recorded.append(("warning", code, message))

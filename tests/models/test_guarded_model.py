@@ -11,7 +11,6 @@ from holodeck.models.guarded import GuardedModel
 from holodeck.models.scripted import ScriptedModel, Turn, says
 from holodeck.resilience.breaker import CircuitBreaker, CircuitBreakerConfig, Phase
 from holodeck.resilience.retry import Backoff
-from holodeck.resilience.step_timeout import StepTimeout
 from tests.models.asking import OK, PROMPT, SHORT, asking, unused_port
 from tests.models.endpoint import ModelEndpoint, Wire, status
 from tests.models.recording_listener import RecordingListener
@@ -143,13 +142,12 @@ async def test_a_call_that_someone_stops_counts_as_neither_and_gives_its_trial_b
 async def test_a_step_that_ends_in_silence_counts_as_a_time_out():
     async with ModelEndpoint(Wire.hang) as endpoint, asking(endpoint.url) as client:
         model, breaker = guarded(client, threshold=1)
-        with pytest.raises(TimeoutError):
-            async with StepTimeout(0.05, lambda: False):
-                await model.reply(PROMPT, RecordingListener())
-        assert breaker.phase is Phase.CLOSED, "it was speaking when its time was over"
-        with pytest.raises(TimeoutError):
-            async with StepTimeout(0.05, lambda: True):
-                await model.reply(PROMPT, RecordingListener())
+        for was_silent in (False, True):
+            assert breaker.phase is Phase.CLOSED, "it was speaking when its time was over"
+            listener = RecordingListener(was_silent=was_silent)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await model.reply(PROMPT, listener)
         assert breaker.phase is Phase.OPEN
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from holodeck.agent.estimate import tokens_in, tokens_of_text
 from holodeck.agent.settings import RunBudget
-from holodeck.core.usage import TokenUsage, total
+from holodeck.core.usage import TokenUsage
 from holodeck.errors import BudgetExceeded
 from holodeck.models.port import ModelReply, Prompt
 
@@ -24,18 +24,19 @@ class Spending:
         self._clock = clock
         self._started_at = clock()
         self._tokens = self._calls = 0
-        self._usages: list[TokenUsage | None] = []
-
-    @property
-    def usage(self) -> TokenUsage | None:
-        """Of all model calls, if every one of them is known."""
-        return total(self._usages)
+        self._all_known = True
+        self.usage: TokenUsage | None = None  # of all model calls, if every one of them is known
 
     def model_call(self, prompt: Prompt, reply: ModelReply) -> None:
         """Counts what the endpoint says it cost; an endpoint that says nothing is estimated, not free."""
-        self._usages.append(reply.usage)
-        if reply.usage is not None:
-            self._tokens += reply.usage.total_tokens
+        usage = reply.usage
+        self._all_known = self._all_known and usage is not None
+        if not self._all_known or usage is None:
+            self.usage = None
+        else:
+            self.usage = usage if self.usage is None else self.usage + usage
+        if usage is not None:
+            self._tokens += usage.total_tokens
         elif self._budget.tokens is not None:
             self._tokens += estimate(prompt, reply)
 

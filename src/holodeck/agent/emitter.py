@@ -28,6 +28,7 @@ class RunEmitter:
         self._names: dict[str, str] = {}
         self._renamed: dict[str, str] = {}
         self._used_call_ids = set(used_call_ids)
+        self.limit: asyncio.Timeout | None = None  # of the current step
         self._begin()
 
     def _begin(self) -> None:
@@ -137,6 +138,9 @@ class RunEmitter:
         own_id = self._renamed.get(call_id, call_id)
         self.tools_ran = True
         self.emit(e.ToolFinished(own_id, self._names[own_id], new_message_id(), content, failed))
+
+    def ended_in_silence(self) -> bool:
+        return self.silent and self.limit is not None and self.limit.expired()
 
     def warning(self, code: str, message: str) -> None:
         self.emit(e.WarningRaised(code, message))

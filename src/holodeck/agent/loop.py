@@ -20,7 +20,7 @@ from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.emitter import OverlappingCommit, RunEmitter, reason_for_cut
 from holodeck.agent.pending import Decision, decide
 from holodeck.agent.prediction import Predictor, announcement
-from holodeck.agent.prompting import Compaction, initial_state, prompt_for, shown, tokens_of_half
+from holodeck.agent.prompting import Compaction, initial_state, length_of, prompt_for, shown, tokens_of_half
 from holodeck.agent.response import AgentResponse, Status
 from holodeck.agent.structured_output import BadOutputError, repair_request
 from holodeck.agent.tool_calls import READ_RESULT, Batch, KeptResults, ToolRunner
@@ -64,7 +64,6 @@ from holodeck.errors import (
     RunTimeout,
 )
 from holodeck.models.port import ModelReply, Prompt
-from holodeck.resilience.step_timeout import StepTimeout
 from holodeck.sessions.port import KEEP, Keep
 from holodeck.tools.port import ToolContext
 from holodeck.tools.shared_state import UPDATE_STATE, StateToolset
@@ -190,10 +189,10 @@ class _Run:
     async def _step(self, number: int) -> AgentResponse | None:
         """One model call and the tool calls it asks for. A response ends the run."""
         prompt = self._prompt()
-        self.emitter.step_started(number, prompt.length)
+        self.emitter.step_started(number, length_of(prompt))
         seconds = self.agent.loop.iteration_timeout
         try:
-            async with StepTimeout(seconds, lambda: self.emitter.silent):
+            async with asyncio.timeout(seconds) as self.emitter.limit:
                 batch, reply = await self._ask(prompt)
                 if batch.assistant.tool_calls:
                     await self._act(batch)

@@ -6,6 +6,7 @@ conversation at its limit does not pay for a summary in every turn. The stored h
 write a summary, the run continues: it drops the turns, as `trim` does, and emits a warning.
 """
 
+import asyncio
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from holodeck.core.messages import (
     Content,
     Message,
     Summary,
+    TextPart,
     ToolCall,
     ToolMessage,
     UserMessage,
@@ -31,7 +33,6 @@ from holodeck.core.text import clean, shorten
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import ModelError
 from holodeck.models.port import ContextWindow, ModelReply, Prompt
-from holodeck.resilience.step_timeout import StepTimeout
 from holodeck.sessions.port import KEEP, Conversation
 from holodeck.tools.shared_state import StateToolset
 
@@ -84,6 +85,19 @@ def prompt_for(
         one_call_at_a_time=options.one_call_at_a_time,
         timezone=context.timezone,
     )
+
+
+def length_of(prompt: Prompt) -> int:
+    """Characters of the system prompt and of the messages' texts, for log lines."""
+    length = len(prompt.system)
+    for message in prompt.messages:
+        content = message.content
+        length += (
+            len(content)
+            if isinstance(content, str)
+            else sum([len(part.text) for part in content if isinstance(part, TextPart)])
+        )
+    return length
 
 
 def shown(agent: AgentDefinition, conversation: Conversation, most_tokens: int | None = None) -> Sequence[Message]:
@@ -296,7 +310,7 @@ class Compaction:
     async def _ask(self, prompt: Prompt) -> ModelReply:
         """In a time of its own, as long as that of a step."""
         listener = _DiscardedReply(self._emitter)
-        async with StepTimeout(self._agent.loop.iteration_timeout, lambda: listener.silent):
+        async with asyncio.timeout(self._agent.loop.iteration_timeout) as listener.limit:
             return await self._agent.model.reply(prompt, listener)
 
     def _room(self) -> int:
@@ -311,6 +325,7 @@ class _DiscardedReply:
 
     def __init__(self, emitter: RunEmitter) -> None:
         self.silent = True
+        self.limit: asyncio.Timeout | None = None
         self.warning, self.raw = emitter.warning, emitter.raw
 
     def text(self, _delta: str) -> None:
@@ -326,3 +341,6 @@ class _DiscardedReply:
     def call_ended(self, call: ToolCall) -> None: ...
 
     def call_answered(self, call_id: str, content: Content, *, failed: bool = False) -> None: ...
+
+    def ended_in_silence(self) -> bool:
+        return self.silent and self.limit is not None and self.limit.expired()

@@ -72,7 +72,9 @@ class KeptResults:
     def shorten(self, call_id: str, text: str, limit: int) -> str:
         """The text as the model is shown it. What is left out can be read until the run ends."""
         text = clean(text)
-        if len(text) <= limit or len(text) > MAX_KEPT or not call_id:
+        if len(text) <= limit:
+            return text
+        if len(text) > MAX_KEPT or not call_id:
             return cut(text, limit)
         self.texts[call_id] = text
         while sum(map(len, self.texts.values())) > MAX_KEPT:
@@ -145,7 +147,6 @@ class ToolRunner:
     executions: list[ToolExecution] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._reader = {READ_RESULT.name: entry_of(self.kept, READ_RESULT)}
         self._state = {} if self.state is None else {UPDATE_STATE.name: entry_of(self.state, UPDATE_STATE)}
 
     def offered(self, withdrawn: Mapping[str, ToolEntry]) -> Mapping[str, ToolEntry]:
@@ -192,7 +193,8 @@ class ToolRunner:
     def _with_own(self, entries: Mapping[str, ToolEntry]) -> Mapping[str, ToolEntry]:
         if not self.kept.texts and not self._state:
             return entries
-        return {**(self._reader if self.kept.texts else {}), **entries, **self._state}
+        reader = {READ_RESULT.name: entry_of(self.kept, READ_RESULT)} if self.kept.texts else {}
+        return {**reader, **entries, **self._state}
 
     def _checked(
         self, call: ToolCall, entry: ToolEntry | None, on_client: ToolSchema | None

@@ -18,7 +18,6 @@ from holodeck.errors import (
 )
 from holodeck.models.port import Listener, Model, ModelReply, Prompt, WrappedModel
 from holodeck.resilience.breaker import CircuitBreaker
-from holodeck.resilience.step_timeout import ended_in_silence
 
 COUNTED = (ModelUnreachable, ModelInterrupted, ModelTruncated, ModelTimeout, ModelUnavailable)
 
@@ -46,7 +45,7 @@ class GuardedModel(WrappedModel):
             admission.succeeded()
             raise
         except BaseException as error:  # a call that was stopped, a defect of ours
-            if isinstance(error, asyncio.CancelledError) and ended_in_silence():
+            if isinstance(error, asyncio.CancelledError) and listener.ended_in_silence():
                 admission.failed("It sent nothing before the step's timeout.")
             else:
                 admission.withdrawn()

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holodeck.core.messages import Content, Message, Part, TextPart, ToolCall
+from holodeck.core.messages import Content, Message, ToolCall
 from holodeck.core.output import OutputSchema
 from holodeck.core.tools import ToolSchema
 from holodeck.core.usage import TokenUsage
@@ -28,16 +28,6 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     max_output_tokens: int | None = None  # the client's limit; the lower one of it and the settings' counts
     one_call_at_a_time: bool = False  # the client's wish; the settings can have it too
     sums_up: bool = False  # the reply is a summary for the agent's own use; for models that do not read instructions
-
-    @property
-    def length(self) -> int:
-        """Characters of the system prompt and of the messages' texts, for log lines."""
-        texts = [each.content if isinstance(each.content, str) else _text(each.content) for each in self.messages]
-        return len(self.system) + sum(map(len, texts))
-
-
-def _text(parts: Sequence[Part]) -> str:
-    return "".join([each.text for each in parts if isinstance(each, TextPart)])
 
 
 class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +62,13 @@ class Listener(Protocol):
 
     def call_answered(self, call_id: str, content: Content, *, failed: bool = False) -> None:
         """The result of an ended call that the provider carried out itself; such a call is not in the reply."""
+
+    def ended_in_silence(self) -> bool:
+        """Whether the time of the step ran out before the model sent anything.
+
+        A call whose time is over is cancelled exactly as one that a user stopped. A circuit breaker has to distinguish the
+        two: a model that was silent for the whole step has failed, a model that was interrupted has not.
+        """
 
     def warning(self, code: str, message: str) -> None: ...
 
@@ -114,11 +111,7 @@ class WrappedModel:
     """A model around another one, which does all that the wrapper does not change."""
 
     def __init__(self, model: Model) -> None:
-        self._model = model
-
-    @property
-    def name(self) -> str:
-        return self._model.name
+        self._model, self.name = model, model.name
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._model!r})"

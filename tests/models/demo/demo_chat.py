@@ -39,6 +39,9 @@ class Ear:
         assert "".join(self.pieces[call.id]) == call.arguments
         self.ended.append(call)
 
+    def ended_in_silence(self) -> bool:
+        return False
+
     def call_answered(self, call_id: str, content: Any, *, failed: bool = False) -> None:
         raise AssertionError((call_id, content, failed))
 
