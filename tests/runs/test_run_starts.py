@@ -1,6 +1,7 @@
 """The first moments of a run: cancelled before its first step, duplicates, and two requests in the same instant."""
 
 import asyncio
+from typing import get_args
 
 import pytest
 
@@ -59,7 +60,11 @@ async def test_of_two_with_one_id_in_one_instant_the_second_is_refused():
 
 async def test_a_watcher_gets_everything_but_deltas():
     seen = []
-    runs = make_runs(observe=lambda _run: [seen.append])
+
+    class Watcher(e.Observer):
+        handlers = dict.fromkeys(get_args(e.AnyEvent), lambda _self, event: seen.append(event))
+
+    runs = make_runs(observe=lambda _run: [Watcher()])
     run = await runs.start(ask())
     await run.done()
     assert [type(event) for event in seen] == [

@@ -7,8 +7,8 @@ import pytest
 from holodeck.core import events as e
 from holodeck.core.usage import TokenUsage
 from holodeck.telemetry import exposition, metrics
-from holodeck.telemetry.exposition import MAX_SERIES, Counter, Gauge, Histogram, page
-from holodeck.telemetry.metrics import MAX_MODELS, MAX_TOOLS, Metrics
+from holodeck.telemetry.exposition import Gauge, page
+from holodeck.telemetry.metrics import MAX_MODELS, MAX_SERIES, MAX_TOOLS, Counter, Histogram, Metrics
 
 _SAMPLE = re.compile(
     r'(?P<name>[a-z_]+)(?:\{(?P<labels>(?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)+)\})? (?P<value>[0-9.e+-]+)'

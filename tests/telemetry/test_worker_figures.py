@@ -4,7 +4,8 @@ import shutil
 
 import pytest
 
-from holodeck.telemetry.exposition import Counter, Gauge, Histogram, page
+from holodeck.telemetry.exposition import Gauge, page
+from holodeck.telemetry.metrics import Counter, Histogram
 from holodeck.telemetry.worker_figures import WorkerFigures
 
 

@@ -20,10 +20,10 @@ The ending is always there, always last, and nothing is open when it comes.
 Events hold no live objects and mention no wire: they can be stored, sent to another process, replayed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
@@ -255,6 +255,18 @@ def failure(
 
 Emit: TypeAlias = Callable[[Event], None]
 """How a run emits its events: a plain call that never awaits and never fails."""
+
+
+class Observer:
+    """Reads those events of one run that it has a handler for."""
+
+    handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {}  # methods of the class
+
+    def __call__(self, event: Event) -> None:
+        handle = self.handlers.get(type(event))
+        if handle is not None:
+            handle(self, event)
+
 
 Ending: TypeAlias = RunFinished | RunFailed
 

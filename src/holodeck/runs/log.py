@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import cast
 
-from holodeck.core.events import DELTAS, ENDINGS, Emit, Ending, Event, MessagesReplaced, ToolFinished
+from holodeck.core.events import DELTAS, ENDINGS, Ending, Event, MessagesReplaced, Observer, ToolFinished
 from holodeck.core.messages import Content, Message, TextPart
 from holodeck.errors import RequestError
 
@@ -41,7 +41,7 @@ class RunLog:
     def __init__(self, limit: int = MAX_EVENTS) -> None:
         self.ended = False
         self.is_cut = False  # without an ending
-        self.observers: Sequence[Emit] = ()  # called with everything but deltas
+        self.observers: Sequence[Observer] = ()  # of everything but deltas
         self.on_ending: Callable[[Ending], None] | None = None
         self._events: list[Event] = []
         self._dropped = 0
@@ -104,8 +104,10 @@ class RunLog:
         if is_rare:
             if is_ending and self.on_ending is not None:
                 self.on_ending(cast("Ending", event))
-            for observe in self.observers:
-                observe(event)
+            for observer in self.observers:  # without a call where there is no handler
+                handle = observer.handlers.get(type(event))
+                if handle is not None:
+                    handle(observer, event)
 
     def cut(self) -> None:
         """No event follows, not even an ending: the process that wrote the log is gone, or is about to go."""

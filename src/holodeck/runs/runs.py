@@ -18,7 +18,7 @@ from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.loop import OWN_TOOLS
 from holodeck.agent.loop import run as run_loop
 from holodeck.agent.pending import decide
-from holodeck.core.events import Emit, Ending, Outcome, RunFinished, RunStarted, failure
+from holodeck.core.events import Ending, Observer, Outcome, RunFinished, RunStarted, failure
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message, PendingStep
 from holodeck.core.owner import OwnedId, Owner
@@ -67,7 +67,7 @@ class Runs:
         settings: RunSettings | None = None,
         *,
         records: RunStore | None = None,
-        observe: Callable[[Run], Sequence[Emit]] | None = None,
+        observe: Callable[[Run], Sequence[Observer]] | None = None,
     ) -> None:
         self.agent = agent
         self.store, self.records = store, records

@@ -15,7 +15,7 @@ from holodeck.access.authenticator import Authenticator
 from holodeck.access.page_session import CODE_SECONDS
 from holodeck.agent.definition import AgentDefinition
 from holodeck.core.encoder import bare
-from holodeck.core.events import Emit, Event, ReasoningAdded, TextAdded
+from holodeck.core.events import Event, Observer, ReasoningAdded, TextAdded
 from holodeck.core.messages import Message
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
@@ -125,7 +125,7 @@ class AgentServer:
         chain: Callable[[], Chain] | None = None,
         files: FileReader | None = None,
         metrics: Metrics | None = None,
-        trace: Callable[[Run], Emit] | None = None,
+        trace: Callable[[Run], Observer] | None = None,
         access: Authenticator | None = None,
         windows: WindowStore | None = None,
         leases: LeaseStore | None = None,
@@ -331,7 +331,7 @@ class AgentServer:
                 self.runs.stop(run, _revoked())
         self.gate.end(credentials)
 
-    def _observers(self, run: Run) -> list[Emit]:
+    def _observers(self, run: Run) -> list[Observer]:
         """Those of a new run: its log lines, its metrics, its spans, its quota."""
         lines = RunLogger(
             run_id=run.run_id,
@@ -341,7 +341,7 @@ class AgentServer:
             reply=lambda: "".join(event.delta for event in run.log.kept if isinstance(event, TextAdded)),
             reasoning=lambda: "".join(event.delta for event in run.log.kept if isinstance(event, ReasoningAdded)),
         )
-        observers: list[Emit] = [lines, self.metrics.run(run.log, run.owner.tenant)]
+        observers: list[Observer] = [lines, self.metrics.run(run.log, run.owner.tenant)]
         if self._trace is not None:
             observers.append(self._trace(run))
         meter = current_meter() if run.wanted is None else self._meter_again(run.owner)

@@ -32,7 +32,7 @@ from holodeck.config.build_stores import Stores, build_stores
 from holodeck.config.known_secrets import secrets_of
 from holodeck.config.load import LoadedConfig
 from holodeck.config.serving import ServeOptions, WorkerSeat
-from holodeck.core.events import Emit
+from holodeck.core.events import Observer
 from holodeck.core.sizes import MB
 from holodeck.core.text import one_line
 from holodeck.errors import StartError
@@ -161,9 +161,9 @@ class Traces:
         self._exporting = otlp.exporting(wanted, agent=config.agent.name, environment=config.environment)
         self._names_users = wanted.user_ids
 
-    def of_run(self, run: Run) -> Emit:
+    def of_run(self, run: Run) -> Observer:
         user = run.owner.user if self._names_users else None
-        spans: Emit = self._exporting.tracing.run(run_id=run.run_id, session_id=run.session_id, user_id=user)
+        spans: Observer = self._exporting.tracing.run(run_id=run.run_id, session_id=run.session_id, user_id=user)
         return spans
 
     def close(self) -> None:
@@ -179,7 +179,7 @@ def build_server(
     settings: ServerSettings,
     access: Authenticator | None = None,
     *,
-    trace: Callable[[Run], Emit] | None = None,
+    trace: Callable[[Run], Observer] | None = None,
     stores: Stores | None = None,
     agent: AgentDefinition | None = None,
 ) -> AgentServer:

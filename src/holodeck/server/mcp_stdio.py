@@ -18,7 +18,7 @@ from holodeck.config.build_stores import Stores, build_sqlite, build_stores
 from holodeck.config.known_secrets import secrets_of
 from holodeck.config.load import LoadedConfig
 from holodeck.config.serving import ServeOptions
-from holodeck.core.events import Emit
+from holodeck.core.events import Observer
 from holodeck.errors import StartError
 from holodeck.runs.memory_runs import MemoryRunStore
 from holodeck.runs.run import Run
@@ -186,7 +186,7 @@ def _private_stdout() -> int:
     return private
 
 
-async def _run(config: LoadedConfig, out: int, *, debug: bool, trace: Callable[[Run], Emit] | None) -> None:
+async def _run(config: LoadedConfig, out: int, *, debug: bool, trace: Callable[[Run], Observer] | None) -> None:
     settings = settings_of(ServeOptions(config=config, protocols=(NAME,), debug=debug))
     server = build_server(config, settings, trace=trace, stores=_stores(config))
     stop = asyncio.Event()

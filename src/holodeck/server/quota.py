@@ -18,6 +18,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
+from typing import ClassVar
 
 import msgspec
 from starlette.requests import HTTPConnection
@@ -28,8 +29,9 @@ from holodeck.agent.budget import estimate_prompt
 from holodeck.agent.estimate import tokens_in, tokens_of_text
 from holodeck.config.limit_schema import ServerLimits, SubjectLimits
 from holodeck.core.events import (
-    Event,
+    Ending,
     HistoryCompacted,
+    Observer,
     ReasoningAdded,
     RunFailed,
     RunFinished,
@@ -344,7 +346,7 @@ def _tightest(levels: Sequence[Level]) -> tuple[str, str] | None:
     return policy, f'"{window.name}";r={level.left};t={level.reset:.0f}'
 
 
-class Meter:
+class Meter(Observer):
     """What one run has reserved and used. Follows its events."""
 
     def __init__(self, quotas: Quotas, spender: Spender, held: dict[Window, int], lease: Lease | None) -> None:
@@ -381,15 +383,17 @@ class Meter:
         for use, amount in zip(uses, taken.amounts, strict=True):
             self._held[use.window] = self._held.get(use.window, 0) + amount
 
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, StepStarted):
-            self._step_at = len(self._run.log) if self._run is not None else 0
-        elif isinstance(event, StepFinished):
-            self._settle(event.usage or self._estimated(self._estimate_step()))
-        elif isinstance(event, HistoryCompacted):
-            self._settle(event.usage or self._estimated(event.estimate))
-        elif isinstance(event, RunFinished | RunFailed):
-            self.end()
+    def _step_started(self, _event: StepStarted) -> None:
+        self._step_at = len(self._run.log) if self._run is not None else 0
+
+    def _step_finished(self, event: StepFinished) -> None:
+        self._settle(event.usage or self._estimated(self._estimate_step()))
+
+    def _compacted(self, event: HistoryCompacted) -> None:
+        self._settle(event.usage or self._estimated(event.estimate))
+
+    def _ended(self, _event: Ending) -> None:
+        self.end()
 
     def end(self) -> None:
         """Gives back what was reserved and not used, and the run's share."""
@@ -421,6 +425,14 @@ class Meter:
         pieces = (each.delta for each in events if isinstance(each, TextAdded | ReasoningAdded | ToolArgumentsAdded))
         written = tokens_of_text("".join(pieces))
         return written and written + tokens_in(self._run.request.messages)
+
+    handlers: ClassVar = {
+        StepStarted: _step_started,
+        StepFinished: _step_finished,
+        HistoryCompacted: _compacted,
+        RunFinished: _ended,
+        RunFailed: _ended,
+    }
 
 
 _meter: ContextVar[Meter | None] = ContextVar("holodeck meter", default=None)

@@ -1,13 +1,9 @@
-"""Metrics in Prometheus' text format: counters and histograms that are fed, gauges that are read at scrape time.
+"""Metrics in Prometheus' text format: series of values, and gauges, which are read at scrape time.
 
 Written here instead of taken from prometheus-client, which costs a server time and memory at its start and a lock for
-each count. Metrics belong to the event loop, so they need none.
-
-Labels cannot fill the memory: a metric keeps at most `MAX_SERIES` of them; later ones are counted as "other".
-This module does not know what is counted.
+each count. This module does not know what is counted, or how: `holodeck.telemetry.metrics` does.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import add
 from typing import Literal, Protocol, TypeAlias
@@ -15,8 +11,6 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-MAX_SERIES = 512
-OTHER = "other"
 
 Labels: TypeAlias = tuple[str, ...]
 
@@ -90,55 +84,6 @@ def page(figures: Iterable[Figure]) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-class Counter:
-    """Only grows. A counter without labels starts at 0, so that the first count is seen as one."""
-
-    def __init__(self, name: str, meaning: str, labels: Labels = ()) -> None:
-        self._name, self._meaning, self._labels = name, meaning, labels
-        self._values: dict[Labels, float] = {} if labels else {(): 0}
-
-    def add(self, *labels: str, by: float = 1) -> None:
-        try:
-            self._values[labels] += by
-        except KeyError:
-            labels = _bounded(labels, self._values)
-            self._values[labels] = self._values.get(labels, 0) + by
-
-    def series(self) -> Series:
-        values = [(labels, [value]) for labels, value in self._values.items()]
-        return Series(name=self._name, meaning=self._meaning, kind="counter", labels=self._labels, values=values)
-
-
-class Histogram:
-    """How often a figure was at most so large. `observe` may stand for many equal observations."""
-
-    def __init__(self, name: str, meaning: str, bounds: tuple[float, ...], labels: Labels = ()) -> None:
-        self._name, self._meaning, self._labels, self._bounds = name, meaning, labels, bounds
-        self._series: dict[Labels, list[float]] = {}  # a count for each bound, one for what is above, the sum
-        if not labels:
-            self._series[()] = self._empty()
-
-    def observe(self, value: float, *labels: str, times: int = 1) -> None:
-        series = self._series.get(labels)
-        if series is None:
-            series = self._series.setdefault(_bounded(labels, self._series), self._empty())
-        series[bisect_left(self._bounds, value)] += times
-        series[-1] += value * times
-
-    def series(self) -> Series:
-        return Series(
-            name=self._name,
-            meaning=self._meaning,
-            kind="histogram",
-            labels=self._labels,
-            bounds=self._bounds,
-            values=[(labels, list(values)) for labels, values in self._series.items()],
-        )
-
-    def _empty(self) -> list[float]:
-        return [0] * (len(self._bounds) + 2)
-
-
 class Gauge:
     """A value that is read at scrape time. `kind` is "counter" for one that only grows there."""
 
@@ -165,10 +110,6 @@ class Gauge:
 
     def series(self) -> Series:
         return self._series
-
-
-def _bounded(labels: Labels, known: Mapping[Labels, object]) -> Labels:
-    return labels if len(known) < MAX_SERIES else (OTHER,) * len(labels)
 
 
 def _shown(names: Labels, values: Labels) -> str:

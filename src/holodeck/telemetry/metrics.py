@@ -3,25 +3,84 @@
 A run is observed as in `run_logger.py`: rare events only, so that a token costs nothing here. The time between two
 pieces of a text is its average over the text, taken when the text ends. This module does not know the page or what
 else is on it.
+
+Metrics belong to the event loop, so counting needs no lock. Labels cannot fill the memory: a metric keeps at most
+`MAX_SERIES` of them; later ones are counted as "other".
 """
 
 import time
-from collections.abc import Callable, Iterable, Sized
-from typing import Any
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sized
+from typing import ClassVar
 
 from holodeck.core import events as e
 from holodeck.core.usage import TokenUsage
-from holodeck.telemetry.exposition import OTHER, Counter, Figure, Histogram
+from holodeck.telemetry.exposition import Figure, Labels, Series
 
+MAX_SERIES = 512
 MAX_TOOLS = 128
 MAX_MODELS = 32
 NONE = "none"
+OTHER = "other"
 METHODS = frozenset({"GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH"})
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _GAPS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
 _CHECKS = (0.00001, 0.0001, 0.001, 0.01, 0.1, 1, 5)
 _LAGS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 5)
+
+
+class Counter:
+    """Only grows. A counter without labels starts at 0, so that the first count is seen as one."""
+
+    def __init__(self, name: str, meaning: str, labels: Labels = ()) -> None:
+        self._name, self._meaning, self._labels = name, meaning, labels
+        self._values: dict[Labels, float] = {} if labels else {(): 0}
+
+    def add(self, *labels: str, by: float = 1) -> None:
+        try:
+            self._values[labels] += by
+        except KeyError:
+            labels = _bounded(labels, self._values)
+            self._values[labels] = self._values.get(labels, 0) + by
+
+    def series(self) -> Series:
+        values = [(labels, [value]) for labels, value in self._values.items()]
+        return Series(name=self._name, meaning=self._meaning, kind="counter", labels=self._labels, values=values)
+
+
+class Histogram:
+    """How often a figure was at most so large. `observe` may stand for many equal observations."""
+
+    def __init__(self, name: str, meaning: str, bounds: tuple[float, ...], labels: Labels = ()) -> None:
+        self._name, self._meaning, self._labels, self._bounds = name, meaning, labels, bounds
+        self._series: dict[Labels, list[float]] = {}  # a count for each bound, one for what is above, the sum
+        if not labels:
+            self._series[()] = self._empty()
+
+    def observe(self, value: float, *labels: str, times: int = 1) -> None:
+        series = self._series.get(labels)
+        if series is None:
+            series = self._series.setdefault(_bounded(labels, self._series), self._empty())
+        series[bisect_left(self._bounds, value)] += times
+        series[-1] += value * times
+
+    def series(self) -> Series:
+        return Series(
+            name=self._name,
+            meaning=self._meaning,
+            kind="histogram",
+            labels=self._labels,
+            bounds=self._bounds,
+            values=[(labels, list(values)) for labels, values in self._series.items()],
+        )
+
+    def _empty(self) -> list[float]:
+        return [0] * (len(self._bounds) + 2)
+
+
+def _bounded(labels: Labels, known: Mapping[Labels, object]) -> Labels:
+    return labels if len(known) < MAX_SERIES else (OTHER,) * len(labels)
 
 
 class Metrics:
@@ -99,7 +158,7 @@ class Metrics:
         return name if name in self._models else OTHER
 
 
-class RunMetrics:
+class RunMetrics(e.Observer):
     """Counts one run."""
 
     def __init__(self, metrics: Metrics, log: Sized, tenant: str | None = None) -> None:
@@ -108,11 +167,6 @@ class RunMetrics:
         self._text_at = 0
         self._silent = True
         self._model = NONE
-
-    def __call__(self, event: e.Event) -> None:
-        count = _COUNTED.get(type(event))
-        if count is not None:
-            count(self, event)
 
     def started(self, event: e.RunStarted) -> None:
         self._model = event.model or NONE
@@ -168,14 +222,13 @@ class RunMetrics:
             self._metrics.tenant_tokens.add(self._tenant, by=usage.total_tokens)
             self._metrics.tenant_cost.add(self._tenant, by=usage.cost or 0.0)
 
-
-_COUNTED: dict[type[e.Event], Callable[[RunMetrics, Any], None]] = {
-    e.RunStarted: RunMetrics.started,
-    e.TextStarted: RunMetrics.text_started,
-    e.TextEnded: RunMetrics.text_ended,
-    e.StepFinished: RunMetrics.step_finished,
-    e.HistoryCompacted: RunMetrics.step_finished,  # a model call, too
-    e.ToolFinished: RunMetrics.tool_finished,
-    e.RunFinished: RunMetrics.finished,
-    e.RunFailed: RunMetrics.failed,
-}
+    handlers: ClassVar = {
+        e.RunStarted: started,
+        e.TextStarted: text_started,
+        e.TextEnded: text_ended,
+        e.StepFinished: step_finished,
+        e.HistoryCompacted: step_finished,  # a model call, too
+        e.ToolFinished: tool_finished,
+        e.RunFinished: finished,
+        e.RunFailed: failed,
+    }

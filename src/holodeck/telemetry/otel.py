@@ -11,9 +11,9 @@ arguments and results are in the spans only with `content`.
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 
@@ -76,7 +76,7 @@ class ChatSpans:
         return self._tracing.run(run_id=run_id, session_id=session_id, parent=self._span)
 
 
-class RunSpans:
+class RunSpans(e.Observer):
     """Reads one run. The model's span ends with the last part of its reply; the tools' spans lie beside it."""
 
     def __init__(self, tracer: Tracer, span: Span, *, content: bool) -> None:
@@ -88,11 +88,6 @@ class RunSpans:
         self._reply_ended = 0
         self._text: list[str] = []
         self._tools: dict[str, Span] = {}
-
-    def __call__(self, event: e.Event) -> None:
-        read = _READERS.get(type(event))
-        if read is not None:
-            read(self, event)
 
     def started(self, event: e.RunStarted) -> None:
         self._model = event.model or ""
@@ -170,19 +165,18 @@ class RunSpans:
         self._tools.clear()
         self._run.end()
 
-
-_READERS: dict[type[e.Event], Callable[[RunSpans, Any], None]] = {
-    e.RunStarted: RunSpans.started,
-    e.StepStarted: RunSpans.step_started,
-    e.TextAdded: RunSpans.text_added,
-    e.TextEnded: RunSpans.part_ended,
-    e.ReasoningEnded: RunSpans.part_ended,
-    e.ToolCallEnded: RunSpans.call_ended,
-    e.ToolFinished: RunSpans.tool_finished,
-    e.StepFinished: RunSpans.step_finished,
-    e.RunFinished: RunSpans.finished,
-    e.RunFailed: RunSpans.failed,
-}
+    handlers: ClassVar = {
+        e.RunStarted: started,
+        e.StepStarted: step_started,
+        e.TextAdded: text_added,
+        e.TextEnded: part_ended,
+        e.ReasoningEnded: part_ended,
+        e.ToolCallEnded: call_ended,
+        e.ToolFinished: tool_finished,
+        e.StepFinished: step_finished,
+        e.RunFinished: finished,
+        e.RunFailed: failed,
+    }
 
 
 def _in(parent: Span | None) -> Any:

@@ -6,7 +6,7 @@ beginning of an error's text; texts, arguments and results only with --debug.
 
 import time
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from holodeck.core import events as e
 from holodeck.core.messages import text_of
@@ -21,7 +21,7 @@ _MAX_REASON = 200
 Text: TypeAlias = Callable[[], str]
 
 
-class RunLogger:
+class RunLogger(e.Observer):
     """Logs one run. `reply` and `reasoning` return the whole texts; called only with --debug.
 
     The lines carry the conversation's id as the client calls it. Success and tools are noted for the line
@@ -52,17 +52,11 @@ class RunLogger:
         self._begun = self._step_begun = self._thought_begun = time.monotonic()
         self._reply_ended: float | None = None
 
-    def __call__(self, event: e.Event) -> None:
-        write = _LINES.get(type(event))
-        if write is not None:
-            if self._result is not None:
-                self._write_result(*self._result, success=not isinstance(event, e.RunFailed))
-            write(self, event)
-
     def started(self, event: e.RunStarted) -> None:
         self._model = event.model
 
     def step_started(self, event: e.StepStarted) -> None:
+        self._write_result()
         self._step, self._step_begun, self._reply_ended = event.number, time.monotonic(), None
         details = {"model": self._model, "step": event.number, "prompt_length": event.prompt_length}
         self._log.info("model_called", details=details, **self._who)
@@ -83,10 +77,12 @@ class RunLogger:
         }
         self._result = _since(self._step_begun, self._reply_ended), details
 
-    def _write_result(self, duration: float, details: dict[str, Any], *, success: bool) -> None:
-        self._result = None
-        write = self._log.info if success else self._log.warning
-        write("model_result", duration_ms=duration, details={**details, "success": success}, **self._who)
+    def _write_result(self, *, success: bool = True) -> None:
+        """The line of the model call that ended last: every event that may follow a step calls this first."""
+        if self._result is not None:
+            (duration, details), self._result = self._result, None
+            write = self._log.info if success else self._log.warning
+            write("model_result", duration_ms=duration, details={**details, "success": success}, **self._who)
 
     def thinks(self, _event: e.ReasoningStarted) -> None:
         self._thought_begun = time.monotonic()
@@ -120,10 +116,12 @@ class RunLogger:
         write("mcp_tool_result", duration_ms=event.seconds * 1000, details=details, **self._who)
 
     def warned(self, event: e.WarningRaised) -> None:
+        self._write_result()
         details = {"error_type": event.code, "error_message": event.message, "recoverable": True}
         self._log.warning("error_occurred", details=details, **self._who)
 
     def compacted(self, event: e.HistoryCompacted) -> None:
+        self._write_result()
         details = {
             "model": event.model or self._model,
             "messages": event.messages,
@@ -133,6 +131,7 @@ class RunLogger:
         self._log.info("history_compacted", details=details, **self._who)
 
     def failed(self, event: e.RunFailed) -> None:
+        self._write_result(success=False)
         self._request.failed = True
         details = {
             "model": event.model or self._model,
@@ -145,6 +144,7 @@ class RunLogger:
         self._log.error("error_occurred", duration_ms=_since(self._begun), details=details, **self._who)
 
     def finished(self, event: e.RunFinished) -> None:
+        self._write_result()
         shown = {"reply": self._reply()[:_MAX_SHOWN]} if self._debug else {}
         details = {
             "model": event.model or self._model,
@@ -158,21 +158,20 @@ class RunLogger:
         }
         self._log.info("run_completed", duration_ms=_since(self._begun), details=details, **self._who)
 
-
-_LINES: dict[type[e.Event], Callable[[RunLogger, Any], None]] = {
-    e.RunStarted: RunLogger.started,
-    e.StepStarted: RunLogger.step_started,
-    e.StepFinished: RunLogger.step_finished,
-    e.TextEnded: RunLogger.part_ended,
-    e.ReasoningStarted: RunLogger.thinks,
-    e.ReasoningEnded: RunLogger.thought,
-    e.ToolCallEnded: RunLogger.call_ended,
-    e.ToolFinished: RunLogger.tool_finished,
-    e.WarningRaised: RunLogger.warned,
-    e.HistoryCompacted: RunLogger.compacted,
-    e.RunFailed: RunLogger.failed,
-    e.RunFinished: RunLogger.finished,
-}
+    handlers: ClassVar = {
+        e.RunStarted: started,
+        e.StepStarted: step_started,
+        e.StepFinished: step_finished,
+        e.TextEnded: part_ended,
+        e.ReasoningStarted: thinks,
+        e.ReasoningEnded: thought,
+        e.ToolCallEnded: call_ended,
+        e.ToolFinished: tool_finished,
+        e.WarningRaised: warned,
+        e.HistoryCompacted: compacted,
+        e.RunFailed: failed,
+        e.RunFinished: finished,
+    }
 
 
 def _since(begin: float, end: float | None = None) -> float:
