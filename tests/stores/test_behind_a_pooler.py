@@ -10,6 +10,7 @@ from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.request import RunRequest
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, RunState
+from holodeck.stores.postgres_database import PREPARE_AFTER, PostgresDatabase
 from tests.contracts.session_stores import ADA, Clock, postgres_with_runs
 from tests.postgres_server import socket_of
 from tests.stores.pooling_proxy import PoolingProxy
@@ -75,3 +76,18 @@ async def test_many_at_once_share_two_connections(pooler):
         for number in range(12):
             stored = await store.read(f"s{number}", owner=ADA)
             assert [message.content for message in stored.messages] == ["0", "1", "2"]
+
+
+async def test_statements_are_prepared_on_direct_connections_only(postgres_database, pooler):
+    async def names(url):
+        database = PostgresDatabase(url, connections=1)
+        await database.open()
+        try:
+            for _ in range(PREPARE_AFTER + 1):
+                await database.rows("SELECT %(n)s::int", {"n": 1})
+            return await database.rows("SELECT name FROM pg_prepared_statements")
+        finally:
+            await database.close()
+
+    assert len(await names(postgres_database)) == 1
+    assert await names(pooler.url) == []

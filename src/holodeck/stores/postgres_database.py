@@ -1,7 +1,7 @@
 """One PostgreSQL database: a pool of connections, migrations, and errors in words.
 
-Works behind pgbouncer in transaction mode: no statement is prepared on the server, nothing is set in a session, and no
-connection listens. A statement that loses its connection is repeated only where its caller says that it may be.
+Works behind pgbouncer in transaction mode: there no statement is prepared on the server, nothing is set in a session, and no
+connection listens. Without a pooler a connection prepares what it is asked repeatedly. A statement that loses its connection is repeated only where its caller says that it may be.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import psycopg
@@ -32,6 +32,7 @@ WAIT_SECONDS = 2.0  # for a free connection
 SILENT_SECONDS = 10.0  # for a statement; then the connection counts as lost
 PATIENCE_SECONDS = 10.0  # for a database that restarts or fails over, where a statement may be repeated
 RETRY_SECONDS = 0.2
+PREPARE_AFTER = 5  # uses of a statement on one connection
 _FULL = ("53100", "53200")  # disk full, out of memory
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
 
@@ -72,6 +73,7 @@ class PostgresDatabase:
             open=False,
             timeout=WAIT_SECONDS,
             reconnect_timeout=1.0,  # the next request tries again
+            configure=_prepare_if_direct,
             kwargs={"autocommit": True, "prepare_threshold": None, **self._parameters()},
         )
 
@@ -127,8 +129,8 @@ class PostgresDatabase:
         """One statement, which is a transaction by itself. `again`: it may be repeated if its connection is lost."""
 
         async def execute(connection: Connection) -> Sequence[tuple[Any, ...]]:
-            cursor = await connection.execute(statement, values)
-            return await cursor.fetchall() if cursor.description else []
+            cursor = await connection.execute(statement, values, binary=True)
+            return [] if cursor.rownumber is None else await cursor.fetchall()
 
         return await self._attempt(execute, again=again, lane=lane)
 
@@ -156,8 +158,7 @@ class PostgresDatabase:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
-                async with self._connection(lane) as connection:
-                    return await job(connection)
+                return await self._once(job, lane)
             except _LOST as error:
                 if getattr(error, "sqlstate", None) in _FULL:
                     raise _failure(error) from error
@@ -176,19 +177,20 @@ class PostgresDatabase:
             return again
         return lane is Lane.RUN  # it had no connection, so it has had no effect
 
-    @contextlib.asynccontextmanager
-    async def _connection(self, lane: Lane) -> AsyncIterator[Connection]:
+    async def _once(self, job: Callable[[Connection], Awaitable[T]], lane: Lane) -> T:
+        """Without the pool's context manager: autocommit leaves it nothing to end, and it takes longer than a short statement."""
         pool = self._beats if lane is Lane.BEAT else self._pool
         if pool is None:
             raise StoreUnavailable("The session store is closed.")
-        async with pool.connection() as connection:
-            silent = asyncio.get_running_loop().call_later(SILENT_SECONDS, _break, connection)
-            self._in_use += lane is not Lane.BEAT
-            try:
-                yield connection
-            finally:
-                self._in_use -= lane is not Lane.BEAT
-                silent.cancel()
+        connection = await pool.getconn()
+        silent = asyncio.get_running_loop().call_later(SILENT_SECONDS, _break, connection)
+        self._in_use += lane is not Lane.BEAT
+        try:
+            return await job(connection)
+        finally:
+            self._in_use -= lane is not Lane.BEAT
+            silent.cancel()
+            await pool.putconn(connection)
 
     async def _first_connection(self) -> Connection:
         """A connection outside the pool, whose error says what is wrong."""
@@ -207,6 +209,17 @@ class PostgresDatabase:
         """Defaults, which the address itself may change."""
         given, defaults = _parts_of(self._url), {"connect_timeout": CONNECT_SECONDS, "application_name": "holodeck"}
         return {name: value for name, value in defaults.items() if name not in given}
+
+
+async def _prepare_if_direct(connection: Connection) -> None:
+    """Lets the server prepare statements that come again, unless a pooler may give each transaction another server process.
+
+    A pooler answers a new client itself, with a process number of its own. A statement that another client has prepared under
+    the same name would be carried out in place of ours.
+    """
+    (process,) = await _one(connection, "SELECT pg_backend_pid()")
+    if process == connection.info.backend_pid:
+        connection.prepare_threshold = PREPARE_AFTER
 
 
 async def _prepare(connection: Connection) -> None:
