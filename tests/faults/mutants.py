@@ -186,6 +186,8 @@ MUTANTS = (
     Mutant("agent/prompting.py", '[{"role": "summary", "text": before.content}]', "[]", COMPACTION, "the summary before is forgotten"),
     Mutant("agent/prompting.py", 'if reply.finish_reason == "content_filter":', "if False:", COMPACTION, "half a summary that was filtered is used"),
     Mutant("agent/prompting.py", "    return rest if summary is None else [*recalled(summary), *rest]", "    return rest", COMPACTION, "the model is not shown the summary"),
+    Mutant("sessions/recent_histories.py", "if (ours.id, ours.run_id, ours.timestamp) != (theirs.id, theirs.run_id, theirs.timestamp):", "if False:", "tests/sessions", "a client is sent a history that was cut since"),
+    Mutant("core/history.py", "if is_longest else", "if self else", "tests/core", "one conversation changes the history of another"),
     Mutant("sessions/memory.py", "self._clock() >= kept.expires and not kept.users", "self._clock() >= kept.expires", SESSIONS, "a session expires in the middle of a run"),
     Mutant("sessions/memory.py", "for kept in among if not kept.users", "for kept in among", SESSIONS, "a session is dropped in the middle of a run"),
     Mutant("sessions/memory.py", "len(theirs) >= self._max_per_user", "len(theirs) > self._max_per_user", SESSIONS, "a user has one conversation too many"),

@@ -1,6 +1,7 @@
 """Runs: they outlive their readers, take turns on a session, and always end."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -254,6 +255,44 @@ async def test_a_client_that_lacks_messages_gets_the_history():
     await second.done()
     events = [event for event in second.log.since(0) if isinstance(event, e.MessagesReplaced)]
     assert [message.content for message in events[0].messages] == ["first", "one", "second"]
+
+
+@pytest.mark.req("SRV-15")
+async def test_such_a_client_gets_a_long_history_whole_in_each_turn():
+    runs = make_runs(*[says(f"answer {n}") for n in range(12)])
+    runs.agent = replace(runs.agent, max_messages=4)
+    expected = []
+    for turn in range(12):
+        run = await runs.start(ask(f"question {turn}", session_id="s", keeps_history=True))
+        await run.done()
+        expected.append(f"question {turn}")
+        shown = [event.messages for event in run.log.since(0) if isinstance(event, e.MessagesReplaced)]
+        assert [[message.content for message in messages] for messages in shown] == ([expected] if turn else [])
+        expected.append(f"answer {turn}")
+
+
+async def test_going_back_in_a_long_history():
+    """The run has read its end only: what the client sends is compared with all of it."""
+    runs = make_runs(*[says(f"answer {n}") for n in range(8)])
+    runs.agent = replace(runs.agent, max_messages=2)
+    talk = []
+    for turn in range(5):
+        talk.append(UserMessage(id=f"u{turn}", content=f"question {turn}"))
+        run = await runs.start(RunRequest(session_id="s", messages=tuple(talk), keeps_history=True))
+        await run.done()
+        shown = [event for event in run.log.since(0) if isinstance(event, e.MessagesReplaced)]
+        assert shown == []
+        talk += (await runs.store.read("s", owner=ANONYMOUS_OWNER)).messages[-1:]
+
+    async def stored_after(*messages):
+        await (await runs.start(RunRequest(session_id="s", messages=messages, keeps_history=True))).done()
+        return [message.content for message in (await runs.store.read("s", owner=ANONYMOUS_OWNER)).messages]
+
+    *before, _ = contents = [message.content for message in talk]
+    assert await stored_after(*talk[:-1]) == [*before, "answer 5"], "regenerated"
+    assert await stored_after(*talk[:4], UserMessage(id="x", content="else")) == [*contents[:4], "else", "answer 6"]
+    changed = UserMessage(id="u1", content="changed")
+    assert await stored_after(*talk[:2], changed) == [*contents[:2], "changed", "answer 7"]
 
 
 async def test_a_client_with_messages_that_we_do_not_know_keeps_them():

@@ -38,6 +38,7 @@ from holodeck.core.events import (
     RunFinished,
     failure,
 )
+from holodeck.core.history import places_of
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import (
     AssistantMessage,
@@ -408,9 +409,9 @@ class _Run:
 
     async def _emit_history(self, theirs: frozenset[str], *, if_client_lacks_some: bool) -> None:
         """Shows the client our history, unless that would take messages from it that we do not have."""
-        history = tuple(await self.context.conversation.history())
-        ours = {message.id for message in history}
-        if theirs <= ours and not (if_client_lacks_some and ours == theirs):
+        history = await self.context.conversation.history()
+        ours = places_of(history).keys()
+        if theirs <= ours and not (if_client_lacks_some and len(ours) == len(theirs)):
             self._show(MessagesReplaced(history))
 
     # limits and warnings

@@ -20,7 +20,7 @@ The ending is always there, always last, and nothing is open when it comes.
 Events hold no live objects and mention no wire: they can be stored, sent to another process, replayed.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar, TypeAlias
@@ -190,9 +190,13 @@ class WarningRaised(Event, frozen=True, tag=True):
 class MessagesReplaced(Event, frozen=True, tag=True):
     """The conversation as the server has it."""
 
-    messages: tuple[Message, ...]
+    messages: Sequence[Message]  # a tuple, or a `History`: its encoders know it, and nothing stores it
     last_id: str | None = None  # only in copies of logs, which have it instead of the messages; empty without any
     corrects: bool = False  # readers have what came before the run: it puts right what they were shown of the run
+
+    def __post_init__(self) -> None:
+        if isinstance(self.messages, list):  # as it is decoded
+            msgspec.structs.force_setattr(self, "messages", tuple(self.messages))
 
 
 class HistoryCompacted(Event, frozen=True, tag=True):

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from holodeck.agent.definition import AgentContext
+from holodeck.core.history import History, places_of
 from holodeck.core.messages import (
     AssistantMessage,
     Content,
@@ -78,7 +79,7 @@ def change_of(
         if request.rewind_to is not None:
             return answered_again(sent, stored, request.rewind_to)
         if request.only_adds:
-            return Change(append=_new_at_end(sent, {message.id for message in stored}))
+            return Change(append=_new_at_end(sent, places_of(stored)))
         return matched(
             sent, stored, pending, answers=answers_step(request, pending), unseen=unseen, elsewhere=elsewhere
         )
@@ -98,7 +99,7 @@ def matched(
     elsewhere: Collection[str] = (),
 ) -> Change:
     """For a session with messages. `answers`: the request answers the step that waits, so nothing is rewound."""
-    known = {message.id: place for place, message in enumerate(stored)}
+    known = places_of(stored)
     if answers:
         return Change(append=_new_at_end(sent, known))
     edited = next((place for place, message in enumerate(sent) if _is_edited(message, stored, known)), None)
@@ -114,7 +115,7 @@ def matched(
 
 def answered_again(sent: Sequence[Message], stored: Sequence[Message], message_id: str) -> Change:
     """For a client that names the user message whose answer it wants again, perhaps with another text."""
-    known = {message.id: place for place, message in enumerate(stored)}
+    known = places_of(stored)
     place = known.get(message_id)
     if place is None or not isinstance(stored[place], UserMessage):  # the first try did not reach us
         return Change(append=_new_at_end(sent, known))
@@ -166,7 +167,11 @@ def _common(
     with the message that holds their calls. Nor are replies of `unseen` runs and messages of runs `elsewhere` that the
     client does not have.
     """
-    has = {message.id for message in sent}
+    has, known = {message.id for message in sent}, places_of(stored)
+    if has.issuperset(known) and (pending is None or pending.assistant.id in has):
+        return None  # it lacks nothing
+    if known.keys().isdisjoint(has) and (pending is None or pending.assistant.id not in has):
+        return None  # it has nothing but what is new
 
     def counts(message: Message) -> bool:
         if isinstance(message, ToolMessage):
@@ -179,8 +184,8 @@ def _common(
     if pending is not None and counts(pending.assistant):
         ours.append(pending.assistant.id)
         waiting = 1
-    known = set(ours)
-    theirs = [message.id for message in sent if message.id in known and not isinstance(message, ToolMessage)]
+    counted = set(ours)
+    theirs = [message.id for message in sent if message.id in counted and not isinstance(message, ToolMessage)]
     if not theirs or len(theirs) == kept + waiting or theirs != ours[: len(theirs)]:
         return None
     if len(theirs) == kept:  # all but the step that waits
@@ -210,7 +215,10 @@ def _rewound(stored: Sequence[Message], keep: int, new: Sequence[Message]) -> Ch
 def _is_edited(message: Message, stored: Sequence[Message], known: Mapping[str, int]) -> bool:
     if not isinstance(message, UserMessage) or message.id not in known:
         return False
-    ours = stored[known[message.id]]
+    place = known[message.id]
+    if isinstance(stored, History) and stored.says(place, message.content):
+        return False
+    ours = stored[place]
     return isinstance(ours, UserMessage) and not _has_our_text(message.content, ours.content)
 
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import cast
 
 from holodeck.core.events import DELTAS, ENDINGS, Ending, Event, MessagesReplaced, Observer, ToolFinished
+from holodeck.core.history import History
 from holodeck.core.messages import Content, Message, TextPart
 from holodeck.errors import RequestError
 
@@ -151,7 +152,8 @@ async def follow(log: RunLog) -> AsyncIterator[Event]:
 def _length_of(event: ToolFinished | MessagesReplaced) -> int:
     if isinstance(event, ToolFinished):
         return _length(event.content)
-    return size_of_messages(event.messages)
+    history = event.messages
+    return history.size if isinstance(history, History) else size_of_messages(history)
 
 
 def size_of_messages(messages: Iterable[Message]) -> int:

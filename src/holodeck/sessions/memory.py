@@ -24,6 +24,7 @@ from holodeck.core.owner import Owner
 from holodeck.core.sizes import MB
 from holodeck.errors import InvalidRequest, RateLimited, SessionBusy, SessionNotFound
 from holodeck.sessions.port import KEEP, Conversation, Keep, ServerSession, StoredSession
+from holodeck.sessions.recent_histories import RecentHistories
 from holodeck.sessions.title import title_of
 from holodeck.sessions.transcript import check_room, place_of, size_of, summary_after_cut, wanted_messages, whole_turns
 from holodeck.sessions.values import MemoryValues
@@ -134,6 +135,7 @@ class MemorySessionStore:
         self.max_bytes, self._max_owner_bytes = max_bytes, max_owner_bytes
         self._clock, self._on_drop = clock, on_drop
         self.values = MemoryValues(clock)
+        self.histories = RecentHistories()
         self._shelves: dict[Owner, _Shelf] = {}
         self._all: dict[_Kept, None] = {}  # of all owners, least recently used first
         self._of_tenants: Counter[str] = Counter()  # bytes
@@ -300,6 +302,7 @@ class MemorySessionStore:
         if not shelf.kept:
             del self._shelves[kept.owner]
         self.values.forget_session(kept.owner, kept.session_id)
+        self.histories.forget(kept.owner, kept.session_id)
         if self._on_drop is not None:
             self._on_drop(kept.owner, kept.session_id)
 
@@ -379,7 +382,13 @@ class _MemoryConversation:
         return summary if self._cut is None else summary_after_cut(summary, self._messages)
 
     async def history(self) -> Sequence[Message]:
-        return self._messages if not self._earlier else self._kept.steps.messages()
+        if not self._earlier:
+            return tuple(self._messages)
+        session = self._kept.owner, self._kept.session_id
+        return await self._store.histories.whole(session, self._earlier, self._messages, self._earlier_ones)
+
+    async def _earlier_ones(self) -> Sequence[Message]:
+        return self._kept.steps.messages()[: self._earlier]
 
     async def rewind(self, before: str) -> None:
         messages = self._kept.steps.messages()

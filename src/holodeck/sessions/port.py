@@ -51,7 +51,7 @@ class Conversation(Protocol):
         """The text that the model is shown in place of the oldest messages."""
 
     async def history(self) -> Sequence[Message]:
-        """All messages, oldest first."""
+        """All messages as they are now, oldest first; a `History` if the run has not read them all."""
 
     def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> "asyncio.Future[Any] | None":
         """Begins to store messages before the model is asked about them. They are part of the conversation at once.

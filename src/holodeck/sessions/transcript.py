@@ -109,7 +109,7 @@ class Transcript(HeldParts):
         self.summary = None if summary is None or summary.rest_of(self.messages) is None else summary
 
     async def history(self) -> Sequence[Message]:
-        return self.messages
+        return tuple(self.messages)
 
     def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> None:
         self._add(messages, None, state, KEEP)

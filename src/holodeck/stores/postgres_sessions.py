@@ -176,6 +176,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
             self.name(owner, session_id),
             again=True,
         )
+        self.histories.forget(owner, session_id)
         if self.runs is not None:
             await self.runs.stop_deleted([each[:4] for each in runs if each[4]])
 

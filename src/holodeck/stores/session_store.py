@@ -11,6 +11,7 @@ from holodeck.core.messages import Message
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.sizes import MB
 from holodeck.sessions.port import ServerSession, StoredSession
+from holodeck.sessions.recent_histories import RecentHistories
 from holodeck.stores import records
 from holodeck.stores.stored_conversation import CLEAN_SECONDS, TTL_SECONDS, SessionRow, described
 
@@ -57,6 +58,7 @@ class SqlSessionStore(ABC, Generic[R, V]):
         self._spares_anonymous = spares_anonymous
         self._clock = clock
         self._in_use: Counter[OwnedId] = Counter()  # by the runs of this process
+        self.histories = RecentHistories()
         self._cleaner: asyncio.Task[None] | None = None
 
     def now(self) -> float:

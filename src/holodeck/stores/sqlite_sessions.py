@@ -156,6 +156,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
             return row is not None, self._delete(connection, owner, session_id)
 
         was_there, size = await asyncio.shield(self.change((owner, session_id), job))
+        self.histories.forget(owner, session_id)
         self._stored[owner] -= size
         if self.runs is not None:
             self.runs.forget_endings(owner, session_id)
@@ -173,6 +174,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
                 job = partial(self._delete, owner=owner, session_id=name)
                 self._stored[owner] -= await asyncio.shield(self.change((owner, name), job))
         await self.file.write(partial(self.values.forget_owner, owner=owner))
+        self.histories.forget(owner)
         if self.runs is not None:
             self.runs.forget_endings(owner)
         return int(number)

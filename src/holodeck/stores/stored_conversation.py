@@ -18,6 +18,7 @@ from holodeck.core.events import Ending
 from holodeck.core.messages import Message, PendingStep, Summary, UserMessage
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.sessions.port import KEEP, Keep, ServerSession
+from holodeck.sessions.recent_histories import RecentHistories
 from holodeck.sessions.title import READ, title_in
 from holodeck.sessions.transcript import HeldParts, check_room, place_of, summary_after_cut, whole_turns
 from holodeck.stores import records
@@ -116,6 +117,7 @@ class StoreClock:
 
 class _Store(Protocol):
     max_bytes: int
+    histories: RecentHistories
 
     def grew(self, owner: Owner, added: int) -> None:
         """The owner stores so many bytes more, or less."""
@@ -156,9 +158,12 @@ class StoredConversation(HeldParts, ABC):
 
     async def history(self) -> Sequence[Message]:
         if not self.earlier:
-            return self.messages
-        count = self.earlier
-        return [*(await self._older())[:count], *self.messages]
+            return tuple(self.messages)
+        session = self._owner, self._session_id
+        return await self._keeper.histories.whole(session, self.earlier, self.messages, self._earlier_ones)
+
+    async def _earlier_ones(self) -> Sequence[Message]:
+        return (await self._older())[: self.earlier]
 
     async def rewind(self, before: str) -> None:
         messages = await self.history()

@@ -13,6 +13,7 @@ from pydantic import BaseModel, TypeAdapter
 from holodeck.core import events as e
 from holodeck.core.encoder import WithMetadata
 from holodeck.core.grammar import TABLE, check
+from holodeck.core.history import History
 from holodeck.core.messages import AssistantMessage, MediaPart, UserMessage
 from holodeck.wires.agui.encode import WARNING, ProtoEncoder, SseEncoder, translate
 from holodeck.wires.agui.profile import Profile
@@ -20,7 +21,7 @@ from holodeck.wires.agui.protobuf import write_event
 from tests.examples import examples
 from tests.wires.agui.client_rules import Refused, verify
 from tests.wires.agui.protobuf_reader import read_event, read_stream
-from tests.wires.event_sequences import NAMED, RUN, SESSION, event_sequences, finished
+from tests.wires.event_sequences import HISTORY, NAMED, RUN, SESSION, event_sequences, finished
 from tests.wires.sse_parsers import agui_client, whatwg
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -180,15 +181,31 @@ def test_history_before_the_answer_is_reported_in_two() -> None:
     assert len(translate(e.MessagesReplaced((first, reply, second), corrects=True), Profile.FULL)) == 1
 
 
+@pytest.mark.parametrize("profile", Profile)
+@pytest.mark.parametrize("make", [SseEncoder, ProtoEncoder])
+@pytest.mark.parametrize("corrects", [False, True])
+def test_a_history_as_json_is_sent_as_its_messages_are(
+    make: type[SseEncoder | ProtoEncoder], profile: Profile, *, corrects: bool
+) -> None:
+    asked = UserMessage(id="u3", content="and \u2028 now?")
+    for messages in ((), HISTORY[:2], HISTORY, (*HISTORY, asked), (*HISTORY, asked, *HISTORY[:1])):
+        plain, short = e.MessagesReplaced(messages, corrects=corrects), History(messages[:3])
+        for _ in range(2):  # the second time what is written was written before
+            shared = e.MessagesReplaced(short.extended(messages[3:]), corrects=corrects)
+            assert make(RUN, profile).encode(shared, 7) == make(RUN, profile).encode(plain, 7)
+            noted, bare = WithMetadata(shared, {"a": 1}), WithMetadata(plain, {"a": 1})
+            assert make(RUN, profile).encode(noted, 7) == make(RUN, profile).encode(bare, 7)
+
+
 @pytest.mark.parametrize("make", [SseEncoder, ProtoEncoder])
 def test_what_no_client_would_take_is_left_out_with_a_warning(make: type[SseEncoder | ProtoEncoder]) -> None:
-    huge = e.MessagesReplaced((UserMessage(content=(MediaPart(mime_type="image/png", data="A" * 9_100_000),)),))
-    encoder = make(RUN)
-    stream = encoder.encode(huge, 1)
-    assert len(stream) < 300
-    events = json.loads(agui_client(stream)[0]) if make is SseEncoder else read_stream(stream)[0]
-    assert events["name"] == WARNING
-    assert events["value"]["code"] == "payload-too-large"
+    huge = (UserMessage(content=(MediaPart(mime_type="image/png", data="A" * 9_100_000),)),)
+    for messages in (huge, History(huge)):
+        stream = make(RUN).encode(e.MessagesReplaced(messages), 1)
+        assert len(stream) < 300
+        events = json.loads(agui_client(stream)[0]) if make is SseEncoder else read_stream(stream)[0]
+        assert events["name"] == WARNING
+        assert events["value"]["code"] == "payload-too-large"
 
 
 def test_values_that_json_cannot_say_become_null_on_both_wires() -> None:

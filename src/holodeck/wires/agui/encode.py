@@ -16,7 +16,7 @@ curl and every HTTP library send `*/*`, and binary is useless on a terminal, so 
 unlike in the TypeScript encoder. Clients before 1.0 cannot read ten of the protobuf events and never get them.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import msgspec
@@ -24,13 +24,14 @@ import msgspec
 from holodeck.core import events as e
 from holodeck.core.encoder import Encoder, WithMetadata
 from holodeck.core.events import DELTAS, Event
-from holodeck.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, text_of
+from holodeck.core.history import History
+from holodeck.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage, text_of
 from holodeck.core.request import APPROVAL_SCHEMA
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import PayloadTooLarge
 from holodeck.wires import sse
 from holodeck.wires.agui.profile import PROTOCOL_VERSION, Profile, write_content, write_result
-from holodeck.wires.agui.protobuf import SHAPES, varint, write_body, write_event
+from holodeck.wires.agui.protobuf import SHAPES, varint, write_body, write_event, write_message, write_snapshot
 from holodeck.wires.reply import token_counts
 
 Wire: TypeAlias = dict[str, Any]
@@ -224,14 +225,25 @@ def _messages_replaced(event: e.MessagesReplaced, profile: Profile) -> tuple[Wir
     A client appends the messages that it lacks behind those it has, here behind the user's newest message. The first
     snapshot ends before that message, so that the client drops it; the second has everything, in order.
     """
+    lengths = _lengths(event)
+    if isinstance(event.messages, History):
+        encoded = event.messages.written(("ag-ui", profile), lambda message: sse.json_bytes(_message(message, profile)))
+        return tuple(_snapshot(msgspec.Raw(b"[%b]" % b",".join(encoded[:length]))) for length in lengths)
     written = [_message(message, profile) for message in event.messages]
-    before = len(written)
-    while before and written[before - 1]["role"] == "user":
+    return tuple(_snapshot(written[:length]) for length in lengths)
+
+
+def _snapshot(messages: Any) -> Wire:
+    return {"type": "MESSAGES_SNAPSHOT", "messages": messages}
+
+
+def _lengths(event: e.MessagesReplaced) -> tuple[int, ...]:
+    """How many messages each snapshot has."""
+    messages = event.messages
+    whole = before = len(messages)
+    while before and isinstance(messages[before - 1], UserMessage):
         before -= 1
-    whole = {"type": "MESSAGES_SNAPSHOT", "messages": written}
-    return (
-        (whole,) if event.corrects or before in (0, len(written)) else ({**whole, "messages": written[:before]}, whole)
-    )
+    return (whole,) if event.corrects or before in (0, whole) else (before, whole)
 
 
 @_maps(e.HistoryCompacted)
@@ -401,7 +413,13 @@ class ProtoEncoder(sse.FrameEncoder):
         return _Heads(shape.arm, write_body(wire) + (shape.delta or b""))
 
     def _whole(self, event: Event) -> bytes:
+        if isinstance(event, e.MessagesReplaced) and isinstance(event.messages, History):
+            written = event.messages.written((PROTOBUF, self._profile), self._message)
+            return b"".join([_snapshot_frame(written[:length]) for length in _lengths(event)])
         return b"".join(map(_frame, self._wires(event)))
+
+    def _message(self, message: Message) -> bytes:
+        return write_message(_decode(sse.json_bytes(_message(message, self._profile))))
 
     def _wires(self, event: Event) -> list[dict[str, Any]]:
         return [_decode(sse.json_bytes(wire)) for wire in translate(event, self._profile)]
@@ -425,7 +443,14 @@ class _Heads(dict[int, bytes]):
 
 
 def _frame(wire: dict[str, Any]) -> bytes:
-    event = write_event(wire)
+    return _framed(write_event(wire), wire)
+
+
+def _snapshot_frame(messages: Sequence[bytes]) -> bytes:
+    return _framed(write_snapshot(messages), _snapshot(()))
+
+
+def _framed(event: bytes, wire: dict[str, Any]) -> bytes:
     if len(event) > MAX_FRAME_BYTES:
         event = write_event(left_out(wire))
     return len(event).to_bytes(4, "big") + event

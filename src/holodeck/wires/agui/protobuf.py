@@ -10,7 +10,7 @@ Nothing here knows events of the core, or frames.
 import math
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 Json: TypeAlias = dict[str, Any]
@@ -237,6 +237,17 @@ def write_body(wire: Json) -> bytes:
     if "metadata" in wire:
         base += delimited(_tag(4), _write_struct(wire["metadata"]))
     return delimited(_tag(1), base) + shape.write(wire)
+
+
+def write_snapshot(messages: Iterable[bytes]) -> bytes:
+    """The `Event` of a MESSAGES_SNAPSHOT without metadata, of messages that `write_message` has written."""
+    shape = SHAPES["MESSAGES_SNAPSHOT"]
+    return delimited(shape.arm, delimited(_tag(1), shape.base) + b"".join(messages))
+
+
+def write_message(message: Json) -> bytes:
+    """One message of a snapshot, with its tag and its length."""
+    return delimited(_tag(2), _KNOWN["Message"](message))
 
 
 def write_event(wire: Json) -> bytes:
