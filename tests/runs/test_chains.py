@@ -139,8 +139,7 @@ async def test_options_reach_the_model(choice, answers_now, chosen):
 async def test_a_request_that_is_repeated_finds_the_run_of_its_first_attempt_only():
     house = House()
     run, retried, request = await house.ask(), RetriedRequests(house.runs), ("openai", ME, b"hash")
-    retried.note(0, request, run)
-    assert retried.run_of(None, request) is None
+    retried.note(request, run)
     assert retried.run_of(1, request) is run
     assert retried.run_of(0, request) is None
     assert retried.run_of(1, request) is None, "the attempt before was refused: nothing of it runs"

@@ -16,8 +16,8 @@ from holodeck.core.request import RunRequest
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import RunNotFound, Unauthorized
 from holodeck.models.scripted import ScriptedModel, says
-from holodeck.runs.port import RunKey, RunRecord, RunState
-from holodeck.runs.recovery import CALL_AGAIN, HOLE, MAX_KEPT_BYTES, kept_of, remains_of
+from holodeck.runs.port import MAX_KEPT_BYTES, RunKey, RunRecord, RunState, kept_of
+from holodeck.runs.recovery import CALL_AGAIN, HOLE, remains_of
 from holodeck.runs.remote_runs import parts_of
 from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.runs import Runs

@@ -50,7 +50,7 @@ class RetriedRequests:
         self._runs = runs
         self._started: WeakValueDictionary[tuple[str, Owner, bytes], Run] = WeakValueDictionary()
 
-    def run_of(self, attempt: int | None, request: tuple[str, Owner, bytes]) -> Run | None:
+    def run_of(self, attempt: int, request: tuple[str, Owner, bytes]) -> Run | None:
         """The run that an earlier attempt of this request started. `request` is its wire, owner and fingerprint."""
         if attempt == 0:
             self._started.pop(request, None)  # if this attempt is refused, the next one must not find an older run
@@ -59,9 +59,8 @@ class RetriedRequests:
             return None
         return run if run.ended is None or time.monotonic() - run.ended < _LOST_SECONDS else None
 
-    def note(self, attempt: int | None, request: tuple[str, Owner, bytes], run: Run) -> None:
-        if attempt is not None:
-            self._started[request] = run
+    def note(self, request: tuple[str, Owner, bytes], run: Run) -> None:
+        self._started[request] = run
 
 
 class Idempotency:

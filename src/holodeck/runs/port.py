@@ -16,6 +16,7 @@ from holodeck.core.messages import INTERRUPTED, now
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
 from holodeck.core.tools import ToolExecution
+from holodeck.core.zones import is_zone
 from holodeck.errors import InvalidRequest
 from holodeck.runs.log import RunLog
 
@@ -50,6 +51,30 @@ class RunKey(NamedTuple):
     name: str
     header_name: str = "key"  # what the client has to look at if it is taken; the same for all keys of a wire
     part: bytes = b""  # distinguishes a resume under a run's own id from the request that began the run
+
+
+MAX_KEPT_BYTES = 128 * 1024
+"""How much a stored request may keep of client tools, context and state together, as JSON."""
+
+
+def kept_of(request: RunRequest) -> RunRequest:
+    """What is stored of a request: what a run that goes on after a crash needs, and no more.
+
+    Of the client's properties that is the time zone. A request whose tools, context and state are too long is stored
+    without them, and marked: its run cannot go on.
+    """
+    zone = request.properties.get("timezone")
+    properties = {"timezone": zone} if isinstance(zone, str) and is_zone(zone) else {}
+    kept = msgspec.structs.replace(request, properties=properties, resume=())
+    shown = (request.client_tools, request.context, request.state)
+    if shown == ((), (), None) or len(msgspec.json.encode(shown)) <= MAX_KEPT_BYTES:
+        return kept
+    return msgspec.structs.replace(kept, client_tools=(), context=(), state=None, shortened=True)
+
+
+def kept_after_end(request: RunRequest) -> RunRequest:
+    """What is stored of a request whose run has ended: its messages are in the session, and nothing goes on."""
+    return msgspec.structs.replace(request, messages=(), client_tools=(), context=(), state=None)
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -24,39 +24,15 @@ from holodeck.core.messages import (
     UserMessage,
     text_of,
 )
-from holodeck.core.request import RunRequest
 from holodeck.core.tools import ToolExecution, ToolStatus, arguments_shown
-from holodeck.core.zones import is_zone
 from holodeck.runs.port import RunRecord, RunResult
 from holodeck.sessions.port import StoredSession
 
 M = TypeVar("M", bound=Message)
 
 CALL_AGAIN = "Interrupted by a restart of the server; it may be called again."
-MAX_KEPT_BYTES = 128 * 1024
-"""How much a stored request may keep of client tools, context and state together, as JSON."""
 HOLE = 1_000_000_000
 """Events after a crash are numbered from the next multiple: the dead process may have shown some that were not copied."""
-
-
-def kept_of(request: RunRequest) -> RunRequest:
-    """What is stored of a request: what a run that goes on after a crash needs, and no more.
-
-    Of the client's properties that is the time zone. A request whose tools, context and state are too long is stored
-    without them, and marked: its run cannot go on.
-    """
-    zone = request.properties.get("timezone")
-    properties = {"timezone": zone} if isinstance(zone, str) and is_zone(zone) else {}
-    kept = msgspec.structs.replace(request, properties=properties, resume=())
-    shown = (request.client_tools, request.context, request.state)
-    if shown == ((), (), None) or len(msgspec.json.encode(shown)) <= MAX_KEPT_BYTES:
-        return kept
-    return msgspec.structs.replace(kept, client_tools=(), context=(), state=None, shortened=True)
-
-
-def kept_after_end(request: RunRequest) -> RunRequest:
-    """What is stored of a request whose run has ended: its messages are in the session, and nothing goes on."""
-    return msgspec.structs.replace(request, messages=(), client_tools=(), context=(), state=None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,8 +36,7 @@ from holodeck.errors import (
 from holodeck.runs.branches import check_head
 from holodeck.runs.client_history import Change, ClientHistory, answers_step, change_of, context_of, first_of_use
 from holodeck.runs.log import RunLog, size_of_messages
-from holodeck.runs.port import RunExists, RunKey, RunRecord, RunResult, RunState, RunStore, SharedRunStore
-from holodeck.runs.recovery import kept_of
+from holodeck.runs.port import RunExists, RunKey, RunRecord, RunResult, RunState, RunStore, SharedRunStore, kept_of
 from holodeck.runs.run import OpenEncoder, QueueSlot, Run, SessionFeeds, SessionQueue
 from holodeck.runs.run_settings import RunSettings, WhenBusy
 from holodeck.runs.shared_entry import SharedEntry
@@ -165,7 +164,7 @@ class Runs:
         self._by_session.setdefault(session, []).append(run)
         self.feeds.started(session, run)
         run.task = asyncio.create_task(work, name=f"run {run.run_id}")
-        run.task.add_done_callback(lambda _: self._ended(run))
+        run.task.add_done_callback(partial(self._ended, run))
 
     def _register(self, run: Run, key: RunKey | None) -> None:
         if self.records is None or run.request.throw_away:
@@ -359,7 +358,8 @@ class Runs:
 
     async def _execute(self, run: Run, slot: QueueSlot) -> None:
         """The task of a run. Whatever happens in it, the log gets its ending."""
-        async with CertainEnding(self, run), RunTurn(self, run, slot):
+        try:
+            await self.wait_for_turn(run, slot)
             run.state = RunState.RUNNING
             change, run.conversation = await self._opened(run)
             try:
@@ -368,14 +368,20 @@ class Runs:
                 run.result = RunResult(response.final_response, response.executions, response.output)
             finally:
                 run.conversation.close()
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  a store that breaks must not leave readers waiting
+            await self.end_after(run, error)
+        finally:
+            slot.release()
+            run.slot = None
 
-    async def wait_among_all(self, run: Run) -> bool:
-        """Waits for the run's turn on its session in all processes. False if this process has its store for itself."""
-        if self._shared is None or run.record is None:
-            return False
-        if not run.is_first:
-            await self._shared.records.turn(run.record)
-        return True
+    async def wait_for_turn(self, run: Run, slot: QueueSlot) -> None:
+        """Waits until it is the run's turn on its session: in this process, or among all that share the store."""
+        if self._shared is not None and run.record is not None:
+            if not run.is_first:
+                await self._shared.records.turn(run.record)
+        elif not slot.is_free:
+            await self.store_record(run)
+            await slot.__aenter__()
 
     async def _opened(self, run: Run) -> tuple[Change, Conversation]:
         """The conversation, rewound to where the client is if it went back, and what is new.
@@ -485,7 +491,7 @@ class Runs:
         withdrawn = [name for server in tools.health() for name in server.withdrawn]
         return {*OWN_TOOLS, *withdrawn, *(schema.name for schema in tools.schemas())}
 
-    def _ended(self, run: Run) -> None:
+    def _ended(self, run: Run, _task: "asyncio.Task[None]") -> None:
         """Also for a task that was cancelled before its first step, in which nothing of the above happened."""
         if run.slot is not None:
             run.slot.release()
@@ -529,6 +535,16 @@ class Runs:
             if not run.log.ended:
                 self._emit_ending(run, ending)
 
+    async def end_after(self, run: Run, error: BaseException) -> None:
+        """Ends a run with what its task raised, whatever that is."""
+        if isinstance(error, asyncio.CancelledError):
+            await self.end(run, run.stopped_by)
+        elif isinstance(error, HoloDeckError):
+            await self.end(run, error)
+        else:
+            log.error("run %s broke", run.run_id, exc_info=error)
+            await self.end(run, InternalError("The run failed because of an internal error; the server's log has it."))
+
     def _emit_ending(self, run: Run, ending: Ending) -> None:
         if len(run.log) == 0 and run.earlier is None:
             run.emit(RunStarted(run.run_id, run.session_id))
@@ -562,52 +578,6 @@ class Runs:
             self._by_session[session] = remaining
         else:
             self._by_session.pop(session, None)
-
-
-class RunTurn:
-    """Waits until it is the run's turn on its session: in this process, or among all that share the store."""
-
-    __slots__ = ("_run", "_runs", "_slot")
-
-    def __init__(self, runs: Runs, run: Run, slot: QueueSlot) -> None:
-        self._runs, self._run, self._slot = runs, run, slot
-
-    async def __aenter__(self) -> None:
-        try:
-            if await self._runs.wait_among_all(self._run):
-                return
-        except BaseException:
-            self._slot.release()
-            raise
-        if not self._slot.is_free:
-            await self._runs.store_record(self._run)
-            await self._slot.__aenter__()
-
-    async def __aexit__(self, *_: object) -> None:
-        self._slot.release()
-
-
-class CertainEnding:
-    """Whatever the block raises becomes the run's ending."""
-
-    __slots__ = ("_run", "_runs")
-
-    def __init__(self, runs: Runs, run: Run) -> None:
-        self._runs, self._run = runs, run
-
-    async def __aenter__(self) -> None:
-        return None
-
-    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        runs, run = self._runs, self._run
-        if isinstance(error, asyncio.CancelledError):
-            await runs.end(run, run.stopped_by)
-        elif isinstance(error, HoloDeckError):
-            await runs.end(run, error)
-        elif isinstance(error, Exception):  # a store that breaks must not leave readers waiting for ever
-            log.error("run %s broke", run.run_id, exc_info=error)
-            await runs.end(run, InternalError("The run failed because of an internal error; the server's log has it."))
-        return error is None or isinstance(error, Exception | asyncio.CancelledError)
 
 
 def _size_of(request: RunRequest) -> int:

@@ -26,7 +26,7 @@ from holodeck.runs.port import RunKey, RunRecord, RunResult, RunState, RunStore,
 from holodeck.runs.recovery import HOLE, correction, log_of, remains_of, result_of
 from holodeck.runs.remote_runs import Pieces, RemoteRuns, flattened, parts_of, run_of
 from holodeck.runs.run import Run
-from holodeck.runs.runs import CertainEnding, Runs, RunTurn, stopped
+from holodeck.runs.runs import Runs, stopped
 from holodeck.runs.session_news import FEED_RUNS, Announce, SessionNews
 from holodeck.sessions.port import KEEP, SessionStore
 
@@ -292,7 +292,8 @@ class StoredRuns:
 
     async def _go_on(self, run: Run, wanted: asyncio.Event, steps: int) -> None:
         """Waits for a reader, then goes on where the run was cut."""
-        async with CertainEnding(self._runs, run):
+        slot = None
+        try:
             try:
                 async with asyncio.timeout(self._runs.settings.detach_grace):
                     await wanted.wait()
@@ -301,23 +302,29 @@ class StoredRuns:
             finally:
                 run.wanted = None
             run.is_first = True  # its row is the one that runs; in this process others may wait before it
-            async with RunTurn(self._runs, run, self._runs.queue.take((run.owner, run.session_id))):
-                run.emit(WarningRaised(TAKEN_UP, "The server was restarted in the middle of this run; it goes on."))
-                run.conversation = await self._runs.open(run)
-                try:
-                    context = context_of(
-                        run.request,
-                        Change(),
-                        run.conversation,
-                        run.session_id,
-                        why_stopped=lambda: run.stopped_by,
-                        is_left=lambda: run.log.is_cut,
-                    )
-                    context = replace(context, steps_before=steps, client_ids=None, resume=())
-                    response = await run_loop(self._runs.agent, context, run.emit)
-                    run.result = RunResult(response.final_response, response.executions, response.output)
-                finally:
-                    run.conversation.close()
+            slot = self._runs.queue.take((run.owner, run.session_id))
+            await self._runs.wait_for_turn(run, slot)
+            run.emit(WarningRaised(TAKEN_UP, "The server was restarted in the middle of this run; it goes on."))
+            run.conversation = await self._runs.open(run)
+            try:
+                context = context_of(
+                    run.request,
+                    Change(),
+                    run.conversation,
+                    run.session_id,
+                    why_stopped=lambda: run.stopped_by,
+                    is_left=lambda: run.log.is_cut,
+                )
+                context = replace(context, steps_before=steps, client_ids=None, resume=())
+                response = await run_loop(self._runs.agent, context, run.emit)
+                run.result = RunResult(response.final_response, response.executions, response.output)
+            finally:
+                run.conversation.close()
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  a store that breaks must not leave readers waiting
+            await self._runs.end_after(run, error)
+        finally:
+            if slot is not None:
+                slot.release()
 
 
 def _crashes_of(record: RunRecord) -> int:

@@ -51,7 +51,7 @@ class RequestTrace:
         """A `quiet` request is logged for debugging only, as those of monitors are."""
         headers = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"").decode("latin-1")  # nothing but an id may get into logs and headers
-        self.request_id = given if is_request_id(given) else new_request_id()
+        self.request_id = given if given and is_request_id(given) else new_request_id()
         client = scope["client"][0] if scope.get("client") else None
         self._context = RequestContext(request_id=self.request_id, client=client)
         enter(self._context)

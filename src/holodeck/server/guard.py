@@ -52,10 +52,8 @@ class HostCheck:
 
     def __call__(self, scope: Scope) -> None:
         hosts = [value for name, value in scope["headers"] if name == b"host"]
-        if hosts or scope["http_version"] == "1.1":  # HTTP/1.0 may do without: monitors speak it, browsers do not
-            self._check(hosts)
-
-    def _check(self, hosts: list[bytes]) -> None:
+        if not hosts and scope["http_version"] != "1.1":
+            return  # HTTP/1.0 may do without: monitors speak it, browsers do not
         if len(hosts) != 1:
             raise InvalidRequest("A request needs exactly one Host header.", status=400, field="Host")
         host = hosts[0].decode("latin-1").strip(" \t")

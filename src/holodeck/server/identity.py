@@ -17,7 +17,7 @@ from starlette.types import Scope
 from holodeck.access.authenticator import Authenticator
 from holodeck.access.failure import TWO_CREDENTIALS, Failure
 from holodeck.access.key_file import is_user_of_key
-from holodeck.access.principal import ACT_AS, ADMIN, ANONYMOUS_PRINCIPAL, APPROVE, Principal, is_user_name
+from holodeck.access.principal import ACT_AS, ADMIN, ANONYMOUS_PRINCIPAL, Principal, is_user_name
 from holodeck.access.request_head import RequestHead
 from holodeck.access.route_access import SIGNED_IN, RouteAccess
 from holodeck.access.tickets import Tickets
@@ -101,13 +101,7 @@ def api_key_of(request: HTTPConnection) -> str | None:
     return principal.credential_id if principal.via == "api_key" else None
 
 
-def check_approval(request: Request, resume: Sequence[GivenAnswer]) -> None:
-    """403 for an answer to an approval from a credential that may chat but not approve."""
-    if resume:
-        require(request, APPROVE)
-
-
-def note_approval(owner: Owner, resume: Sequence[GivenAnswer]) -> None:
+def note_approvals(owner: Owner, resume: Sequence[GivenAnswer]) -> None:
     """Logs answers that a run took up. One to a question that is not open was refused before."""
     for answer in resume:
         decided("approval_decided", owner, interrupt_id=answer.interrupt_id, approved=answer.approved)

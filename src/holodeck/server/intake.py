@@ -12,6 +12,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from holodeck.access.principal import APPROVE
 from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
@@ -22,7 +23,7 @@ from holodeck.runs.client_history import first_of_use
 from holodeck.runs.port import RunExists, RunKey
 from holodeck.runs.run import OpenEncoder, Run
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.identity import api_key_of, check_approval, note_approval, owner_of
+from holodeck.server.identity import api_key_of, note_approvals, owner_of, require
 from holodeck.server.quota import slot_of
 from holodeck.server.schemas import REPEAT_HEADER
 from holodeck.telemetry.log_context import current
@@ -155,19 +156,22 @@ async def begin(server: AgentServer, arrival: Arrival) -> Run:
     context.conversation_id, context.user_id = arrival.conversation, owner.user
     await slot_of(arrival.request).take(owner)
     async with server.idempotency.claim(arrival.key, arrival.fingerprint) as claim:
-        known = claim.run or server.idempotency.retried.run_of(arrival.attempt, arrival.as_sent)
-        if known is not None:
-            run = known
-        else:
+        run, retried = claim.run, server.idempotency.retried
+        if run is None and arrival.attempt is not None:
+            run = retried.run_of(arrival.attempt, arrival.as_sent)
+        if run is None:
             async with server.admission(owner):
                 key_id = api_key_of(arrival.request)
                 wanted = msgspec.structs.replace(
                     await arrival.prepare(), owner=owner, api_key_id=key_id, wire=arrival.wire
                 )
-                check_approval(arrival.request, wanted.resume)
+                if wanted.resume:  # answers to approvals: a credential that may chat need not be allowed to decide
+                    require(arrival.request, APPROVE)
                 run = claim.run = await _started(server, arrival, wanted)
-                server.idempotency.retried.note(arrival.attempt, arrival.as_sent, run)
-                note_approval(owner, wanted.resume)
+                if arrival.attempt is not None:
+                    retried.note(arrival.as_sent, run)
+                if wanted.resume:
+                    note_approvals(owner, wanted.resume)
     context.conversation_id = arrival.conversation or run.session_id
     return run
 

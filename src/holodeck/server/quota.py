@@ -157,6 +157,7 @@ class Quotas:
         self._storage = None if stored is None or not limits.counts_stored else TenantStorage(limits, stored)
         self._key_limits, self._refused = key_limits, refused
         self.counts = spending.has_keys or limits.counts_anything  # else there is nothing to ask before a run
+        self.counts_streams = limits.counts_streams  # the same before an answer
         self._noted: dict[Window, float] = {}  # full windows that were logged, and until when
 
     async def admit(self, spender: Spender) -> "Meter | None":
@@ -192,8 +193,6 @@ class Quotas:
 
     async def stream(self, spender: Spender) -> Lease | None:
         """Counts an answer in progress, until its lease is released; RateLimited if a limit is reached."""
-        if not self._limits.counts_streams:
-            return None
         shares = _shares(list(self._limits_of(spender)), "streams")
         return await self._leased(shares) if shares else None
 
@@ -437,10 +436,8 @@ class Meter(Observer):
 
 _meter: ContextVar[Meter | None] = ContextVar("holodeck meter", default=None)
 
-
-def current_meter() -> Meter | None:
-    """The meter of the request that is being served, or of the run that it started."""
-    return _meter.get()
+current_meter: Callable[[], Meter | None] = _meter.get
+"""The meter of the request that is being served, or of the run that it started."""
 
 
 class QuotaExceeded(BudgetExceeded):
@@ -488,7 +485,8 @@ class Slot:
         if not self._taken:
             self._taken = True
             self._slots.taken += 1
-            self._lease = await self._slots.quotas.stream(spender_of(owner))
+            if self._slots.quotas.counts_streams:
+                self._lease = await self._slots.quotas.stream(spender_of(owner))
 
     def release(self) -> None:
         if self._taken:

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from holodeck.errors import InvalidRequest, PayloadTooLarge, StorageFull, UnsupportedMediaType
 from holodeck.files.limits import FileLimits
 from holodeck.files.upload import Upload, decode_base64, display_name
-from holodeck.server.intake import json_body, media_type_of, server_of
+from holodeck.server.intake import json_body, media_type_of
 from holodeck.wires import sse
 from holodeck.wires.rest.request import ChatRequest, FileContent, chat_request, decode
 
@@ -47,9 +47,9 @@ class PostedChat(NamedTuple):
         return sha256(sse.json_bytes((chat.message, chat.session_id, chat.resume, files))).digest()
 
 
-async def chat_of(request: Request) -> PostedChat:
+async def chat_of(request: Request, limits: FileLimits) -> PostedChat:
     form = media_type_of(request) == FORM
-    return await (_of_form if form else _of_json)(request, server_of(request).settings.files)
+    return await (_of_form if form else _of_json)(request, limits)
 
 
 async def _of_json(request: Request, limits: FileLimits) -> PostedChat:

@@ -14,8 +14,7 @@ from holodeck.core.events import Ending, Event
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.errors import HoloDeckError, StoreUnavailable
 from holodeck.runs.log import RunLog
-from holodeck.runs.port import Begun, RunRecord, RunState, state_after
-from holodeck.runs.recovery import kept_after_end
+from holodeck.runs.port import Begun, RunRecord, RunState, kept_after_end, state_after
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.log_copier import LogCopier, LogPiece

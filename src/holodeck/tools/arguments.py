@@ -75,7 +75,7 @@ def _check_of(subject: str, encoded_schema: bytes) -> "SchemaCheck":
 
 def check_templates(bind: Mapping[str, Any]) -> None:
     """Raises ConfigError for a placeholder that does not exist."""
-    known = ToolContext(user_id="").values()
+    known = _placeholders(ToolContext(user_id=""))
     for argument, template in bind.items():
         if isinstance(template, dict) and len(template) == 1 and [*template.values()] == [None]:
             name = next(iter(template))
@@ -104,10 +104,21 @@ class BoundArguments:
 
     def fill(self, arguments: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
         filled = self.drop(arguments)
-        values = context.values()
+        values = _placeholders(context)
         for name, template in self._filled.items():
             filled[name] = _value(template, values)
         return filled
+
+
+def _placeholders(context: ToolContext) -> dict[str, str]:
+    """What templates may name."""
+    return {
+        "user_id": context.user_id,
+        "tenant": context.tenant,
+        "session_id": context.session_id,
+        "run_id": context.run_id,
+        "timezone": context.timezone,
+    }
 
 
 def _value(template: Any, values: Mapping[str, str]) -> Any:

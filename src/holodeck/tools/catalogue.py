@@ -51,6 +51,8 @@ class ToolBreakers:
 
     @property
     def open(self) -> bool:
+        if self.server.closed and (self.tool is None or self.tool.closed):
+            return False  # by plain attributes: asked before every call
         return self.server.phase is Phase.OPEN or (self.tool is not None and self.tool.phase is Phase.OPEN)
 
     @property

@@ -4,7 +4,7 @@ A toolset knows nothing of models or runs. Failing is part of its work: whatever
 ToolResult with a text that the model can act on. Only cancellation travels as an exception.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -30,16 +30,6 @@ class ToolContext:
     timezone: str = "UTC"
     emit: Emit = field(default=_ignore)  # for activity and custom events of long-running tools
     shorten: Callable[[str, int], str] = shorten  # a run keeps what is cut off, so that the model can ask for it
-
-    def values(self) -> Mapping[str, str]:
-        """What `bind:` templates may name."""
-        return {
-            "user_id": self.user_id,
-            "tenant": self.tenant,
-            "session_id": self.session_id,
-            "run_id": self.run_id,
-            "timezone": self.timezone,
-        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from holodeck.access.principal import CHAT
 from holodeck.access.route_access import needs
 from holodeck.core.encoder import Encoder
 from holodeck.core.events import Ending, RunFinished
+from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import AgentNotFound, InternalError
 from holodeck.runs.run import Run
@@ -44,7 +45,8 @@ routes = Routes("/agent", tag="REST", responses=PROBLEMS, takes_files=True)
 )
 async def chat(request: Request) -> Response:
     """A model that fails is 502, 503 or 504; a tool that fails is in `tool_calls`, and the model knows of it."""
-    server, run = server_of(request), await _start(request)
+    server = _server_of_agent(request)
+    run = await _start(server, request)
     ending = await ending_of(server.runs, run, request.receive)
     headers = NEW_SESSION if run.is_new_session else None
     return json_answer(_answer(server, run, ending), headers=headers)
@@ -60,13 +62,16 @@ async def chat(request: Request) -> Response:
 )
 async def chat_stream(request: Request) -> Response:
     """The same as a stream. A client that comes back reads on at `/runs/{message_id}/events`."""
-    return follow(server_of(request), await _start(request), _encoder)  # `stream_start` says if the session is new
+    server = _server_of_agent(request)
+    return follow(server, await _start(server, request), _encoder)  # `stream_start` says if the session is new
 
 
-async def _start(request: Request) -> Run:
-    server, owner = _server_of_agent(request), owner_of(request)
+async def _start(server: AgentServer, request: Request) -> Run:
+    owner, limits = owner_of(request), server.settings.files
     key = repeat_key_of(request, NAME, owner)
-    known = None if key is None else await chat_of(request)  # only a key needs the body before there is room for a run
+    known = (
+        None if key is None else await chat_of(request, limits)
+    )  # only a key needs the body before there is room for a run
     arrival = Arrival(
         request=request,
         wire=NAME,
@@ -74,7 +79,7 @@ async def _start(request: Request) -> Run:
         conversation=None if known is None else known.chat.session_id,
         key=key,
         fingerprint=b"" if known is None else await known.fingerprint(),
-        prepare=partial(_prepared, request, known),
+        prepare=partial(_prepared, server, owner, request, known),
         open_encoder=_encoder,
     )
     return await begin(server, arrival)
@@ -87,11 +92,10 @@ def _server_of_agent(request: Request) -> AgentServer:
     return server
 
 
-async def _prepared(request: Request, known: PostedChat | None) -> RunRequest:
-    chat, uploads = known or await chat_of(request)
+async def _prepared(server: AgentServer, owner: Owner, request: Request, known: PostedChat | None) -> RunRequest:
+    chat, uploads = known or await chat_of(request, server.settings.files)
     current().conversation_id = chat.session_id
-    files = server_of(request).files
-    return run_request(chat, await files.read(uploads, tenant=owner_of(request).tenant) if uploads else [])
+    return run_request(chat, await server.files.read(uploads, tenant=owner.tenant) if uploads else [])
 
 
 def _answer(server: AgentServer, run: Run, ending: Ending) -> ChatResponse:
