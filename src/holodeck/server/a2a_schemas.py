@@ -3,57 +3,45 @@
 from typing import Any
 
 from holodeck.core.ids import MAX_FOREIGN_ID
+from holodeck.core.json_schema import array, object_of, string
 from holodeck.server.schemas import OBJECT, SSE_STREAM, Described, json_request, json_response, parameter
 from holodeck.wires.a2a.request import MAX_PARTS
 from holodeck.wires.body import MAX_NAME
 from holodeck.wires.jsonrpc import MAX_ID, MAX_METHOD
 
-_MESSAGE: dict[str, Any] = {
-    "type": "object",
-    "required": ["messageId", "role", "parts"],
-    "properties": {
-        "messageId": {"type": "string", "minLength": 1, "maxLength": MAX_NAME},
+_MESSAGE = object_of(
+    {
+        "messageId": string(minLength=1, maxLength=MAX_NAME),
         "role": {"enum": ["ROLE_USER"]},
-        "parts": {"type": "array", "minItems": 1, "maxItems": MAX_PARTS, "items": OBJECT},
-        "contextId": {"type": "string", "maxLength": MAX_FOREIGN_ID, "description": "The session"},
-        "taskId": {
-            "type": "string",
-            "maxLength": MAX_FOREIGN_ID,
-            "description": "A task that waits for this message",
-        },
+        "parts": array(OBJECT, minItems=1, maxItems=MAX_PARTS),
+        "contextId": string("The session", maxLength=MAX_FOREIGN_ID),
+        "taskId": string("A task that waits for this message", maxLength=MAX_FOREIGN_ID),
     },
-}
+    required=["messageId", "role", "parts"],
+)
 _EXAMPLE = {"message": {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "What is due tomorrow?"}]}}
 _OLD_EXAMPLE = {"message": {"messageId": "m1", "role": "ROLE_USER", "content": [{"text": "Hello"}]}}
 
 
 def _send(message: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
-    properties = {"message": message, "configuration": OBJECT}
-    return json_request({"type": "object", "required": ["message"], "properties": properties}, example)
+    return json_request(object_of({"message": message, "configuration": OBJECT}, required=["message"]), example)
 
 
 MESSAGE_BODY = _send(_MESSAGE, _EXAMPLE)
 OLD_BODY = _send(OBJECT, _OLD_EXAMPLE)
-RPC_MESSAGE: dict[str, Any] = {
-    "type": "object",
-    "required": ["jsonrpc", "method"],
-    "properties": {
+RPC_MESSAGE = object_of(
+    {
         "jsonrpc": {"const": "2.0"},
         "id": {"type": ["string", "integer"], "maxLength": MAX_ID, "description": "Absent in notifications"},
-        "method": {"type": "string", "minLength": 1, "maxLength": MAX_METHOD},
+        "method": string(minLength=1, maxLength=MAX_METHOD),
         "params": OBJECT,
     },
-}
-RPC_BODY = json_request(RPC_MESSAGE, {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": _EXAMPLE})
-PUSH_BODY = json_request(
-    {
-        "type": "object",
-        "required": ["url"],
-        "properties": {"id": {"type": "string", "maxLength": MAX_FOREIGN_ID}},
-    }
+    required=["jsonrpc", "method"],
 )
+RPC_BODY = json_request(RPC_MESSAGE, {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": _EXAMPLE})
+PUSH_BODY = json_request(object_of({"id": string(maxLength=MAX_FOREIGN_ID)}, required=["url"]))
 _OLD_PUSH = {"pushNotificationConfig": {"type": "object", "required": ["url"]}}
-OLD_PUSH_BODY = json_request({"type": "object", "required": ["pushNotificationConfig"], "properties": _OLD_PUSH})
+OLD_PUSH_BODY = json_request(object_of(_OLD_PUSH, required=["pushNotificationConfig"]))
 _FAILED: Described = {"default": json_response("An error as the protocol has it")[200]}
 CARD: dict[str, Any] = json_response("The card")[200]
 CARD_OR_ERROR = json_response("The card") | _FAILED

@@ -25,6 +25,7 @@ from holodeck.core.events import (
     ToolFinished,
 )
 from holodeck.core.ids import new_ulid
+from holodeck.core.json_schema import object_of, string
 from holodeck.core.messages import Message
 from holodeck.errors import AgentNotFound, InvalidRequest
 from holodeck.runs.middleware import Chain, Numbered
@@ -56,24 +57,17 @@ routes = Routes("/copilotkit", tag="CopilotKit", responses=PROBLEMS)
 DEFAULT = "default"  # the agent that a front end asks for when it names none
 _STREAM: Described = {200: SSE_STREAM}
 _ANY_OF_THEM = json_response("What that route answers", {}, streams=True)
-_RUN_ID = {"type": "string", "maxLength": MAX_NAME, "description": "Only this run of the thread"}
-_STOP_BODY = json_request({"type": "object", "properties": {"runId": _RUN_ID}}) | {"required": False}
+_RUN_ID = string("Only this run of the thread", maxLength=MAX_NAME)
+_STOP_BODY = json_request(object_of({"runId": _RUN_ID})) | {"required": False}
 _CALL_BODY = json_request(
-    {
-        "type": "object",
-        "required": ["method"],
-        "properties": {
+    object_of(
+        {
             "method": {"enum": ["info", "agent/run", "agent/connect", "agent/stop"]},
-            "params": {
-                "type": "object",
-                "properties": {
-                    "agentId": {"type": "string", "maxLength": MAX_NAME},
-                    "threadId": {"type": "string", "maxLength": MAX_NAME},
-                },
-            },
+            "params": object_of({"agentId": string(maxLength=MAX_NAME), "threadId": string(maxLength=MAX_NAME)}),
             "body": {"type": "object", "description": "What that route takes"},
         },
-    }
+        required=["method"],
+    )
 )
 
 

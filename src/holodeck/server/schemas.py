@@ -7,6 +7,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holodeck.core.ids import MAX_FOREIGN_ID
+from holodeck.core.json_schema import array, object_of, string
 from holodeck.wires.agui.decode import MAX_CONTEXT, MAX_RESUMES
 from holodeck.wires.body import MAX_NAME
 from holodeck.wires.problem import CONTENT_TYPE as PROBLEM
@@ -32,36 +33,28 @@ def json_response(description: str, schema: dict[str, Any] = OBJECT, *, streams:
 def parameter(name: str, where: Literal["query", "header"], description: str = "", **schema: Any) -> dict[str, Any]:
     """A parameter; a text, unless the schema names another type."""
     described = {"description": description} if description else {}
-    return {
-        "name": name,
-        "in": where,
-        **described,
-        "schema": schema if "enum" in schema else {"type": "string", **schema},
-    }
+    kind = {} if "enum" in schema else {"type": "string"}
+    return {"name": name, "in": where, **described, "schema": kind | schema}
 
 
-AGENT_INPUT: dict[str, Any] = {
-    "type": "object",
+AGENT_INPUT = {
+    **object_of(
+        {
+            "threadId": string("The session", minLength=1, maxLength=MAX_FOREIGN_ID),
+            "runId": string(minLength=1, maxLength=MAX_FOREIGN_ID),
+            "parentRunId": string(maxLength=MAX_FOREIGN_ID),
+            "protocolVersion": string('"1.0"; absent for older clients', maxLength=MAX_NAME),
+            "messages": array(OBJECT, maxItems=10_000),
+            "tools": array(OBJECT, "Frontend tools", maxItems=128),
+            "context": array(OBJECT, maxItems=MAX_CONTEXT),
+            "state": {},
+            "forwardedProps": {},
+            "resume": array(OBJECT, "Answers to interrupts", maxItems=MAX_RESUMES),
+        },
+        required=["threadId", "runId", "messages"],
+    ),
     "title": "RunAgentInput",
     "description": "AG-UI 1.0. What is not known is ignored; optional members may be null.",
-    "required": ["threadId", "runId", "messages"],
-    "properties": {
-        "threadId": {"type": "string", "minLength": 1, "maxLength": 128, "description": "The session"},
-        "runId": {"type": "string", "minLength": 1, "maxLength": 128},
-        "parentRunId": {"type": "string", "maxLength": MAX_FOREIGN_ID},
-        "protocolVersion": {"type": "string", "maxLength": MAX_NAME, "description": '"1.0"; absent for older clients'},
-        "messages": {"type": "array", "maxItems": 10_000, "items": {"type": "object"}},
-        "tools": {"type": "array", "maxItems": 128, "items": {"type": "object"}, "description": "Frontend tools"},
-        "context": {"type": "array", "maxItems": MAX_CONTEXT, "items": {"type": "object"}},
-        "state": {},
-        "forwardedProps": {},
-        "resume": {
-            "type": "array",
-            "maxItems": MAX_RESUMES,
-            "items": {"type": "object"},
-            "description": "Answers to interrupts",
-        },
-    },
     "example": {
         "threadId": "demo",
         "runId": "run-1",

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from holodeck.core.events import Interrupt
+from holodeck.core.json_schema import object_of, string
 from holodeck.core.request import Resume
 from holodeck.errors import InvalidRequest
 from holodeck.wires.body import MAX_REASON, name, opaque, refusal_reason, table
@@ -18,15 +19,14 @@ from holodeck.wires.body import MAX_REASON, name, opaque, refusal_reason, table
 DECISION, ARGUMENTS, REASON = "decision", "arguments", "reason"
 APPROVE, REJECT = "approve", "reject"
 MAX_ANSWERS = 256
-_SCHEMA = {
-    "type": "object",
-    "properties": {
-        DECISION: {"type": "string", "title": "Decision", "enum": [APPROVE, REJECT]},
-        ARGUMENTS: {"type": "string", "title": "Other arguments, as JSON", "description": "Empty: as they are"},
-        REASON: {"type": "string", "title": "Why it is rejected", "maxLength": MAX_REASON},
+_SCHEMA = object_of(
+    {
+        DECISION: string(title="Decision", enum=[APPROVE, REJECT]),
+        ARGUMENTS: string("Empty: as they are", title="Other arguments, as JSON"),
+        REASON: string(title="Why it is rejected", maxLength=MAX_REASON),
     },
-    "required": [DECISION],
-}
+    required=[DECISION],
+)
 _decode = msgspec.json.Decoder(dict).decode
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from holodeck.core.ids import MAX_FOREIGN_ID
+from holodeck.core.json_schema import array, object_of, string
 from holodeck.core.messages import MediaPart, Part, TextPart, UserMessage
 from holodeck.core.request import Resume
 from holodeck.errors import InvalidRequest
@@ -32,70 +33,47 @@ MAX_FILES = 64
 MAX_DECISIONS = 64
 MAX_TYPE = 255
 
-_ID = {"type": "string", "minLength": 1, "maxLength": MAX_FOREIGN_ID}
-_SESSION = {
-    **_ID,
-    "description": "The conversation to go on with, as an earlier answer names it; without it, a new one",
-}
-_FILE = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string"},
-        "mime_type": {"type": "string"},
-        "data": {"type": "string", "description": "The content in base64"},
-        "url": {"type": "string", "description": "Where the content is, instead of data"},
-    },
-}
-_DECISION = {
-    "type": "object",
-    "properties": {
-        "id": {"type": "string", "description": "The approval's id"},
+_ID = {"minLength": 1, "maxLength": MAX_FOREIGN_ID}
+_SESSION = string("The conversation to go on with, as an earlier answer names it; without it, a new one", **_ID)
+_FILE = object_of(
+    {
+        "name": string(),
+        "mime_type": string(),
+        "data": string("The content in base64"),
+        "url": string("Where the content is, instead of data"),
+    }
+)
+_DECISION = object_of(
+    {
+        "id": string("The approval's id"),
         "approved": {"type": "boolean"},
         "arguments": {"type": "object", "description": "Arguments in place of those that the agent chose"},
-        "reason": {"type": "string", "description": "Why it is not approved; the agent reads it"},
+        "reason": string("Why it is not approved; the agent reads it"),
     },
-    "required": ["id", "approved"],
+    required=["id", "approved"],
+)
+_STATUS = {
+    "enum": ["completed", "waiting", "working", "failed"],
+    "description": "waiting: a person has to approve; working: not finished yet",
 }
-ANSWER_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "status": {
-            "enum": ["completed", "waiting", "working", "failed"],
-            "description": "waiting: a person has to approve; working: not finished yet",
-        },
-        "session": {"type": "string", "description": "The conversation: give it to the next call to go on"},
-        "run": {"type": "string"},
-        "answer": {"type": "string"},
+_CALL = object_of({"name": string(), "arguments": {"type": "object"}, "status": string()}, required=["name", "status"])
+_APPROVAL = object_of(
+    {"id": string(), "tool": string(), "arguments": {"type": "object"}, "message": string()}, required=["id", "tool"]
+)
+ANSWER_SCHEMA = object_of(
+    {
+        "status": _STATUS,
+        "session": string("The conversation: give it to the next call to go on"),
+        "run": string(),
+        "answer": string(),
         "output": {"description": "The answer as a JSON value, if the agent has an output type"},
-        "tool_calls": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "name": {"type": "string"},
-                    "arguments": {"type": "object"},
-                    "status": {"type": "string"},
-                },
-                "required": ["name", "status"],
-            },
-        },
-        "approvals": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "id": {"type": "string"},
-                    "tool": {"type": "string"},
-                    "arguments": {"type": "object"},
-                    "message": {"type": "string"},
-                },
-                "required": ["id", "tool"],
-            },
-        },
-        "error": {"type": "string", "description": "Why it failed, as a code"},
+        "tool_calls": array(_CALL),
+        "approvals": array(_APPROVAL),
+        "error": string("Why it failed, as a code"),
     },
-    "required": ["status", "session", "run"],
-}
+    required=["status", "session", "run"],
+)
+_CHANGES = {"readOnlyHint": False, "openWorldHint": True}
 
 
 class AskArguments(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,26 +102,23 @@ def tool_list(agent: str, description: str, caller: Caller) -> list[dict[str, An
 
 
 def _ask(agent: str, description: str) -> dict[str, Any]:
+    properties = {"message": string(minLength=1), "session": _SESSION, "files": array(_FILE, maxItems=MAX_FILES)}
     about = f" {description}" if description else ""
     return {
         "name": ASK,
         "title": f"Ask {agent}",
         "description": f"Sends a message to the agent {agent} and returns its answer.{about}",
-        "inputSchema": {
-            "type": "object",
-            "properties": {
-                "message": {"type": "string", "minLength": 1},
-                "session": _SESSION,
-                "files": {"type": "array", "items": _FILE, "maxItems": MAX_FILES},
-            },
-            "required": ["message"],
-        },
+        "inputSchema": object_of(properties, required=["message"]),
         "outputSchema": ANSWER_SCHEMA,
-        "annotations": {"readOnlyHint": False, "openWorldHint": True},
+        "annotations": _CHANGES,
     }
 
 
 def _continue(agent: str) -> dict[str, Any]:
+    properties = {
+        "session": string("The session of the answer that waits", **_ID),
+        "decisions": array(_DECISION, minItems=1, maxItems=MAX_DECISIONS),
+    }
     return {
         "name": CONTINUE,
         "title": f"Approve or refuse what {agent} wants to do",
@@ -151,16 +126,9 @@ def _continue(agent: str) -> dict[str, Any]:
             f"Answers approvals that {agent} waits for (status: waiting) and returns its next answer. "
             "Only a person may decide: show them the tool and its arguments first."
         ),
-        "inputSchema": {
-            "type": "object",
-            "properties": {
-                "session": {**_ID, "description": "The session of the answer that waits"},
-                "decisions": {"type": "array", "items": _DECISION, "minItems": 1, "maxItems": MAX_DECISIONS},
-            },
-            "required": ["session", "decisions"],
-        },
+        "inputSchema": object_of(properties, required=["session", "decisions"]),
         "outputSchema": ANSWER_SCHEMA,
-        "annotations": {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True},
+        "annotations": {**_CHANGES, "destructiveHint": True},
     }
 
 
@@ -169,11 +137,7 @@ def _wait(agent: str) -> dict[str, Any]:
         "name": WAIT,
         "title": f"Wait for {agent}",
         "description": f"Returns the answer of {agent} to an earlier call that was not finished (status: working).",
-        "inputSchema": {
-            "type": "object",
-            "properties": {"run": {**_ID, "description": "The run of that call"}},
-            "required": ["run"],
-        },
+        "inputSchema": object_of({"run": string("The run of that call", **_ID)}, required=["run"]),
         "outputSchema": ANSWER_SCHEMA,
         "annotations": {"readOnlyHint": True, "openWorldHint": True},
     }
