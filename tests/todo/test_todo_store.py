@@ -57,7 +57,7 @@ def test_two_processes_that_write_at_once_lose_nothing(database_url):
     with closing(TodoStore(engine_url(database_url))) as store:
         total, todos = store.find("ann", EVERYTHING, 1000)
     assert total == 2 * count
-    assert Counter(todo.tags for todo in todos) == {("left",): count, ("right",): count}
+    assert Counter(tuple(todo.tags) for todo in todos) == {("left",): count, ("right",): count}
     assert len({todo.title for todo in todos}) == 2 * count
 
 

@@ -1,6 +1,6 @@
 """The tables: rows of todos, and the version of the schema they are kept in.
 
-A row knows how to become a `Todo`; what may be written into one is decided before it gets here.
+What may be written into a row is decided before it gets here.
 """
 
 import json
@@ -11,8 +11,6 @@ from typing import Any, cast
 from sqlalchemy import Dialect, Text
 from sqlalchemy.types import DateTime, TypeDecorator
 from sqlmodel import Field, SQLModel
-
-from holodeck.todo.values import Priority, Status, Todo
 
 SCHEMA_VERSION = 1
 
@@ -57,7 +55,7 @@ class TagList(TypeDecorator[list[str]]):
 
 
 class TodoRow(SQLModel, table=True):
-    """One todo of one user. The user is part of the key: an id means nothing without its owner."""
+    """One todo of one user. The user is part of the key: an id means nothing without its owner. Instants are in UTC."""
 
     __tablename__ = "todo"
 
@@ -76,19 +74,6 @@ class TodoRow(SQLModel, table=True):
 
     def fold(self) -> None:
         self.searchable = "\n".join([self.title, self.description, *self.tags]).casefold()
-
-    def as_todo(self) -> Todo:
-        return Todo(
-            id=self.id,
-            title=self.title,
-            description=self.description,
-            due_date=self.due_date,
-            priority=cast("Priority", self.priority),
-            status=cast("Status", self.status),
-            tags=tuple(self.tags),
-            created_at=self.created_at,
-            updated_at=self.updated_at,
-        )
 
 
 class SchemaRow(SQLModel, table=True):

@@ -18,7 +18,7 @@ from sqlmodel import Session, SQLModel, col, func, select
 
 from holodeck.todo.database import BUSY_TIMEOUT_S
 from holodeck.todo.models import SCHEMA_VERSION, SchemaRow, TodoRow
-from holodeck.todo.values import Todo, TodoAttributes, TodoError, TodoFilter
+from holodeck.todo.values import TodoAttributes, TodoError, TodoFilter
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class TodoStore:
     def close(self) -> None:
         self._reading.dispose()
 
-    def add(self, user_id: str, attributes: TodoAttributes, now: datetime) -> Todo:
+    def add(self, user_id: str, attributes: TodoAttributes, now: datetime) -> TodoRow:
         for _ in range(_ID_ATTEMPTS - 1):
             try:
                 return self._insert(user_id, attributes, now)
@@ -49,24 +49,24 @@ class TodoStore:
                 logger.debug("the new id was taken; trying another")
         return self._insert(user_id, attributes, now)
 
-    def _insert(self, user_id: str, attributes: TodoAttributes, now: datetime) -> Todo:
+    def _insert(self, user_id: str, attributes: TodoAttributes, now: datetime) -> TodoRow:
         row = TodoRow(user_id=user_id, created_at=now, updated_at=now, **attributes)
         row.fold()
         with self._transaction(self._writing) as session:
             session.add(row)
             session.flush()
-            return row.as_todo()
+            return row
 
-    def find(self, user_id: str, wanted: TodoFilter, limit: int) -> tuple[int, list[Todo]]:
+    def find(self, user_id: str, wanted: TodoFilter, limit: int) -> tuple[int, list[TodoRow]]:
         """How many todos match, and the first of them: by due date, those without one last, then by age."""
         conditions = list(_conditions(user_id, wanted))
         order = (col(TodoRow.due_date).is_(None), col(TodoRow.due_date), col(TodoRow.created_at), col(TodoRow.id))
         with self._transaction(self._reading) as session:
             count = session.exec(select(func.count()).select_from(TodoRow).where(*conditions)).one()
             rows = session.exec(select(TodoRow).where(*conditions).order_by(*order).limit(limit))
-            return count, [row.as_todo() for row in rows]
+            return count, list(rows)
 
-    def update(self, user_id: str, todo_id: str, attributes: TodoAttributes, now: datetime) -> Todo:
+    def update(self, user_id: str, todo_id: str, attributes: TodoAttributes, now: datetime) -> TodoRow:
         with self._transaction(self._writing) as session:
             row = _own_row(session, user_id, todo_id)
             for name, value in attributes.items():
@@ -74,14 +74,13 @@ class TodoStore:
             row.updated_at = now
             row.fold()
             session.flush()
-            return row.as_todo()
+            return row
 
-    def delete(self, user_id: str, todo_id: str) -> Todo:
+    def delete(self, user_id: str, todo_id: str) -> TodoRow:
         with self._transaction(self._writing) as session:
             row = _own_row(session, user_id, todo_id)
-            todo = row.as_todo()
             session.delete(row)
-            return todo
+            return row
 
     @contextmanager
     def _transaction(self, engine: Engine) -> Iterator[Session]:

@@ -26,9 +26,10 @@ from holodeck.todo.arguments import (
     schema_of,
 )
 from holodeck.todo.dates import read_due_date, read_period, read_zone, write_instant
-from holodeck.todo.values import Todo, TodoAttributes, TodoError, TodoFilter, owner_name
+from holodeck.todo.values import TodoAttributes, TodoError, TodoFilter, owner_name
 
 if TYPE_CHECKING:  # the store brings the database toolkit with it, which is loaded at the first call
+    from holodeck.todo.models import TodoRow
     from holodeck.todo.store import TodoStore
 
 LIST_LIMIT = 200
@@ -45,7 +46,7 @@ class Desk:
     zone: tzinfo
     now: datetime
 
-    def show(self, todo: Todo) -> Answer:
+    def show(self, todo: TodoRow) -> Answer:
         return {
             "id": todo.id,
             "title": todo.title,
@@ -53,7 +54,7 @@ class Desk:
             "due_date": write_instant(todo.due_date, self.zone),
             "priority": todo.priority,
             "status": todo.status,
-            "tags": list(todo.tags),
+            "tags": todo.tags,
             "created_at": write_instant(todo.created_at, self.zone),
             "updated_at": write_instant(todo.updated_at, self.zone),
         }

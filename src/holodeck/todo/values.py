@@ -43,21 +43,6 @@ class TodoAttributes(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Todo:
-    """One todo. All instants are aware and in UTC; the user's zone matters only when they are read or written."""
-
-    id: str
-    title: str
-    description: str
-    due_date: datetime | None
-    priority: Priority
-    status: Status
-    tags: tuple[str, ...]
-    created_at: datetime
-    updated_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TodoFilter:
     """Which todos to list. Every part that is given narrows the answer; several tags must all be there."""
 
