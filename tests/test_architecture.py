@@ -44,7 +44,7 @@ ALLOWED = {
 THIRD_PARTY_OF_CORE = {"msgspec"}
 IMPLEMENTATIONS = {  # named only where everything is put together
     "holodeck.models.openai_chat", "holodeck.models.openai_responses.responses_model",
-    "holodeck.models.anthropic.messages_model", "holodeck.models.fallback", "holodeck.tools.mcp",
+    "holodeck.models.anthropic.messages_model", "holodeck.models.wrappers", "holodeck.tools.mcp",
     "holodeck.tools.functions", "holodeck.sessions.memory",
 }  # fmt: skip
 

@@ -4,8 +4,8 @@ import pytest
 
 from holodeck.core import events as e
 from holodeck.errors import ModelUnreachable
-from holodeck.models.fallback import FallbackModel
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
+from holodeck.models.wrappers import FallbackModel
 from tests.agent.parts import Scene
 
 

@@ -12,9 +12,9 @@ from holodeck.core.request import Resume
 from holodeck.core.tools import ToolResult
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import BudgetExceeded, ModelUnreachable
-from holodeck.models.guarded import GuardedModel
 from holodeck.models.port import ModelReply, Prompt
 from holodeck.models.scripted import Turn, calls, says
+from holodeck.models.wrappers import GuardedModel
 from holodeck.resilience.breaker import CircuitBreaker, CircuitBreakerConfig, Phase
 from tests.agent.parts import PlainTools, Scene, echo, stuck
 

@@ -12,9 +12,9 @@ from holodeck.errors import (
     ModelUnavailable,
     ModelUnreachable,
 )
-from holodeck.models.fallback import FallbackModel
 from holodeck.models.port import Prompt
 from holodeck.models.scripted import ScriptedModel, Turn, says
+from holodeck.models.wrappers import FallbackModel
 from tests.models.recording_listener import RecordingListener
 
 

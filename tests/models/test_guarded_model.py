@@ -6,9 +6,8 @@ import time
 import pytest
 
 from holodeck import errors
-from holodeck.models.fallback import FALLBACK_WARNING, FallbackModel
-from holodeck.models.guarded import GuardedModel
 from holodeck.models.scripted import ScriptedModel, Turn, says
+from holodeck.models.wrappers import FALLBACK_WARNING, FallbackModel, GuardedModel
 from holodeck.resilience.breaker import CircuitBreaker, CircuitBreakerConfig, Phase
 from holodeck.resilience.retry import Backoff
 from tests.models.asking import OK, PROMPT, SHORT, asking, unused_port

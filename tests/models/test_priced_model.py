@@ -4,10 +4,9 @@ import pytest
 
 from holodeck.core.usage import Price, TokenUsage
 from holodeck.errors import ModelUnreachable
-from holodeck.models.fallback import FallbackModel
 from holodeck.models.port import Prompt
-from holodeck.models.priced import PricedModel
 from holodeck.models.scripted import ScriptedModel, Turn, says
+from holodeck.models.wrappers import FallbackModel, PricedModel
 from tests.models.recording_listener import RecordingListener
 
 PRICE = Price(input=1, output=10)

@@ -8,8 +8,8 @@ from holodeck.config.build import build_agent
 from holodeck.config.load import load_config
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.errors import ModelUnreachable
+from holodeck.models.context_windows import ReportedWindow
 from holodeck.models.offered import OfferedModel
-from holodeck.models.reported_window import ReportedWindow
 from holodeck.models.scripted import says
 from holodeck.sessions.transcript import Transcript
 from tests.agent.parts import Scene

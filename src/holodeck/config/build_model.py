@@ -53,7 +53,7 @@ def build_model(config: LoadedConfig, breakers: Breakers | None = None, *, debug
         ]
     if len(models) == 1:
         return models[0]
-    from holodeck.models.fallback import FallbackModel
+    from holodeck.models.wrappers import FallbackModel
 
     return FallbackModel(models)
 
@@ -82,7 +82,7 @@ def reported_window(config: LoadedConfig) -> "ContextWindow | None":
     choice = config.agent.model
     if choice.provider == "demo" or shown_tokens(config) is not None:
         return None
-    from holodeck.models.reported_window import ReportedWindow
+    from holodeck.models.context_windows import ReportedWindow
 
     return ReportedWindow(choice.name, partial(offered_models, config), choice.max_tokens)
 
@@ -193,7 +193,7 @@ def native_files(choice: ModelChoice) -> frozenset[str]:
 def _priced(model: Model, choice: ModelChoice) -> Model:
     if choice.price is None:
         return model
-    from holodeck.models.priced import PricedModel
+    from holodeck.models.wrappers import PricedModel
 
     return PricedModel(model, Price(**choice.price.model_dump()))
 
@@ -208,7 +208,7 @@ def _share_of_step(config: LoadedConfig, keys: Keys) -> float:
 
 def _guarded_model(config: LoadedConfig, breakers: Breakers, model: Model, choice: ModelChoice) -> Model:
     """One breaker for each model of an endpoint: two entries of the file that mean the same share it."""
-    from holodeck.models.guarded import GuardedModel
+    from holodeck.models.wrappers import GuardedModel
 
     url = urlsplit(choice.endpoint or "")
     where = url.netloc + url.path.rstrip("/")  # without its query, which may hold a key

@@ -6,15 +6,7 @@ Every number, text and list is bounded (threat T18).
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import (
-    ConfigDict,
-    Discriminator,
-    Field,
-    StringConstraints,
-    Tag,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag, ValidationInfo, field_validator
 
 from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
 from holodeck.config.auth_schema import AuthSettings

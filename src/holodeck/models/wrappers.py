@@ -1,16 +1,17 @@
-"""A model behind a circuit breaker: while the breaker is open, calls fail at once instead of waiting for the endpoint.
-
-One call of the loop counts once, after the client's own retries. Failures of the endpoint count: no connection, a broken
-response, overload, silence. A refusal (bad key, prompt too long or not allowed, a page that is not an API) does not: the
-endpoint is up, and its message helps the user more than "not available".
-"""
+"""Models around a model: behind a circuit breaker, with a price, with others to fall back to."""
 
 import asyncio
 import math
+from collections.abc import Sequence
 
+from msgspec.structs import replace
+
+from holodeck.core.usage import Price
 from holodeck.errors import (
+    ModelAuthFailed,
     ModelError,
     ModelInterrupted,
+    ModelProtocolError,
     ModelTimeout,
     ModelTruncated,
     ModelUnavailable,
@@ -19,13 +20,17 @@ from holodeck.errors import (
 from holodeck.models.port import Listener, Model, ModelReply, Prompt, WrappedModel
 from holodeck.resilience.breaker import CircuitBreaker
 
+FALLBACK_WARNING = "model-fallback"
 COUNTED = (ModelUnreachable, ModelInterrupted, ModelTruncated, ModelTimeout, ModelUnavailable)
 
 
 class GuardedModel(WrappedModel):
-    """Raises ModelUnavailable at once while the breaker is open, before the first delta, so that a fallback can take over.
+    """A model behind a circuit breaker.
 
-    `check` asks the endpoint even then.
+    Raises ModelUnavailable at once while the breaker is open, before the first delta, so that a fallback can take over.
+    `check` asks the endpoint even then. One call of the loop counts once, after the client's own retries. Failures of the
+    endpoint count: no connection, a broken response, overload, silence. A refusal (bad key, prompt too long or not allowed,
+    a page that is not an API) does not: the endpoint is up, and its message helps the user more than "not available".
     """
 
     def __init__(self, model: Model, breaker: CircuitBreaker) -> None:
@@ -60,3 +65,69 @@ class GuardedModel(WrappedModel):
             f"Try again in {max(1, math.ceil(seconds))} s.",
             retry_after=seconds,
         )
+
+
+class PricedModel(WrappedModel):
+    """Knows what each reply cost, from the tokens that the endpoint counted.
+
+    A gateway that says the cost itself knows it better: discounts, caches and tiers are its own.
+    """
+
+    def __init__(self, model: Model, price: Price) -> None:
+        super().__init__(model)
+        self._price = price
+
+    async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
+        reply = await self._model.reply(prompt, listener)
+        usage = reply.usage
+        if usage is None or usage.cost is not None:
+            return reply
+        return replace(reply, usage=replace(usage, cost=self._price.of(usage)))
+
+
+class FallbackModel:
+    """Several models in order: when one fails before its first delta, the next one answers.
+
+    Only failures of the endpoint or the key move on: what was asked wrongly stays wrong with another model.
+    """
+
+    def __init__(self, models: Sequence[Model]) -> None:
+        if not models:
+            raise ValueError("FallbackModel needs at least one model")
+        self._models = tuple(models)
+
+    @property
+    def name(self) -> str:
+        return self._models[0].name
+
+    async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
+        for model, following in zip(self._models, self._models[1:], strict=False):
+            try:
+                return await _reply_of(model, prompt, listener)
+            except ModelError as error:
+                if error.started or not _helps_to_change(error):
+                    raise
+                listener.warning(FALLBACK_WARNING, f"{model.name} failed ({error.reason}); {following.name} answers.")
+        return await _reply_of(self._models[-1], prompt, listener)
+
+    async def check(self) -> None:
+        """The first model has to be there. The others are for when it is not."""
+        await self._models[0].check()
+
+    async def close(self) -> None:
+        for model in self._models:
+            await model.close()
+
+
+async def _reply_of(model: Model, prompt: Prompt, listener: Listener) -> ModelReply:
+    """The reply, or the failure, with the name of the model that it comes from."""
+    try:
+        reply = await model.reply(prompt, listener)
+    except ModelError as error:
+        error.model = error.model or model.name
+        raise
+    return reply if reply.model else replace(reply, model=model.name)
+
+
+def _helps_to_change(error: ModelError) -> bool:
+    return error.retryable or isinstance(error, ModelAuthFailed | ModelProtocolError)

@@ -1,6 +1,6 @@
 """All circuit breakers of one agent: made here, listed here, their changes logged here.
 
-It does not know what they protect; `holodeck.models.guarded` and `holodeck.tools.catalogue` do.
+It does not know what they protect; `holodeck.models.wrappers` and `holodeck.tools.catalogue` do.
 """
 
 import logging

@@ -39,12 +39,7 @@ from holodeck.server.run_chain import open_interrupts
 from holodeck.server.sync_answer import ending_of
 from holodeck.wires import sse
 from holodeck.wires.a2a.card import agent_card
-from holodeck.wires.a2a.error_form import (
-    not_cancelable,
-    push_not_supported,
-    task_not_found,
-    unsupported_operation,
-)
+from holodeck.wires.a2a.error_form import not_cancelable, push_not_supported, task_not_found, unsupported_operation
 from holodeck.wires.a2a.request import (
     ListRequest,
     PushConfig,
@@ -54,8 +49,7 @@ from holodeck.wires.a2a.request import (
     push_config,
     send_request,
 )
-from holodeck.wires.a2a.stream import TaskEncoder
-from holodeck.wires.a2a.task import TERMINAL, Json, TaskReader
+from holodeck.wires.a2a.task import TERMINAL, Json, TaskEncoder, TaskReader
 from holodeck.wires.body import foreign_id
 
 NAME = "a2a"

@@ -24,8 +24,7 @@ from holodeck.server.run_chain import last_of_chain, open_interrupts
 from holodeck.server.stream import Cursor, EventStream
 from holodeck.wires import sse
 from holodeck.wires.a2a.error_form import task_not_found
-from holodeck.wires.a2a.stream import TaskEncoder
-from holodeck.wires.a2a.task import CANCELED, Json, TaskReader, message_json, task_json
+from holodeck.wires.a2a.task import CANCELED, Json, TaskEncoder, TaskReader, message_json, task_json
 from holodeck.wires.reply import time_text
 
 MAX_CHAIN = 50

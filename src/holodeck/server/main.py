@@ -45,13 +45,7 @@ from holodeck.server.connection import room_for
 from holodeck.server.guard import ANY
 from holodeck.server.limit_settings import open_store, spending_of
 from holodeck.server.listen import acceptors, bind, bind_unix, only_on_loopback
-from holodeck.server.options import (
-    CHAT_STREAM_SECONDS,
-    Access,
-    PushSettings,
-    ServerSettings,
-    StreamSettings,
-)
+from holodeck.server.options import CHAT_STREAM_SECONDS, Access, PushSettings, ServerSettings, StreamSettings
 from holodeck.server.protocol import HttpServer
 from holodeck.server.protocol import http_server as uvicorn_for
 from holodeck.server.routes.metrics import own_series

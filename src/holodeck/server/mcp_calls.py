@@ -33,11 +33,19 @@ from holodeck.server.timed_stream import TimedStream, ends_within
 from holodeck.wires import sse
 from holodeck.wires.body import foreign_id, table
 from holodeck.wires.jsonrpc import INVALID_PARAMS, RpcError, error_message, error_object, result_message
-from holodeck.wires.mcp import tasks
-from holodeck.wires.mcp.answer import INPUT_REQUIRED, AnswerReader, marked, still_working
+from holodeck.wires.mcp.answer import (
+    CANCELLED,
+    COMPLETED,
+    INPUT_REQUIRED,
+    WORKING,
+    AnswerReader,
+    ProgressEncoder,
+    marked,
+    still_working,
+    task,
+)
 from holodeck.wires.mcp.approvals import form_answers
 from holodeck.wires.mcp.envelope import TASKS, Caller, McpCall, missing_capability
-from holodeck.wires.mcp.stream import ProgressEncoder
 from holodeck.wires.mcp.tools import ASK, CONTINUE, WAIT, ask_arguments, continue_arguments, wait_arguments
 
 NAME = "mcp"
@@ -241,10 +249,10 @@ async def _outcome(server: AgentServer, run: Run, call: McpCall) -> dict[str, An
     """The members that a task has only when its run has ended."""
     ending = run.log.ending
     if isinstance(ending, RunFinished) and ending.outcome is Outcome.CANCELLED:
-        return {"status": tasks.CANCELLED}
+        return {"status": CANCELLED}
     result = _result_of(server, run, call)
     if result.get("resultType") != INPUT_REQUIRED:
-        return {"status": tasks.COMPLETED, "result": result}
+        return {"status": COMPLETED, "result": result}
     answered = {each.interrupt_id for each in await kept_answers(server.runs, run)}
     wanted = result["inputRequests"]
     left = {key: value for key, value in wanted.items() if key not in answered}
@@ -283,9 +291,9 @@ async def _task_run(request: Request, call: McpCall) -> Run:
 
 
 def _task(run: Run, task_id: str) -> dict[str, Any]:
-    return tasks.task(
+    return task(
         task_id=task_id,
-        status=tasks.WORKING,
+        status=WORKING,
         created_at=run.created_at,
         updated_at=run.finished_at or run.created_at,
         ttl_seconds=DETACHED_SECONDS,

@@ -1,4 +1,4 @@
-"""What OpenAPI says about A2A. Its own schemas are the protocol's; here are the members that are read, and examples."""
+"""What OpenAPI says about A2A and MCP. The schemas are the protocols' own; here are the members that are read, and examples."""
 
 from typing import Any
 
@@ -51,3 +51,20 @@ EMPTY = json_response("What is registered") | _FAILED
 STREAM: Described = {200: {**SSE_STREAM, "description": "The task, then its updates"}, **_FAILED}
 RPC_RESULT = json_response("The response, or a stream of them", streams=True) | _FAILED
 VERSION = parameter("A2A-Version", "header", "1.0; without it a request is one of 0.3", maxLength=MAX_NAME)
+
+
+_CALL = {"name": "ask", "arguments": {"message": "What is due tomorrow?"}}
+MCP_BODY = json_request(RPC_MESSAGE, {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": _CALL})
+MCP_ANSWER: Described = {
+    **json_response("The response; to a call that takes a while, a stream of progress that ends with it", streams=True),
+    202: {"description": "A notification was taken"},
+    "default": json_response("A JSON-RPC error; `error.data` has the problem")[200],
+}
+MCP_PARAMETERS = tuple(
+    parameter(name, "header", described, maxLength=MAX_NAME)
+    for name, described in (
+        ("MCP-Protocol-Version", "The version; since 2026-07-28 the same as in `params._meta`"),
+        ("Mcp-Method", "The method again, since 2026-07-28"),
+        ("Mcp-Name", "The tool's name or the task's id again, since 2026-07-28"),
+    )
+)

@@ -17,6 +17,7 @@ from holodeck.core.text import scalar
 CONTENT_TYPE = "text/event-stream"
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # no cache and no proxy may hold a stream back
 KEEPALIVE = b": keepalive\n\n"
+DONE = b"data: [DONE]\n\n"  # the last frame of OpenAI's streams and of the AI SDK
 
 _FORBIDDEN = frozenset("\r\n\0")
 _MAX_DIGITS = 15

@@ -10,8 +10,7 @@ from holodeck.core import events as e
 from holodeck.errors import HoloDeckError
 from holodeck.wires.a2a import v03
 from holodeck.wires.a2a.request import camel_case, list_request, push_config, send_request
-from holodeck.wires.a2a.stream import TaskEncoder
-from holodeck.wires.a2a.task import INPUT_REQUIRED, TERMINAL, TaskReader
+from holodeck.wires.a2a.task import INPUT_REQUIRED, TERMINAL, TaskEncoder, TaskReader
 from tests.examples import examples
 from tests.wires.event_sequences import JSON, NAMED, OBJECTS, event_sequences
 from tests.wires.sse_parsers import whatwg

@@ -11,8 +11,7 @@ from holodeck.core import events as e
 from holodeck.errors import HoloDeckError
 from holodeck.wires import sse
 from holodeck.wires.openai_chat.completion_pieces import CompletionReader
-from holodeck.wires.openai_chat.response import CompletionHead, completion
-from holodeck.wires.openai_chat.stream import ChunkEncoder
+from holodeck.wires.openai_chat.response import ChunkEncoder, CompletionHead, completion
 from tests.examples import examples
 from tests.wires.event_sequences import NAMED, USAGE, call, event_sequences, finished, step, text
 from tests.wires.sse_parsers import whatwg

@@ -13,9 +13,8 @@ from pydantic import TypeAdapter
 
 from holodeck.core import events as e
 from holodeck.core.tools import ToolSchema
-from holodeck.wires.openai_responses.builder import ResponseBuilder, ResponseHead, ToolsSeen
+from holodeck.wires.openai_responses.builder import ResponseBuilder, ResponseEncoder, ResponseHead, ToolsSeen
 from holodeck.wires.openai_responses.echo import RequestEcho, echoed
-from holodeck.wires.openai_responses.stream import ResponseEncoder
 from tests.examples import examples
 from tests.wires.event_sequences import APPROVAL, NAMED, STARTED, call, event_sequences, finished, step, text
 from tests.wires.sse_parsers import whatwg

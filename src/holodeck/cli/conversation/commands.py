@@ -10,12 +10,7 @@ from typing import NamedTuple, TypeAlias, get_args
 from holodeck.cli.conversation.archive import ChatEntry, typed_path, write_whole
 from holodeck.cli.conversation.chat_context import ChatContext
 from holodeck.cli.conversation.export import to_markdown
-from holodeck.cli.conversation.server_documents import (
-    filled_prompt,
-    listed_prompts,
-    listed_resources,
-    read_resource,
-)
+from holodeck.cli.conversation.server_documents import filled_prompt, listed_prompts, listed_resources, read_resource
 from holodeck.cli.conversation.session import ChatSession
 from holodeck.cli.models import model_line
 from holodeck.cli.plain_display import call_text

@@ -15,15 +15,13 @@ from starlette.responses import Response
 from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP
 from holodeck.access.route_access import OPEN, needs
 from holodeck.errors import InvalidRequest, RunNotFound, UnsupportedMediaType
-from holodeck.server.a2a_calls import (
-    EXTENDED_CARD,
-    NAME,
-    OPERATIONS,
-    STREAMS,
-    card_of,
-    open_encoder,
-)
-from holodeck.server.a2a_schemas import (
+from holodeck.server.a2a_calls import EXTENDED_CARD, NAME, OPERATIONS, STREAMS, card_of, open_encoder
+from holodeck.server.a2a_tasks import UpdateForm
+from holodeck.server.intake import json_body, server_of
+from holodeck.server.problems import headers_of, known
+from holodeck.server.push_sender import push_sender
+from holodeck.server.routing import Routes
+from holodeck.server.rpc_schemas import (
     CARD,
     CARD_OR_ERROR,
     EMPTY,
@@ -38,11 +36,6 @@ from holodeck.server.a2a_schemas import (
     TASK,
     VERSION,
 )
-from holodeck.server.a2a_tasks import UpdateForm
-from holodeck.server.intake import json_body, server_of
-from holodeck.server.problems import headers_of, known
-from holodeck.server.push_sender import push_sender
-from holodeck.server.routing import Routes
 from holodeck.server.wire import Wire
 from holodeck.telemetry.log_context import current
 from holodeck.wires import jsonrpc, sse

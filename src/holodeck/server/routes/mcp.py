@@ -24,11 +24,11 @@ from holodeck.server.mcp_calls import (
     server_info,
     update_task,
 )
-from holodeck.server.mcp_schemas import MCP_ANSWER, MCP_BODY, MCP_PARAMETERS
 from holodeck.server.options import RESOURCE_METADATA
 from holodeck.server.problems import headers_of, known
 from holodeck.server.routes.me import resource_metadata
 from holodeck.server.routing import Routes
+from holodeck.server.rpc_schemas import MCP_ANSWER, MCP_BODY, MCP_PARAMETERS
 from holodeck.server.schemas import ANYTHING, PROBLEMS
 from holodeck.server.wire import Wire
 from holodeck.telemetry.log_context import current

@@ -54,8 +54,7 @@ from holodeck.server.wire import Wire
 from holodeck.wires.body import foreign_id
 from holodeck.wires.openai_chat.completion_pieces import CompletionReader
 from holodeck.wires.openai_chat.request import ChatCompletionRequest, decode, run_request
-from holodeck.wires.openai_chat.response import PREFIX, CompletionHead, completion
-from holodeck.wires.openai_chat.stream import ChunkEncoder
+from holodeck.wires.openai_chat.response import PREFIX, ChunkEncoder, CompletionHead, completion
 
 NAME = "openai"
 

@@ -62,11 +62,10 @@ from holodeck.server.sync_answer import ending_of
 from holodeck.server.wire import Wire
 from holodeck.tools.names import label_of
 from holodeck.wires.openai_chat.error_form import previous_not_found
-from holodeck.wires.openai_responses.builder import ResponseBuilder, ResponseHead, ToolsSeen
+from holodeck.wires.openai_responses.builder import ResponseBuilder, ResponseEncoder, ResponseHead, ToolsSeen
 from holodeck.wires.openai_responses.echo import RequestEcho
 from holodeck.wires.openai_responses.input_list import input_items
 from holodeck.wires.openai_responses.request import PREFIX, ResponsesRequest, decode, run_request
-from holodeck.wires.openai_responses.stream import ResponseEncoder
 
 NAME = "responses"
 NUMBERS = range(10**15)

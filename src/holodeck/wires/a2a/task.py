@@ -5,7 +5,7 @@ final status has no message, since others would take it for the answer.
 """
 
 from base64 import b64decode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from holodeck.core import events as e
 from holodeck.core.messages import Content, MediaPart, Part, TextPart, UserMessage, now, text_of
 from holodeck.core.tools import arguments_shown
 from holodeck.errors import HoloDeckError
+from holodeck.wires import sse
 from holodeck.wires.reply import ReplyText, excerpt, failure_of, time_text
 
 SUBMITTED, WORKING, COMPLETED = "TASK_STATE_SUBMITTED", "TASK_STATE_WORKING", "TASK_STATE_COMPLETED"
@@ -181,3 +182,13 @@ _READERS: dict[type[e.Event], Callable[[TaskReader, Any], Sequence[Json]]] = {
     e.RunFinished: TaskReader.finished,
     e.RunFailed: TaskReader.failed,
 }
+
+
+class TaskEncoder(sse.FrameEncoder):
+    """The updates of a task as server-sent events; `wrap` turns an update into what the client's binding sends."""
+
+    def __init__(self, reader: TaskReader, wrap: Callable[[dict[str, Any]], Any]) -> None:
+        self._read, self._wrap = reader.read, wrap
+
+    def encode_many(self, batch: Iterable[tuple[int | None, e.Event]]) -> bytes:
+        return b"".join([sse.frame(self._wrap(update)) for _, event in batch for update in self._read(event)])

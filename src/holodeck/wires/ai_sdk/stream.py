@@ -23,7 +23,6 @@ from holodeck.wires.ai_sdk.request import KnownCall
 from holodeck.wires.reply import failure_of, token_counts
 
 Chunk: TypeAlias = dict[str, Any]
-DONE = b"data: [DONE]\n\n"
 HEADERS: Mapping[str, str] = {"x-vercel-ai-ui-message-stream": "v1"}
 STATE = "state"  # the id of the data part that holds the state
 OURS = "holodeck."  # the prefix of custom events that are notes of ours
@@ -69,7 +68,7 @@ class UiMessageEncoder(sse.FrameEncoder):
             if heads is None:
                 out += map(_frame, self.chunks(event))
                 if type(event) in e.ENDINGS:
-                    out.append(DONE)
+                    out.append(sse.DONE)
                 continue
             key, delta = msgspec.structs.astuple(event)
             head = heads.get(key) or self._head(heads, event, key)

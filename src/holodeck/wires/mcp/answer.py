@@ -1,19 +1,28 @@
-"""The events of a run → lines of progress, and the result of the call that asked for it."""
+"""The events of a run → lines of progress, and the result of the call that asked for it, as a stream or as a task.
 
-from collections.abc import Callable
+Frames of a stream have no `id` line: the protocol has no way to resume it. A task is a run whose status the client polls
+(the extension `io.modelcontextprotocol/tasks`).
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any
 
 from holodeck.core import events as e
 from holodeck.core.messages import text_of
 from holodeck.core.tools import arguments_shown
 from holodeck.errors import HoloDeckError
+from holodeck.wires import sse
+from holodeck.wires.jsonrpc import RequestId, notification, result_message
 from holodeck.wires.mcp.approvals import input_requests
 from holodeck.wires.mcp.envelope import SERVER_INFO_KEY, Caller
 from holodeck.wires.mcp.tools import CONTINUE, WAIT
-from holodeck.wires.reply import PARAGRAPH, ReplyText, approval_asked, excerpt, failure_of
+from holodeck.wires.reply import PARAGRAPH, ReplyText, approval_asked, excerpt, failure_of, time_text
 
 INPUT_REQUIRED = "input_required"
 MAX_CALLS = 200  # tool calls that a result lists
+POLL_MILLISECONDS = 2_000
+WORKING, COMPLETED, CANCELLED = "working", "completed", "cancelled"
 
 
 class AnswerReader:
@@ -119,3 +128,49 @@ _READERS: dict[type[e.Event], Callable[[AnswerReader, Any], str | None]] = {
     e.RunFinished: AnswerReader.finished,
     e.RunFailed: AnswerReader.failed,
 }
+
+
+class ProgressEncoder(sse.FrameEncoder):
+    """Progress while the run goes on, then the response, which is the last frame.
+
+    Progress is sent only under the token that the client gave, and always rises.
+    """
+
+    def __init__(self, request_id: RequestId, reader: AnswerReader, progress_token: str | int | None = None) -> None:
+        self._id, self._reader, self._token = request_id, reader, progress_token
+        self._sent = 0
+
+    @property
+    def keepalive(self) -> bytes:
+        """Progress without an event: some clients give up a minute after the last progress."""
+        return self._progress(WORKING) or sse.KEEPALIVE
+
+    def encode_many(self, batch: Iterable[tuple[int | None, e.Event]]) -> bytes:
+        return b"".join([self._frames(event) for _, event in batch])
+
+    def _frames(self, event: e.Event) -> bytes:
+        line = self._reader.read(event)
+        if line is not None:
+            return self._progress(line)
+        result = self._reader.result
+        return b"" if result is None else sse.frame(result_message(self._id, result))
+
+    def _progress(self, line: str) -> bytes:
+        if self._token is None:
+            return b""
+        self._sent += 1
+        params = {"progressToken": self._token, "progress": self._sent, "message": line}
+        return sse.frame(notification("notifications/progress", params))
+
+
+def task(
+    *, task_id: str, status: str, created_at: datetime, updated_at: datetime, ttl_seconds: float
+) -> dict[str, Any]:
+    return {
+        "taskId": task_id,
+        "status": status,
+        "createdAt": time_text(created_at),
+        "lastUpdatedAt": time_text(updated_at),
+        "ttlMs": max(1, round(ttl_seconds * 1000)),
+        "pollIntervalMs": POLL_MILLISECONDS,
+    }

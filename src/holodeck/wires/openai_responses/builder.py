@@ -6,7 +6,7 @@ approval is an `mcp_approval_request` at the end; its call is shown by the run t
 tools are known for certain when the run ends and waits for them.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -20,6 +20,9 @@ from holodeck.errors import HoloDeckError, RateLimited
 from holodeck.wires import sse
 from holodeck.wires.openai_responses.echo import RequestEcho
 from holodeck.wires.reply import ReplyText, error_of
+
+_GAP = 100_000_000
+"""Event numbers that jump by so much come after a crash; clients may have seen frames that were lost with it."""
 
 Status: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 Frame: TypeAlias = bytes
@@ -366,3 +369,30 @@ _READERS: dict[type[e.Event], Callable[[ResponseBuilder, Any], Sequence[Frame]]]
     e.RunFinished: ResponseBuilder.finished,
     e.RunFailed: ResponseBuilder.failed,
 }
+
+
+class ResponseEncoder(sse.FrameEncoder):
+    """The frames of a response, numbered. The last one is always `data: [DONE]`.
+
+    Frames have no `id` line: clients resume by `sequence_number`, which counts frames and not events.
+    """
+
+    def __init__(self, builder: ResponseBuilder, *, after: int = -1) -> None:
+        """Frames up to the number `after` are left out: the client has them."""
+        self._builder, self._read, self._after = builder, builder.read, after
+        self._number = 0
+        self._done = False
+
+    def encode_many(self, batch: Iterable[tuple[int | None, e.Event]]) -> bytes:
+        out: list[bytes] = []
+        for n, event in batch:
+            if n is not None and n - self._number > _GAP:
+                self._number = n
+            for frame in self._read(event):
+                if self._number > self._after:
+                    out.append(b'%b,"sequence_number":%d}\n\n' % (frame, self._number))
+                self._number += 1
+        if self._builder.ended and not self._done:
+            self._done = True
+            out.append(sse.DONE)
+        return b"".join(out)
