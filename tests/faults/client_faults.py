@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import socket
 import time
+
+import aiohttp
 
 from holodeck.core.ids import new_ulid
 from tests.faults.scene import Scene, Turn, everything
@@ -11,6 +14,7 @@ from tests.faults.wires import ClientView
 from tests.models.endpoint import Respond, Wire, chunk, frame, text_frames, text_stream, tool_call_stream
 
 GRACE = 0.6  # the agent file's detach_grace
+STALL = 1.0  # … and its stall_timeout
 TRIES = 5  # for what takes a second at most: a busy machine holds us up now and then, not every time
 WORD = "word "
 
@@ -141,15 +145,48 @@ def _post(scene: Scene, turn: Turn) -> bytes:
 
 
 async def reads_slowly(scene: Scene) -> None:
-    turn = scene.turn(text_stream(*["y" * 1000] * 300))
-    async with scene.begin(turn) as answer:
-        pieces = []
-        while piece := await answer.content.read(16_384):
-            pieces.append(piece)
-            await asyncio.sleep(0.01)  # the slowness itself
-    turn.view = scene.wire.read(answer.status, b"".join(pieces))
-    assert turn.view.text == "y" * 300_000, f"{len(turn.view.text)} characters came"
+    """A client that takes a little all the time is no dead one, however long a single write to it takes."""
+    for _ in range(TRIES):
+        if await _read_slowly(scene):
+            break
     await scene.goes_on()
+
+
+async def _read_slowly(scene: Scene) -> bool:
+    """Slow for three times the time after which a dead client is cut off, then fast. False if we paused for too long."""
+    words = ["y" * 4000] * 600  # 2.4 MB: more than the buffers between hold
+    turn = scene.turn(text_stream(*words))
+    pieces, begun, longest = [], time.monotonic(), 0.0
+    connector = aiohttp.TCPConnector(socket_factory=_small_buffer)
+    async with (
+        aiohttp.ClientSession(connector=connector, read_bufsize=16_384) as client,
+        scene.begin(turn, client) as answer,
+    ):
+        while True:
+            last = time.monotonic()
+            try:
+                piece = await answer.content.read(16_384)
+            except aiohttp.ClientPayloadError:
+                piece = b""
+            if not piece:
+                break
+            pieces.append(piece)
+            if last - begun < 3 * STALL:
+                await asyncio.sleep(0.03)  # the slowness itself
+            longest = max(longest, time.monotonic() - last)
+    if longest > STALL / 2:
+        turn.left = True
+        return False
+    turn.view = scene.wire.read(answer.status, b"".join(pieces))
+    assert turn.view.text == "".join(words), f"{len(turn.view.text)} characters came"
+    return True
+
+
+def _small_buffer(address: aiohttp.AddrInfoType) -> socket.socket:
+    """A socket that takes little ahead of its reader: otherwise the kernel would read fast for a client that does not."""
+    made = socket.socket(*address[:3])
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+    return made
 
 
 async def silence_is_filled(scene: Scene) -> None:

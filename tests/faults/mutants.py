@@ -13,6 +13,7 @@ class Mutant:
     new: str
     tests: str
     says: str  # what the planted fault does
+    row: str = ""  # of the fault catalogue, which has to notice it instead of tests
 
 
 LOOP, LIMITS, WAITING = "tests/agent/test_loop.py", "tests/agent/test_run_limits.py", "tests/agent/test_waiting.py"
@@ -256,3 +257,14 @@ MUTANTS = (
     Mutant("wires/a2a/v03.py", '{"scheme": schemes[0], "credentials": login.get("credentials")} if schemes else None', "login", "tests/server/test_server_a2a.py", "clients of A2A 0.3 are called without their credentials"),
     Mutant("server/guard.py", ", X-Session-Id, X-Should-Retry", "", "tests/server/test_server_guard.py", "a page repeats a run that failed"),
 )  # fmt: skip
+
+_CALLED = "        try:\n            result = await self.toolset.call(self.name, arguments, context)\n"
+_TWICE = _CALLED + "            result = await self.toolset.call(self.name, arguments, context)\n"
+ROWS = [
+    Mutant("tools/catalogue.py", _CALLED, _TWICE, "", "a tool call is carried out twice, among scattered pieces", "A25"),
+    Mutant("tools/catalogue.py", _CALLED, _TWICE, "", "a tool call is carried out twice, among many", "B18"),
+    Mutant("server/stream.py", "if unsent < self._unsent:", "if False:", "", "a slow reader is cut off like a dead one", "C05"),
+    Mutant("runs/runs.py", "            run.grace.cancel()\n            run.grace = None\n", "            run.grace = None\n", "", "a run is cancelled although its reader came back", "C07"),
+    Mutant("runs/runs.py", "await asyncio.wait(tasks, timeout=drain)", "await asyncio.sleep(0)", "", "a shutdown does not wait for its runs", "D01"),
+]  # fmt: skip
+"""Rows that stayed green once although their promise was broken: each is played alone with its fault."""

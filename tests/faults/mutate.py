@@ -1,4 +1,5 @@
-"""`python -m tests.faults.mutate`: plants each fault of `mutants` in a copy of the code and runs the tests that must notice.
+"""`python -m tests.faults.mutate`: plants each fault of `mutants` in a copy of the code and runs the tests, or the row of
+the fault catalogue, that must notice.
 
 1 if one survives, if one does not fit the code any more, or if the tests fail without any.
 """
@@ -12,7 +13,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.faults.mutants import MUTANTS, Mutant
+from tests.faults.mutants import MUTANTS, ROWS, Mutant
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
@@ -34,10 +35,11 @@ def planted(mutant: Mutant, folder: Path) -> Path:
     return copy
 
 
-def tests_fail(sources: Path, tests: str) -> tuple[int, str]:
-    """pytest's exit code and its last lines."""
+def tests_fail(sources: Path, tests: str, row: str) -> tuple[int, str]:
+    """The exit code of the tests, or of rows of the fault catalogue, and their last lines."""
     path = os.pathsep.join([str(sources), str(ROOT)])
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests.split()]
+    pytest = ["pytest", "-x", "-q", "-p", "no:cacheprovider", *tests.split()]
+    command = [sys.executable, "-m", *(["tests.faults", "--seeds", "2", "--only", row] if row else pytest)]
     try:
         done = subprocess.run(
             command,
@@ -59,7 +61,7 @@ def judge(mutant: Mutant) -> str:
             sources = planted(mutant, Path(folder))
         except LookupError as error:
             return f"does not fit: {error}"
-        code, received = tests_fail(sources, mutant.tests)
+        code, received = tests_fail(sources, mutant.tests, mutant.row)
     return {CAUGHT: "caught", 0: "SURVIVED"}.get(code, f"pytest ended with {code}: {received}")
 
 
@@ -67,11 +69,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.mutate", description=__doc__)
     parser.add_argument("--only", default="", help="a part of the file's name or of what the fault does")
     given = parser.parse_args()
-    chosen = [each for each in MUTANTS if given.only in f"{each.file} {each.says}"]
+    chosen = [each for each in (*MUTANTS, *ROWS) if given.only in f"{each.file} {each.says}"]
     if not chosen:
         parser.error(f"no planted fault has {given.only!r} in its file or in what it does")
     suites = " ".join(sorted({name for each in chosen for name in each.tests.split()}))
-    code, received = tests_fail(SOURCES, suites)
+    rows = ",".join(each.row for each in chosen if each.row)
+    code, received = tests_fail(SOURCES, suites, "") if suites else (0, "")
+    if rows and not code:
+        code, received = tests_fail(SOURCES, "", rows)
     if code:
         sys.stdout.write(f"The tests fail without any planted fault:\n{received}\n")
         return 1

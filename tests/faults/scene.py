@@ -75,9 +75,11 @@ class Scene:
         return turn
 
     @asynccontextmanager
-    async def begin(self, turn: Turn) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def begin(
+        self, turn: Turn, client: aiohttp.ClientSession | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Puts the question; the body is the play's to read, or not."""
-        async with self.client.post(
+        async with (client or self.client).post(
             self.server.url + self.wire.path,
             json=self.wire.body(turn.words, self.session, turn.run_id),
             headers={**self.wire.headers, **turn.headers},

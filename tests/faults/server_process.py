@@ -32,7 +32,7 @@ CONFIG: Config = {
     "model": {"provider": "openai_compatible", "name": "m", "api_key": "none", "timeout": 2.0},
     "instructions": "Be brief.",
     "loop": {"max_iterations": 5, "iteration_timeout": 120},
-    "sessions": {"store": "memory"},
+    "sessions": {"store": "memory", "max_mb": 64},
     "server": {
         "keepalive": 1,
         "shutdown_timeout": 0.3,

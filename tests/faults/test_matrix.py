@@ -7,7 +7,7 @@ import pytest
 from tests.faults import page
 from tests.faults.fault_catalogue import CI, KINDS
 from tests.faults.matrix import Result, run
-from tests.faults.mutants import MUTANTS
+from tests.faults.mutants import MUTANTS, ROWS
 from tests.faults.mutate import ROOT, SOURCES
 
 SEEDS = 1
@@ -41,7 +41,8 @@ def test_the_page_is_what_the_catalogue_says():
 
 def test_every_planted_fault_fits_the_code():
     """`make mutants` takes long; that it has nothing to plant any more should be known before."""
-    for mutant in MUTANTS:
+    assert {mutant.row for mutant in ROWS} <= {kind.id for kind in KINDS}
+    for mutant in (*MUTANTS, *ROWS):
         text = (SOURCES / "holodeck" / mutant.file).read_text(encoding="utf-8")
         assert text.count(mutant.old) == 1, mutant
         assert all((ROOT / test).exists() for test in mutant.tests.split()), mutant
