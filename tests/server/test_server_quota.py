@@ -67,6 +67,28 @@ async def test_a_request_too_many_is_a_problem_that_says_when_to_come_back():
             assert answer.status == 200
 
 
+@pytest.mark.req("T30")
+async def test_an_empty_conversation_counts_as_a_request():
+    """Each is a stored session: without a limit a client could fill the store with them."""
+    settings = ServerSettings(
+        limits=ServerLimits(user=SubjectLimits(requests_per_minute=3)), protocols=("ag-ui", "responses")
+    )
+    async with served(settings=settings) as s:
+        async with s.post({"items": [{}]}, "/v1/conversations") as answer:
+            assert answer.status == 400, "what is refused costs nothing"
+        for left in (2, 1):
+            async with s.post({}, "/v1/conversations") as answer:
+                assert answer.status == 200
+                assert f";r={left};" in answer.headers["RateLimit"]
+        async with s.post() as answer:
+            assert answer.status == 200, "it counts together with runs"
+        async with s.post({}, "/v1/conversations") as answer:
+            result = await answer.json()
+            assert (answer.status, result["error"]["type"]) == (429, "rate_limit_error")
+            assert "3 requests a minute" in result["error"]["message"]
+        assert await s.server.store.count() == 3
+
+
 SPOOFS = [
     {"X-Forwarded-For": "1.2.3.4"},
     {"X-Forwarded-For": "1.2.3.4, 5.6.7.8"},

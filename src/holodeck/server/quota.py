@@ -183,6 +183,15 @@ class Quotas:
         current().rate_limit = _tightest(taken.levels)
         return meter
 
+    async def count(self, spender: Spender) -> None:
+        """Counts a request that stores something and starts no run; RateLimited if a limit is reached."""
+        if not self.counts:
+            return
+        await self._check_stored(spender)
+        requests = [Use(window, 1) for window in _windows(list(self._limits_of(spender)), "requests")]
+        if requests:
+            current().rate_limit = _tightest((await self._taken(requests)).levels)
+
     def follow_up(self, spender: Spender) -> "Meter | None":
         """The meter of a run that goes on after a crash. It was admitted before: only what it spends from now on counts."""
         if not self.spending_windows(spender, 0):

@@ -20,6 +20,7 @@ from holodeck.server.agent_server import AgentServer
 from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import json_answer, json_body, no_session, server_of, session_of, whole_number
+from holodeck.server.quota import spender_of
 from holodeck.server.responses_schemas import CONVERSATION, CONVERSATION_BODY, DELETED, INPUT_ITEMS, INPUT_PARAMETERS
 from holodeck.server.routes.openai_models import answer_error
 from holodeck.server.routes.sessions import shown_messages
@@ -45,6 +46,7 @@ routes = Routes("/v1/conversations", tag="OpenAI Responses", responses=PROBLEMS,
 @routes.post("", "Begin a conversation", access=needs(CHAT), body=CONVERSATION_BODY, responses=CONVERSATION)
 async def create(request: Request) -> Response:
     server, owner, metadata = server_of(request), owner_of(request), await _given(request)
+    await server.quotas.count(spender_of(owner))
     session = await server.store.create(owner=owner)
     await _keep(server, owner, session.session_id, metadata)
     return _shown(session, metadata)
