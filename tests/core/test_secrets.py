@@ -1,6 +1,7 @@
 """Known secrets and what looks like one, in logs and in the words of strangers."""
 
 import base64
+import json
 import time
 from urllib.parse import quote
 
@@ -83,8 +84,26 @@ def test_ordinary_words_stay(text):
     assert Redactor(["x", "none"], wary=True)(text) == text
 
 
+def part_of(text, **more):
+    return base64.urlsafe_b64encode(json.dumps({**more, "x": text}).encode()).decode().rstrip("=")
+
+
 @pytest.mark.req("T28")
-@pytest.mark.parametrize("unit", ["secret", "authorization_", "password=", "password = ", "eyJ-", "-eyJaaaaaaaaa", "bearer ", "cookie"])  # fmt: skip
+@pytest.mark.parametrize("header", [1, 400, 600, 50_000])
+@pytest.mark.parametrize("payload", [1, 20_000])
+@pytest.mark.parametrize("before", ["", "got ", "t=", '{"token":"', "a.b ", "("])
+def test_a_json_web_token_of_any_length_is_masked(header, payload, before):
+    """A chain of certificates (`x5c`) makes a header of many kilobytes."""
+    token = f"{part_of('h' * header, alg='RS256')}.{part_of('p' * payload)}.c2lnbmF0dXJl"
+    assert Redactor()(f"{before}{token} was refused") == f"{before}{MASK} was refused"
+
+
+def test_a_json_web_token_after_a_hyphen_is_masked():
+    assert Redactor()(f"a-{part_of('h', alg='HS256')}.{part_of('p')}.c2ln") == f"a-{MASK}"
+
+
+@pytest.mark.req("T28")
+@pytest.mark.parametrize("unit", ["eyJaaaaaaaaa.", "eyJaaaaaaaaa ", "-eyJaaaaaaaaa", "authorization_", "password=", "password = ", "eyJ-", "bearer ", "cookie", "secret"])  # fmt: skip
 def test_a_text_of_beginnings_is_masked_in_one_pass(unit):
     """60 kB of the word "secret" took 45 s."""
     begun = time.monotonic()

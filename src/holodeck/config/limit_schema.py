@@ -67,7 +67,8 @@ class SubjectLimits(Block):
     """What one key, user or tenant may use."""
 
     requests_per_minute: Requests | None = Field(
-        None, description="Runs that it may start in a minute; an empty conversation (`POST /v1/conversations`) counts as one"
+        None,
+        description="Runs that it may start in a minute; an empty conversation (`POST /v1/conversations`) counts as one",
     )
     tokens_per_day: Tokens | None = Field(None, description="Tokens in 24 hours, over all runs")
     money_per_day: Money | None = Field(None, description="Money in 24 hours; needs model.price")

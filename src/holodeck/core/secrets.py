@@ -24,7 +24,9 @@ _LOOKS_SECRET = re.compile(
     | aGRrX[0-9A-Za-z+/_-]{40,}={0,2}            # the same in base64
     | hdp_[0-9A-Za-z_.=-]{20,}                    # the playground's own tokens
     | \bAKIA[0-9A-Z]{16}\b                       # AWS
-    | \beyJ[A-Za-z0-9_-]{8,500}+\.[A-Za-z0-9_-]{8,8000}+\.[A-Za-z0-9_-]*+    # JSON web tokens
+    # JSON web tokens: of any length where nothing of their letters stands before them, so each letter is read once as a part
+    | (?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+
+    | \beyJ[A-Za-z0-9_-]{8,500}+\.[A-Za-z0-9_-]{8,8000}+\.[A-Za-z0-9_-]*+        # after a hyphen
     """,
     re.VERBOSE,
 )
