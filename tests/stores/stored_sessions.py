@@ -22,7 +22,7 @@ async def texts(store: Any, name: str = "s") -> list[Any] | None:
     return None if stored is None else [message.content for message in stored.messages]
 
 
-async def begun(store: Any, record: RunRecord) -> Any:
+async def begun(store: Any, record: RunRecord, last: int | None = None) -> Any:
     """A run's conversation, as the process that has the run opens it."""
     await store.runs.begin(record)
-    return await store.open(record.session_id, owner=ME, run_id=record.run_id, create=True)
+    return await store.open(record.session_id, owner=ME, run_id=record.run_id, last=last, create=True)

@@ -18,6 +18,7 @@ from holodeck.sessions.values import KeptValue
 from holodeck.stores import postgres_database as postgres_database_module
 from holodeck.stores import postgres_runs as postgres_runs_module
 from holodeck.stores.postgres_database import PostgresDatabase
+from holodeck.stores.postgres_run_statements import SMALL_SESSION
 from holodeck.stores.postgres_runs import PostgresRunStore
 from holodeck.stores.postgres_schema import MIGRATIONS
 from holodeck.stores.postgres_sessions import PostgresSessionStore
@@ -76,6 +77,68 @@ async def test_a_commit_that_is_repeated_after_a_lost_connection_counts_once(ope
             await conversation.commit([AssistantMessage(content="once")], ending=ending)
     assert await texts(store) == ["first", "once", "once"]
     assert (await store.runs.find("r", owner=ME)).ending == ENDING
+
+
+# what a run costs
+
+
+@pytest.fixture
+def statements(monkeypatch):
+    """One entry for each that is sent."""
+    sent, real = [], PostgresDatabase._once
+
+    async def counted(self, job, lane):
+        sent.append(lane)
+        return await real(self, job, lane)
+
+    monkeypatch.setattr(PostgresDatabase, "_once", counted)
+    return sent
+
+
+async def test_a_run_is_three_statements_on_a_new_session_and_on_one_that_is_there(opened, statements):
+    store = await opened()
+    for number in range(3):
+        statements.clear()
+        conversation = await begun(store, run(f"r{number}"), last=2)
+        await conversation.commit([UserMessage(content=f"q{number}", run_id=f"r{number}")])
+        await conversation.commit(
+            [AssistantMessage(content=f"a{number}", run_id=f"r{number}")], ending=RunFinished(f"r{number}", "s")
+        )
+        conversation.close()
+        store.runs.release(run(f"r{number}"))
+        assert len(statements) == 3, "begin, the question, the answer with the ending"
+    assert [each.content for each in conversation.messages] == ["q1", "a1", "q2", "a2"]
+    assert conversation.earlier == 2
+    assert await texts(store) == ["q0", "a0", "q1", "a1", "q2", "a2"]
+
+
+async def test_a_run_reads_a_session_that_was_changed_after_it_began(opened):
+    store = await opened()
+    await say(store, "first")
+    second = UserMessage(content="second", id="second")
+    conversation = await store.open("s", owner=ME)
+    await conversation.commit([second])
+    conversation.close()
+    store.runs.register(run())
+    assert (await store.runs.begin(run())).is_first
+    await store.rewind("s", "second", owner=ME)
+    conversation = await store.open("s", owner=ME, run_id="r", create=True)
+    assert [each.content for each in conversation.messages] == ["first"]
+    await conversation.commit([UserMessage(content="third", run_id="r")])
+    assert await texts(store) == ["first", "third"]
+
+
+async def test_a_long_session_is_read_by_the_run_itself_and_a_broken_one_not_at_all(opened, postgres_database):
+    store = await opened()
+    await say(store, "x" * SMALL_SESSION)
+    conversation = await begun(store, run())
+    assert [len(each.content) for each in conversation.messages] == [SMALL_SESSION]
+    conversation.close()
+    await store.runs.end(run(), ENDING)
+    sql(postgres_database, "UPDATE holodeck.sessions SET broken = 'why'")
+    with pytest.raises(SessionBroken):
+        await begun(store, run("r2"))
+    assert not store._in_use
 
 
 # a database that is not as expected

@@ -1,7 +1,15 @@
 """The statements by which processes that share a PostgreSQL begin, take turns with and end runs."""
 
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from holodeck.core.messages import Message
+from holodeck.stores import records
+from holodeck.stores.stored_conversation import COLUMNS, SessionRow
+
 OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"
 NAMED = f"{OF_OWNER} AND id = %(id)s"
+SMALL_SESSION = 65_536  # bytes of messages that are read with the begin of a run
 SAME_SESSION = (
     "other.agent = runs.agent AND other.tenant = runs.tenant AND other.user_name = runs.user_name"
     " AND other.session = runs.session AND other.key <> runs.key AND other.ended IS NULL"
@@ -19,10 +27,49 @@ put AS (
     v = excluded.v, root = excluded.root, replica = excluded.replica, stop_wanted = false, ended = NULL, ending = NULL
     WHERE (runs.ended IS NOT NULL AND %(continues)s) OR (runs.replica = excluded.replica AND runs.accepted = excluded.accepted)
   RETURNING key, state)
-SELECT (SELECT key FROM put), (SELECT state FROM put), ARRAY(SELECT id FROM ahead)
+SELECT (SELECT key FROM put), (SELECT state FROM put), ARRAY(SELECT id FROM ahead),
+  steps.counts, steps.by_user, steps.versions, steps.bodies, {", ".join(f"s.{name}" for name in COLUMNS.split(", "))}
+FROM (VALUES (1)) AS one
+LEFT JOIN holodeck.sessions s ON s.agent = %(agent)s AND s.tenant = %(tenant)s AND s.user_name = %(user)s AND s.id = %(session)s
+LEFT JOIN LATERAL (
+  SELECT array_agg(messages ORDER BY seq) AS counts, array_agg(by_user ORDER BY seq) AS by_user,
+    array_agg(v ORDER BY seq) AS versions, array_agg(body ORDER BY seq) AS bodies
+  FROM holodeck.steps WHERE session = s.key AND seq < s.steps) AS steps ON s.size <= {SMALL_SESSION}
 """
+# The session is read in the same moment: if no run is before this one, it changes only by what raises its epoch.
 # A part that continues a run under its own id takes the place of the part before; any other request finds a run that has ended
 # as it is. The same row again, by a statement that is repeated because its connection was lost, is no other run.
+
+
+class FoundSession(NamedTuple):
+    """A session as BEGIN has found it: its next run need not read it."""
+
+    row: SessionRow | None  # None: there is none
+    steps: Sequence[tuple[int, bool, int, bytes]] | None  # how many messages, by a user, version, body; None: not read
+
+    @classmethod
+    def of(cls, columns: Sequence[Any]) -> "FoundSession":
+        """`columns` are those of BEGIN after the run's own."""
+        counts, by_user, versions, bodies, *values = columns
+        if values[0] is None:
+            return cls(None, None)
+        row = SessionRow(*values)
+        if row.steps and counts is None:
+            return cls(row, None)
+        return cls(row, [*zip(counts or (), by_user or (), versions or (), bodies or (), strict=True)])
+
+    def end(self, wanted: int) -> list[Message] | None:
+        """The last messages, so many at least, from a user's message on; None if they have to be read."""
+        if self.steps is None:
+            return None
+        count, first = 0, 0
+        for place in reversed(range(len(self.steps))):
+            count += self.steps[place][0]
+            if count >= wanted and self.steps[place][1]:
+                first = place
+                break
+        return [message for _, _, v, body in self.steps[first:] for message in records.messages_of(body, v)]
+
 
 TURN = f"""
 WITH run AS (

@@ -26,7 +26,16 @@ from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.heartbeats import Heartbeats, OpenRun
 from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.postgres_database import Lane, PostgresDatabase
-from holodeck.stores.postgres_run_statements import BEGIN, END, END_RELEASED, NAMED, OF_OWNER, SAME_SESSION, TURN
+from holodeck.stores.postgres_run_statements import (
+    BEGIN,
+    END,
+    END_RELEASED,
+    NAMED,
+    OF_OWNER,
+    SAME_SESSION,
+    TURN,
+    FoundSession,
+)
 from holodeck.stores.run_rows import COLUMNS, KEY_SECONDS, run_of
 from holodeck.stores.session_watches import SessionWatches
 
@@ -93,6 +102,7 @@ class PostgresRunStore:
         self.replica = replica or new_ulid()
         self._records: dict[OwnedId, RunRecord] = {}  # of the runs that this process has, or is about to begin
         self._keys: dict[OwnedId, int] = {}  # of those that are stored
+        self._found: dict[OwnedId, FoundSession] = {}  # the sessions of runs that have begun and not opened theirs yet
         self._changed: set[OwnedId] = set()  # whose request is stored with the next commit
         self._sessions = SessionWatches()
         self._sessions.on_first, self._sessions.on_last = self._watched, self._not_watched
@@ -272,11 +282,14 @@ class PostgresRunStore:
                 raise RunExists(f"Run {record.run_id!r} was started by another request.") from None
             if found is None or found[0] is None:
                 raise RunExists(f"Run id {record.run_id!r} is taken by another request.")
-            key, state, ahead = found
+            key, state, ahead, *session = found
             run = record.owner, record.run_id
             self._keys[run], self._records[run], self._logs[run] = key, record, key
             self._changed.discard(run)
-            return Begun(is_first=state == RunState.RUNNING, ahead=frozenset(ahead))
+            is_first = state == RunState.RUNNING
+            if is_first:
+                self._found[run] = FoundSession.of(session)
+            return Begun(is_first=is_first, ahead=frozenset(ahead))
 
     async def stored(self, record: RunRecord) -> None:
         """`begin` has stored it."""
@@ -322,6 +335,7 @@ class PostgresRunStore:
         run = record.owner, record.run_id
         self._records.pop(run, None)
         self._keys.pop(run, None)
+        self._found.pop(run, None)
         self._changed.discard(run)
         self._sessions.changed((record.owner, record.session_id))
 
@@ -430,6 +444,15 @@ class PostgresRunStore:
 
     # for the sessions
 
+    def found_session(self, owner: Owner, run_id: str) -> FoundSession | None:
+        """The session of a run as its begin has found it, once. It may have changed since only by what raises its epoch."""
+        return self._found.pop((owner, run_id), None)
+
+    def forget_found(self, session: OwnedId) -> None:
+        """The session was changed: runs that begin read it anew."""
+        for run in [run for run in self._found if (run[0], self._records[run].session_id) == session]:
+            del self._found[run]
+
     async def with_commit(self, owner: Owner, run_id: str, ending: Ending | None) -> RunClause | None:
         """What a commit of this run has to contain; None for a run that this process does not have."""
         run = owner, run_id
@@ -439,6 +462,7 @@ class PostgresRunStore:
             return None if withdrawn is None else RunClause(withdrawn, has_ended=True)
         if run not in self._keys:
             await self.begin(record)
+            self._found.pop(run, None)  # its conversation is open already
         request = records.encode(record.request) if run in self._changed and ending is None else None
         self._changed.discard(run)
         values = {"run": self._keys[run], "replica": self.replica, "v": records.VERSION, "request": request}

@@ -31,6 +31,7 @@ from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.postgres_commit import LOST, Commit, fill
 from holodeck.stores.postgres_database import Connection, PostgresDatabase
+from holodeck.stores.postgres_run_statements import FoundSession
 from holodeck.stores.postgres_runs import PostgresRunStore
 from holodeck.stores.postgres_values import PostgresValues
 from holodeck.stores.session_store import SqlSessionStore, StoreSettings, stored_session
@@ -133,11 +134,14 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         now = self.now()
         self.take(owner, session_id)
         try:
-            row = await self._find(owner, session_id, now, own_use=1)
-            if row is None and not create:
+            found = None if self.runs is None else self.runs.found_session(owner, run_id)
+            if found is None or owner in self._making_space:
+                found = FoundSession(await self._find(owner, session_id, now, own_use=1), None)
+            if found.row is None and not create:
                 raise SessionNotFound(f"There is no session {session_id!r}.")  # noqa: TRY301  gives the use back
-            row = row or new_row(now)
-            messages = [] if row.key is None else await self._end_of(row, last)
+            row = found.row or new_row(now)
+            _refuse_broken(row)
+            messages = [] if row.key is None else await self._end_of(row, last, found)
             return _PostgresConversation(self, (owner, session_id), run_id, row, messages)
         except BaseException as error:
             self.give_back(owner, session_id)
@@ -189,6 +193,8 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
             raise SessionBusy(f"Session {session_id!r} has a run in progress; stop it first.")
         content = cut_before(stored_session(owner, session_id, row, await self.messages_of(row)), before)
         await self.database.transaction(lambda connection: fill(connection, row, content, now))
+        if self.runs is not None:
+            self.runs.forget_found((owner, session_id))
 
     async def fork(self, session_id: str, at: str | None = None, *, owner: Owner) -> str:
         now, new_id = self.now(), new_ulid()
@@ -251,15 +257,14 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
 
     async def make_way(self, owner: Owner, session_id: str, now: float) -> None:
         """Deletes the row of a session that has expired; at `max_per_user`, also the one that was unused for longest."""
+        counted = f"(SELECT count(*) FROM holodeck.sessions WHERE {_OF_OWNER})" if self.limits_sessions(owner) else "0"
         left = await self.database.row(
             f"WITH gone AS (DELETE FROM holodeck.sessions s WHERE {_NAMED} AND used <= %(before)s AND NOT {_OPEN_RUN}"
-            f" RETURNING 1) SELECT (SELECT count(*) FROM holodeck.sessions WHERE {_OF_OWNER}) - count(*) FROM gone",
+            f" RETURNING 1) SELECT {counted} - count(*) FROM gone",
             {**self.name(owner, session_id), "before": now - self._ttl},
             again=True,
         )
-        if self._max_per_user is None or (self._spares_anonymous and owner.is_anonymous):
-            return
-        if left is None or left[0] < self._max_per_user:
+        if self._max_per_user is None or left is None or left[0] < self._max_per_user:
             return
         theirs = await self._by_last_use(owner)
         idle = [key for key, _, used in theirs if not used]
@@ -267,6 +272,10 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         if surplus > len(idle):
             raise RateLimited(f"Session limit reached: {len(theirs)} active (sessions.max_per_user).")
         await self._delete_keys(idle[: max(0, surplus)])
+
+    def limits_sessions(self, owner: Owner) -> bool:
+        """Whether the owner may have so many sessions and no more."""
+        return self._max_per_user is not None and not (self._spares_anonymous and owner.is_anonymous)
 
     def grew(self, owner: Owner, added: int) -> None:
         if self._max_owner_bytes is None:
@@ -324,8 +333,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         row, runs = SessionRow(*found[:-1]), bool(found[-1])
         if row.used + self._ttl <= now and not runs and self._in_use[owner, session_id] <= own_use:
             return None
-        if row.broken is not None:
-            raise SessionBroken("This session cannot be read; its data is kept as it is.")
+        _refuse_broken(row)
         return row
 
     async def _existing(self, owner: Owner, session_id: str, now: float) -> SessionRow:
@@ -334,10 +342,12 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
             raise SessionNotFound(f"There is no session {session_id!r}.")
         return row
 
-    async def _end_of(self, row: SessionRow, last: int | None) -> list[Message]:
+    async def _end_of(self, row: SessionRow, last: int | None, found: FoundSession) -> list[Message]:
         """The last messages, from a user's message on."""
         summary = records.summary_of(row.summary, row.v) if last is not None else None
         wanted = wanted_messages(last, row.messages, summary)
+        if (known := found.end(wanted)) is not None:
+            return known
         if wanted >= row.messages:
             return await self.messages_of(row)
         steps = await self.database.rows(
@@ -394,6 +404,11 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
             log.warning("session %r cannot be read and is set aside: %s", session_id, cause)
 
 
+def _refuse_broken(row: SessionRow) -> None:
+    if row.broken is not None:
+        raise SessionBroken("This session cannot be read; its data is kept as it is.")
+
+
 _USED_HERE = (
     "(s.tenant, s.user_name, s.id) IN"
     " (SELECT * FROM unnest(%(used_tenants)s::text[], %(used_users)s::text[], %(used_names)s::text[]))"
@@ -433,7 +448,7 @@ class _PostgresConversation(StoredConversation):
                 await store.database.rows(f"WITH {run.lock}, {run.change('TRUE')} SELECT 1", run.values, again=True)
             return row
         now = store.now()
-        if row.key is None:
+        if row.key is None and (run is None or store.limits_sessions(self._owner)):  # a run keeps an expired session
             await store.make_way(self._owner, self._session_id, now)
         commit = Commit(
             name=store.name(self._owner, self._session_id),
