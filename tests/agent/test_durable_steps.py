@@ -172,6 +172,17 @@ async def test_a_message_that_cannot_be_stored_ends_the_run_in_the_middle_of_the
     assert [what for what, _ in journal.writes] == ["commit", "ending"], "nothing of the reply is stored"
 
 
+async def test_an_answer_that_comes_before_its_question_is_stored_is_shown_after_it():
+    scene, journal, playing = played_slowly(says("hello"))
+    await passes()
+    assert scene.events == []
+    assert [what for what, _ in journal.writes] == ["commit", "ending"], "the store may join the two"
+    journal.stored.set_result(None)
+    await playing
+    assert isinstance(scene.events[0], e.RunStarted)
+    assert isinstance(scene.ending, e.RunFinished)
+
+
 async def test_a_stop_while_the_message_is_stored_ends_the_run_as_stopped():
     scene, journal, playing = played_slowly(Turn(text=["one"], pause=for_ever))
     await passes()

@@ -220,6 +220,26 @@ async def test_a_cancelled_caller_does_not_cut_a_commit(store):
     assert [each.content for each in (await store.read("s", owner=ADA)).messages] == ["whole", "after it"]
 
 
+async def test_a_commit_stores_what_was_accepted_before_it(store):
+    conversation = await conversation_of(store)
+    accepted = conversation.accept([UserMessage(content="question")], state={"n": 1})
+    assert [each.content for each in conversation.messages] == ["question"]
+    await conversation.begin_calls(step := PendingStep(assistant=STEP[0], begun=("c",), run_id="r"))
+    assert accepted is None or accepted.done()
+    stored = await store.read("s", owner=ADA)
+    assert [each.content for each in stored.messages] == ["question"]
+    assert (stored.pending, stored.state) == (step, {"n": 1})
+    accepted = conversation.accept(STEP)
+    await conversation.commit([AssistantMessage(content="answer")])
+    assert accepted is None or accepted.done()
+    stored = await store.read("s", owner=ADA)
+    assert stored.messages == tuple(conversation.messages)
+    assert [each.content for each in stored.messages] == ["question", *[each.content for each in STEP], "answer"]
+    assert (stored.pending, stored.state) == (None, {"n": 1})
+    assert stored.session.size == (await store.get("s", owner=ADA)).size > 0
+    assert stored.session.message_count == 2 + len(STEP)
+
+
 # how much is read
 
 

@@ -506,11 +506,13 @@ async def test_a_history_that_a_run_adopted_is_not_shown_as_its_own_words(restar
 @pytest.mark.req("D08")
 async def test_that_a_run_goes_on_without_its_client_is_stored_before_the_client_is_answered(restarted):
     """An MCP client that takes tasks gets the id of a run that it did not start as one."""
-    async with restarted() as server:
+    answers = asyncio.Event()
+    async with restarted(says("done", pause=answers.wait)) as server:
         run = await server.runs.start(RunRequest(session_id="s", messages=(QUESTION,)))
         await server.runs.keep_going(run)
         stored = await server.records.find(run.run_id, owner=ME)
         assert (stored.request.detached, stored.ending) == (True, None)
+        answers.set()
         await run.done()
         ended = await server.records.find(run.run_id, owner=ME)
         assert (ended.request.detached, type(ended.ending)) == (True, e.RunFinished)

@@ -289,6 +289,93 @@ async def test_an_accepted_message_is_kept_if_the_next_commit_comes_before_the_l
     assert await texts(store) == ["question", "answer"]
 
 
+async def committed(store, work) -> list[str]:
+    """The statements of the file's thread while this work is done."""
+    statements = []
+    await store.file.read(lambda connection: connection.set_trace_callback(statements.append))
+    await work
+    await store.file.read(lambda connection: connection.set_trace_callback(None))
+    return statements
+
+
+async def answered_at_once(store, conversation):
+    conversation.accept([UserMessage(content="question")])
+    await conversation.commit([AssistantMessage(content="answer")], ending=RunFinished("r", "s"))
+
+
+async def test_an_answer_that_comes_at_once_is_stored_with_its_question_in_one_transaction(opened):
+    store = await opened()
+    store.runs.register(RunRecord(run_id="r", owner=ME, session_id="s"))
+    conversation = await store.open("s", owner=ME, run_id="r", create=True)
+    statements = await committed(store, answered_at_once(store, conversation))
+    assert statements.count("BEGIN IMMEDIATE") == 1
+    assert await texts(store) == ["question", "answer"]
+    assert (await store.runs.find("r", owner=ME)).state == "finished"
+    again = await store.open("s", owner=ME)
+    assert [message.content for message in again.messages] == ["question", "answer"]
+    assert (await store.get("s", owner=ME)).message_count == 2
+
+
+async def test_messages_that_no_commit_follows_are_stored_by_themselves(opened):
+    store = await opened()
+    conversation = await store.open("s", owner=ME, create=True)
+    await asyncio.wait_for(conversation.accept([UserMessage(content="question")]), 30)
+    assert await texts(store) == ["question"]
+
+
+async def test_a_store_that_is_closed_at_once_keeps_what_was_accepted(opened):
+    store = await opened()
+    conversation = await store.open("s", owner=ME, create=True)
+    accepted = conversation.accept([UserMessage(content="question")])
+    await store.close()
+    await accepted
+    assert await texts(await opened()) == ["question"]
+
+
+async def test_a_conversation_that_is_closed_at_once_keeps_what_it_accepted(opened):
+    store = await opened()
+    conversation = await store.open("s", owner=ME, create=True)
+    conversation.accept([UserMessage(content="question")])
+    conversation.close()
+    assert await texts(store) == ["question"]
+
+
+@pytest.mark.parametrize("everything", [True, False])
+async def test_a_session_that_is_deleted_while_its_first_message_waits_does_not_come_back(opened, everything):
+    store = await opened()
+    conversation = await store.open("s", owner=ME, create=True)
+    accepted = conversation.accept([UserMessage(content="question")])
+    await (store.delete_all(owner=ME) if everything else store.delete("s", owner=ME))
+    await accepted
+    await conversation.commit([AssistantMessage(content="answer")])
+    assert await texts(store) is None
+
+
+async def test_a_question_and_an_answer_that_do_not_fit_on_the_disk_both_fail(opened):
+    store = await opened()
+    await say(store, "before")
+    (used,) = await store.file.read(lambda connection: connection.execute("PRAGMA page_count").fetchone())
+    await store.file.write(lambda connection: connection.execute(f"PRAGMA max_page_count={used}").fetchone())
+    conversation = await store.open("s", owner=ME)
+    accepted = conversation.accept([UserMessage(content="x" * 100_000)])
+    with pytest.raises(StorageFull):
+        await conversation.commit([AssistantMessage(content="answer")])
+    with pytest.raises(StorageFull):
+        await accepted
+    assert await texts(store) == ["before"]
+
+
+async def test_what_a_closed_store_cannot_take_fails_the_accepted_message_as_well(opened):
+    store = await opened()
+    conversation = await store.open("s", owner=ME, create=True)
+    accepted = conversation.accept([UserMessage(content="question")])
+    await store.file.close()
+    with pytest.raises(StoreUnavailable):
+        await conversation.commit([AssistantMessage(content="answer")])
+    with pytest.raises(StoreUnavailable):
+        await accepted
+
+
 async def test_a_new_session_takes_nothing_from_an_expired_one_of_its_name(opened, path):
     now = [1000.0]
     store = SqliteSessionStore(SqliteFile(path), "tester", 10, clock=lambda: now[0])

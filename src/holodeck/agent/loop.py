@@ -152,7 +152,7 @@ class _Run:
             ),
             attempts=1 + self.agent.loop.retry_attempts if self.agent.loop.enable_retry else 1,
             max_characters=self.agent.max_result_characters,
-            begin_calls=conversation.begin_calls,
+            begin_calls=self._begin_calls,
         )
 
     # main flow
@@ -205,6 +205,7 @@ class _Run:
         if not batch.assistant.tool_calls:
             return await self._complete(batch, reply) if await self._has_output(batch, reply) else None
         if messages := _worth_keeping(batch):
+            await self.overlap.wait()
             self._store_meanwhile(messages)  # the next step asks the model already
         self._count_unusable(batch)
         self._notice_repetition(batch)
@@ -219,7 +220,6 @@ class _Run:
             is_refused = isinstance(error, ContextOverflow | ContentFiltered) or getattr(error, "of_request", False)
             await self._keep_partial(reason_for_cut(error), is_refused=is_refused)
             raise
-        await self.overlap.wait()
         self.model = reply.model or self.agent.model.name
         self.emitter.reply_ended()
         self.spending.model_call(prompt, reply)
@@ -374,6 +374,12 @@ class _Run:
             return
         state = KEEP if self.state is None else self.state.value
         await self.context.conversation.commit(self._own(messages), pending, state=state, ending=ending)
+        await self.overlap.wait()  # shows what was kept back before it shows more
+
+    async def _begin_calls(self, step: PendingStep) -> None:
+        """Nothing is called before this step and what the model was asked about are stored, and shown."""
+        await self.context.conversation.begin_calls(step)
+        await self.overlap.wait()
 
     def _store_meanwhile(self, messages: Sequence[Message]) -> None:
         """Begins to store messages. Nothing further is shown, and no tool is called, before they are stored."""

@@ -57,7 +57,8 @@ class Conversation(Protocol):
         """Begins to store messages before the model is asked about them. They are part of the conversation at once.
 
         They are durable when the future is done, or, if it is None, already. Until then the run may ask its model, but
-        shows nothing more. Raises as `commit` does, at once or in the future.
+        shows nothing more. A store may wait a few milliseconds for a commit that it can write them with. Raises as
+        `commit` does, at once or in the future.
         """
 
     async def commit(
@@ -70,6 +71,8 @@ class Conversation(Protocol):
         ending: Ending | None = None,
     ) -> None:
         """Adds the messages of one step and replaces the rest, all of it or nothing. Durable when it returns.
+
+        What was accepted before it is stored before it, or with it: if that fails, this fails.
 
         `ending` is the last event of the run, stored before any reader sees it. A caller that is cancelled meanwhile
         does not cut the commit: a store that has to wait shields itself. Raises SessionFull for user messages that

@@ -59,6 +59,7 @@ class SqlSessionStore(ABC, Generic[R, V]):
         self._clock = clock
         self._in_use: Counter[OwnedId] = Counter()  # by the runs of this process
         self.histories = RecentHistories()
+        self.accepted: dict[OwnedId, Callable[[], None]] = {}  # begins to write what a conversation has accepted
         self._cleaner: asyncio.Task[None] | None = None
 
     def now(self) -> float:
@@ -90,6 +91,11 @@ class SqlSessionStore(ABC, Generic[R, V]):
         self._in_use[owner, session_id] -= 1
         if not self._in_use[owner, session_id]:
             del self._in_use[owner, session_id]
+
+    def write_accepted(self, owner: Owner, session_id: str | None = None) -> None:
+        """Begins to write what was accepted for a session, or for all of an owner: it is deleted next."""
+        for session in [each for each in self.accepted if each[0] == owner and session_id in (None, each[1])]:
+            self.accepted[session]()
 
     async def clean(self) -> None:
         """Deletes what is too old to be kept."""

@@ -80,9 +80,9 @@ class SqliteFile:
             self._reader.close()
             self._reader = None
         if self._thread is not None:
+            thread, self._thread = self._thread, None  # from here on `_put` refuses: a job behind the end is never done
             self._queue.put(None)
-            await asyncio.to_thread(self._thread.join)
-            self._thread = None
+            await asyncio.to_thread(thread.join)
 
     async def look(self, job: Job[T]) -> T:
         """Does a job that reads a few rows, here and now if it can be. It may not see jobs that are still queued.

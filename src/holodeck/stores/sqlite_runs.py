@@ -78,6 +78,10 @@ class SqliteRunStore:
         finally:
             del self._awaited[run]
 
+    def is_awaited(self, run: OwnedId) -> bool:
+        """Whether a client is answered when the run's first commit is on the disk."""
+        return run in self._awaited
+
     async def store_request(self, record: RunRecord) -> None:
         run, now = (record.owner, record.run_id), self.clock()
         is_stored = run in self._stored

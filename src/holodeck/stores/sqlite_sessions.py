@@ -84,6 +84,8 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
             self._cleaner = None
             if self.runs is not None:
                 await self.runs.leave()
+        for write in list(self.accepted.values()):
+            write()
         await self.file.close()
 
     async def create(self, session_id: str | None = None, *, owner: Owner) -> ServerSession:
@@ -155,6 +157,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
             row = self._find(connection, owner, session_id, now)
             return row is not None, self._delete(connection, owner, session_id)
 
+        self.write_accepted(owner, session_id)
         was_there, size = await asyncio.shield(self.change((owner, session_id), job))
         self.histories.forget(owner, session_id)
         self._stored[owner] -= size
@@ -165,6 +168,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
     async def delete_all(self, *, owner: Owner) -> int:
         """Deletes all that is stored of an owner, also what has expired or cannot be read; returns how many sessions."""
         names = self.agent, owner.tenant, owner.user
+        self.write_accepted(owner)
         count = f"SELECT count(*) FROM sessions WHERE {OF_OWNER}"
         (number,) = await self.file.read(lambda connection: connection.execute(count, names).fetchone())
         some = f"SELECT id FROM sessions WHERE {OF_OWNER} UNION SELECT session FROM runs WHERE {OF_OWNER} LIMIT ?"
@@ -444,6 +448,9 @@ class _SqliteConversation(StoredConversation):
     ) -> None:
         super().__init__(store, session, row, messages)
         self._store, self._run_id = store, run_id
+
+    def _is_awaited(self) -> bool:
+        return self._store.runs is not None and self._store.runs.is_awaited((self._owner, self._run_id))
 
     async def _older(self) -> list[Message]:
         row = self._row

@@ -7,7 +7,9 @@ end of that history, decoded once, and one commit at a time.
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Protocol, TypeAlias
@@ -17,12 +19,14 @@ import msgspec
 from holodeck.core.events import Ending
 from holodeck.core.messages import Message, PendingStep, Summary, UserMessage
 from holodeck.core.owner import OwnedId, Owner
+from holodeck.errors import HoloDeckError
 from holodeck.sessions.port import KEEP, Keep, ServerSession
 from holodeck.sessions.recent_histories import RecentHistories
 from holodeck.sessions.title import READ, title_in
 from holodeck.sessions.transcript import HeldParts, check_room, place_of, summary_after_cut, whole_turns
 from holodeck.stores import records
 
+ACCEPT_SECONDS = 0.002  # that messages wait for a commit they can join: one flush less if the model answers at once
 TTL_SECONDS = 30 * 24 * 3600.0
 CLEAN_SECONDS = 60.0
 COLUMNS = "key, epoch, created, used, messages, steps, size, v, pending, state, summary, broken"
@@ -86,6 +90,14 @@ def size_of_steps(steps: Sequence[Step]) -> int:
     return size
 
 
+def joined_steps(first: Sequence[Step], then: Sequence[Step]) -> list[Step]:
+    """Steps that follow each other. Where no user's message comes between them, two become one row."""
+    if not first or not then or then[0][1]:
+        return [*first, *then]
+    (count, by_user, body), (more, _, rest) = first[-1], then[0]
+    return [*first[:-1], (count + more, by_user, body[:-1] + b"," + rest[1:]), *then[1:]]
+
+
 def microseconds_of(moment: datetime) -> int:
     """Since 1970. Exact both ways: `described` cuts a time off at a microsecond, as stores do that compare with it."""
     return (moment - _EPOCH) // _MICROSECOND
@@ -118,12 +130,23 @@ class StoreClock:
 class _Store(Protocol):
     max_bytes: int
     histories: RecentHistories
+    accepted: dict[OwnedId, Callable[[], None]]  # writes what a conversation has accepted and has not begun to write
 
     def grew(self, owner: Owner, added: int) -> None:
         """The owner stores so many bytes more, or less."""
 
     def give_back(self, owner: Owner, session_id: str) -> None:
         """The session is no longer in use by a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    """Messages that wait for a commit to join. They are written without one after `ACCEPT_SECONDS`."""
+
+    steps: Sequence[Step]
+    parts: Mapping[str, bytes | None]
+    stored: "asyncio.Future[None]"
+    timer: asyncio.TimerHandle
 
 
 class StoredConversation(HeldParts, ABC):
@@ -138,6 +161,7 @@ class StoredConversation(HeldParts, ABC):
         self._cut: str | None = None  # the message before which the next commit cuts the history
         self._size = row.size  # with the history cut
         self._writing: asyncio.Future[SessionRow | None] | None = None
+        self._accepted: _Accepted | None = None
         self.pending = None if row.pending is None else records.pending_of(row.pending, row.v)
         self.state = None if row.state is None else records.state_of(row.state, row.v)
         self.summary = None if row.summary is None else records.summary_of(row.summary, row.v)
@@ -187,10 +211,31 @@ class StoredConversation(HeldParts, ABC):
             await asyncio.wait({self._writing})
         await asyncio.shield(self._start_writing(steps, parts, ending, (messages, pending, state, summary)))
 
-    def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> "asyncio.Future[SessionRow | None]":
+    def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> "asyncio.Future[None]":
+        """They wait a moment for the next commit: a model that answers at once makes it one transaction."""
         steps, parts = self._encoded(messages, None, state, KEEP)
         self._add(messages, None, state, KEEP)
-        return self._start_writing(steps, parts, None, None)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(0 if self._is_awaited() else ACCEPT_SECONDS, self._write_accepted)
+        self._accepted = accepted = _Accepted(steps, parts, loop.create_future(), timer)
+        self._keeper.accepted[self._owner, self._session_id] = self._write_accepted
+        return accepted.stored
+
+    def _is_awaited(self) -> bool:
+        """Whether the run's client is answered as soon as something of it is stored."""
+        return False
+
+    def _write_accepted(self) -> None:
+        if self._accepted is not None:
+            with suppress(HoloDeckError):  # the store is closed; the future has the error
+                self._start_writing((), {}, None, None)
+
+    def _take_accepted(self) -> _Accepted | None:
+        accepted, self._accepted = self._accepted, None
+        if accepted is not None:
+            accepted.timer.cancel()
+            self._keeper.accepted.pop((self._owner, self._session_id), None)
+        return accepted
 
     def _encoded(
         self,
@@ -201,8 +246,9 @@ class StoredConversation(HeldParts, ABC):
     ) -> tuple[list[Step], dict[str, bytes | None]]:
         """What is written: steps, and those parts of the session that change. SessionFull if it does not fit."""
         steps = steps_of(messages) if messages else []
-        if steps and self._size + (added := size_of_steps(steps)) > self._keeper.max_bytes:
-            check_room(messages, added, self._size, self._keeper.max_bytes)
+        size = self._size + (0 if self._accepted is None else size_of_steps(self._accepted.steps))
+        if steps and size + (added := size_of_steps(steps)) > self._keeper.max_bytes:
+            check_room(messages, added, size, self._keeper.max_bytes)
         if self._row.v < records.VERSION:  # all parts of a row have one version
             pending = self.pending if pending is KEEP else pending
             state = self.state if state is KEEP else state
@@ -218,6 +264,7 @@ class StoredConversation(HeldParts, ABC):
 
     def close(self) -> None:
         if not self._closed:
+            self._write_accepted()
             self._closed = True
             self._keeper.give_back(self._owner, self._session_id)
 
@@ -228,10 +275,20 @@ class StoredConversation(HeldParts, ABC):
         ending: Ending | None,
         added: _Added | None,
     ) -> "asyncio.Future[SessionRow | None]":
-        """`added` is added to the parts in memory when it is stored."""
+        """Writes what was accepted, too. `added` is added to the parts in memory when it is stored."""
+        accepted = self._take_accepted()
+        if accepted is not None:
+            steps, parts = joined_steps(accepted.steps, steps), {**accepted.parts, **parts}
         cut = self._cut if steps or parts.get("pending") is not None else None  # an ending alone cuts nothing
-        self._writing = future = self._begin_write(steps, parts, ending, cut)
+        try:
+            self._writing = future = self._begin_write(steps, parts, ending, cut)
+        except HoloDeckError as error:
+            if accepted is not None:
+                accepted.stored.set_exception(error)
+            raise
         future.add_done_callback(partial(self._written, added, cut))
+        if accepted is not None:
+            future.add_done_callback(partial(_settle, accepted.stored))
         return future
 
     def _written(self, added: _Added | None, cut: str | None, done: "asyncio.Future[SessionRow | None]") -> None:
@@ -247,3 +304,14 @@ class StoredConversation(HeldParts, ABC):
             self._add(*added)
         if self._row.size != before.size:
             self._keeper.grew(self._owner, self._row.size - before.size)
+
+
+def _settle(stored: "asyncio.Future[None]", done: "asyncio.Future[SessionRow | None]") -> None:
+    if stored.done():
+        return
+    if done.cancelled():
+        stored.cancel()
+    elif (error := done.exception()) is not None:
+        stored.set_exception(error)
+    else:
+        stored.set_result(None)
