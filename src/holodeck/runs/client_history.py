@@ -125,6 +125,8 @@ def answered_again(sent: Sequence[Message], stored: Sequence[Message], message_i
 
 def adopted(sent: Sequence[Message], own_tools: Collection[str]) -> Change:
     """For a session without messages. `own_tools` are the names of the tools that the client carries out itself."""
+    if not [each for each in sent if not isinstance(each, UserMessage)]:
+        return Change(append=sent)  # a conversation that begins
     taken = list(_adoptable(sent, own_tools))
     left_out = _messages_and_calls(sent) - _messages_and_calls(taken)
     return Change(append=taken, adopted=first_of_use(taken), left_out=left_out)

@@ -1,11 +1,14 @@
-"""AG-UI runs, which `/awp` and CopilotKit's routes start in the same way."""
+"""AG-UI: `POST /awp`, and the runs that it and CopilotKit's routes start in the same way."""
 
 import logging
 from functools import partial
 
 from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from holodeck._version import __version__
+from holodeck.access.principal import CHAT
+from holodeck.access.route_access import needs
 from holodeck.core.encoder import Encoder
 from holodeck.core.events import RunStarted
 from holodeck.files.reader import has_files
@@ -13,8 +16,10 @@ from holodeck.runs.port import RunKey
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import owner_of
-from holodeck.server.intake import Arrival, begin, server_of, with_files
+from holodeck.server.intake import Arrival, begin, json_body, server_of, with_files
 from holodeck.server.reading_stream import ReadingStream, ScanProgress, started_or_reading
+from holodeck.server.routing import Routes
+from holodeck.server.schemas import AGENT_INPUT_BODY, ANYTHING, EVENT_STREAM, PROBLEMS
 from holodeck.server.stream import EventStream, follow
 from holodeck.wires.agui.capabilities import capabilities
 from holodeck.wires.agui.client_events import CLIENT_HEADER, TERMINAL
@@ -25,6 +30,20 @@ from holodeck.wires.agui.profile import Profile
 log = logging.getLogger(__name__)
 
 NAME = "ag-ui"
+routes = Routes(tag="AG-UI", responses=PROBLEMS)
+
+
+@routes.post("/awp", "Run the agent", access=needs(CHAT), body=AGENT_INPUT_BODY, responses={200: EVENT_STREAM})
+async def run_agent(request: Request) -> Response:
+    """Starts a run and streams its events. Posting the same runId again joins the same run."""
+    return await start(request, await json_body(request), request.headers.get("accept"))
+
+
+@routes.get(
+    "/awp/capabilities", "What the agent can do", access=needs(CHAT, open_as="capabilities"), responses=ANYTHING
+)
+async def agent_capabilities(request: Request) -> JSONResponse:
+    return JSONResponse(capabilities_of(server_of(request)))
 
 
 async def start(request: Request, body: bytes, accept: str | None = None) -> EventStream:

@@ -68,7 +68,11 @@ class LogCopier:
 
     def follow(self, run: OwnedId, log: RunLog, first_number: int = 0, *, session: str = "") -> None:
         """Copies a log from its beginning on; its first event has this number."""
-        self._wait_for_more(_Copy(run, log, first_number, 0, session))
+        copy = _Copy(run, log, first_number, 0, session)
+        if len(log):
+            self._is_due(copy)
+        else:
+            log.call_at_next(partial(self._is_due, copy))
 
     def hurry(self, run: OwnedId) -> None:
         """This run is read elsewhere: it is copied more often from now on."""
@@ -84,12 +88,6 @@ class LogCopier:
         self._closed = True
         if self._due:
             await self._copy_due()
-
-    def _wait_for_more(self, copy: _Copy) -> None:
-        if len(copy.log) > copy.place:
-            self._is_due(copy)
-        else:
-            copy.log.call_at_next(partial(self._is_due, copy))
 
     def _is_due(self, copy: _Copy) -> None:
         self._due[copy] = None
@@ -141,7 +139,7 @@ class LogCopier:
             if events and type(events[-1]) in ENDINGS:
                 self._hurried.discard(copy.run)
             else:
-                self._wait_for_more(copy)
+                copy.log.call_at_next(partial(self._is_due, copy))
         return taken
 
 

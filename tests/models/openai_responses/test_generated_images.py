@@ -8,7 +8,8 @@ from holodeck.models.openai_responses.responses_model import ResponsesModel
 from holodeck.models.settings import EndpointSettings
 from holodeck.sessions.transcript import Transcript
 from holodeck.tools.functions import FunctionToolset
-from holodeck.wires.agui.profile import Profile, write_result
+from holodeck.wires.agui.encode import write_result
+from holodeck.wires.agui.profile import Profile
 from tests.models.endpoint import ModelEndpoint, stream
 from tests.models.openai_responses.response_streams import IMAGE, SHAPES
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from holodeck.wires.agui.decode import profile_of
 from holodeck.wires.agui.encode import ProtoEncoder, SseEncoder, encoder_for
-from holodeck.wires.agui.profile import Profile, profile_of
+from holodeck.wires.agui.profile import Profile
 
 PROTO = "application/vnd.ag-ui.event+proto"
 

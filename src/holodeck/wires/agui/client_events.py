@@ -15,8 +15,8 @@ from holodeck.core import events as e
 from holodeck.core.messages import Content
 from holodeck.core.text import clean
 from holodeck.core.usage import TokenUsage
+from holodeck.wires.agui.decode import read_part
 from holodeck.wires.agui.encode import WARNING
-from holodeck.wires.agui.profile import read_part
 
 CLIENT_HEADER, TERMINAL = "X-HoloDeck-Client", "terminal"
 """Marks runs of the terminal as those of another wire, which keeps no history. Otherwise a page that lacks the messages

@@ -10,14 +10,26 @@ import re
 from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
-from holodeck.core.messages import AssistantMessage, Content, Message, Part, ToolMessage, UserMessage, text_of
+from holodeck.core.messages import (
+    AssistantMessage,
+    Content,
+    MediaPart,
+    Message,
+    Part,
+    TextPart,
+    ToolMessage,
+    UserMessage,
+    text_of,
+)
 from holodeck.core.request import APPROVAL_SCHEMA, Resume, RunRequest, is_approval
+from holodeck.core.text import clean
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest, PayloadTooLarge
-from holodeck.wires.agui.profile import Profile, camel_case, profile_of, read_part
+from holodeck.wires.agui.profile import FILE_URN, MEDIA_KINDS, Profile
 from holodeck.wires.body import (
     MAX_TEXT,
     foreign_id,
@@ -32,7 +44,7 @@ from holodeck.wires.body import (
     tables,
     text,
 )
-from holodeck.wires.client_values import client_call, client_state, client_tool, context_text
+from holodeck.wires.client_values import UNKNOWN_TYPE, client_call, client_state, client_tool, context_text
 from holodeck.wires.sse import json_bytes
 
 MAX_MESSAGES = 10_000
@@ -44,10 +56,12 @@ MAX_CONTEXT = 1_000
 MAX_RESUMES = 128
 PARTS = 2  # times as much text as in one may be in all parts of a message
 
+_VERSION = re.compile(r"(\d{1,4})(\.\d{1,4})*")
 _PART = re.compile(r"messages\[(\d+)\]\.content\[")
 
 Warn = Callable[[str], None]
 _NOTHING: tuple[object, ...] = (None, [])
+_NO_STATE: tuple[object, ...] = (None, {})  # absent means `{}` to AG-UI, and clients without a state send it
 
 
 class AguiInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +95,7 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> AguiInput:
     messages = _messages(raw.get("messages"), max_text, warn)
     context, tools, resumes = raw.get("context"), raw.get("tools"), raw.get("resume")  # all three are rare
     notes = () if context in _NOTHING else _context(context, warn)
-    state = client_state(raw.get("state"))
+    state = raw.get("state")
     request = RunRequest(
         session_id=thread_id,
         run_id=run_id,
@@ -89,13 +103,43 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> AguiInput:
         messages=messages,
         client_tools=() if tools in _NOTHING else _tools(tools, warn),
         context=notes,
-        state=None if state == {} else state,  # absent means `{}` to AG-UI, and clients without a state send it
+        state=None if state in _NO_STATE else client_state(state),
         properties=_properties(raw.get("forwardedProps"), notes, warn),
         resume=() if resumes in _NOTHING else _resumes(resumes, profile),
         keeps_history=True,
         warnings=_unused(warnings, raw["messages"]) if warnings else (),
     )
     return AguiInput(request=request, profile=profile, thread_id=thread_id, run_id=run_id, warnings=tuple(warnings))
+
+
+def profile_of(protocol_version: Any) -> Profile:
+    match = _VERSION.fullmatch(protocol_version) if isinstance(protocol_version, str) else None
+    return Profile.FULL if match and int(match[1]) >= 1 else Profile.LEGACY
+
+
+_CAMEL_CASE = {
+    "thread_id": "threadId",
+    "run_id": "runId",
+    "parent_run_id": "parentRunId",
+    "protocol_version": "protocolVersion",
+    "forwarded_props": "forwardedProps",
+    "tool_calls": "toolCalls",
+    "tool_call_id": "toolCallId",
+    "interrupt_id": "interruptId",
+    "mime_type": "mimeType",
+}
+
+
+def camel_case(raw: dict[str, Any]) -> dict[str, Any]:
+    """The same members, spelled as AG-UI does; that spelling wins where both are there.
+
+    The official Python SDK takes `thread_id` as well, so clients in Python send either; Microsoft's sends that.
+    """
+    if raw.keys().isdisjoint(_CAMEL_CASE):
+        return raw
+    return {_CAMEL_CASE.get(key, key): value for key, value in raw.items()} | {
+        key: raw[key] for key in _CAMEL_CASE.values() if key in raw
+    }
 
 
 def _unused(warnings: list[str], messages: list[Any]) -> tuple[str, ...]:
@@ -198,6 +242,60 @@ def _content(value: Any, path: str, warn: Warn) -> Content:
         else:
             parts.append(part)
     return tuple(parts)
+
+
+def read_part(part: Any) -> Part | None:
+    """A part of a message, or None for one that cannot be used: a run must not fail because of it (1.0 specification)."""
+    if not isinstance(part, dict):
+        return None
+    kind = part.get("type")
+    if kind == "text":
+        return TextPart(clean(part["text"])) if isinstance(part.get("text"), str) else None
+    if kind == "binary":
+        return _read_binary(camel_case(part))
+    if kind in MEDIA_KINDS:
+        return _read_media(kind, part)
+    return None
+
+
+def _read_media(kind: str, part: dict[str, Any]) -> MediaPart | None:
+    source = part.get("source")
+    value = source.get("value") if isinstance(source, dict) else None
+    if not isinstance(source, dict) or not isinstance(value, str):
+        return None
+    if not value and source.get("type") != "data":  # an empty file is kept, so that the client gets an error for it
+        return None
+    source, metadata = camel_case(source), part.get("metadata")
+    return _media(
+        place=source.get("type"),
+        value=value,
+        mime_type=_optional_text(source.get("mimeType")) or (UNKNOWN_TYPE if kind == "document" else f"{kind}/*"),
+        filename=_optional_text(metadata.get("filename")) if isinstance(metadata, dict) else None,
+    )
+
+
+def _read_binary(part: dict[str, Any]) -> MediaPart | None:
+    """The part of clients up to 0.0.47: one flat object with data, url or id."""
+    for place, key in (("data", "data"), ("url", "url"), ("file", "id")):
+        value = _optional_text(part.get(key))
+        if value:
+            mime_type = _optional_text(part.get("mimeType")) or UNKNOWN_TYPE
+            return _media(place=place, value=value, mime_type=mime_type, filename=_optional_text(part.get("filename")))
+    return None
+
+
+def _media(*, place: Any, value: str, mime_type: str, filename: str | None) -> MediaPart | None:
+    if place == "data":
+        return MediaPart(mime_type=mime_type, data=clean(value), filename=filename)
+    if place == "url":
+        return MediaPart(mime_type=mime_type, url=clean(value), filename=filename)
+    if place == "file":
+        return MediaPart(mime_type=mime_type, url=FILE_URN + quote(clean(value), safe=""), filename=filename)
+    return None
+
+
+def _optional_text(value: Any) -> str | None:
+    return clean(value) if isinstance(value, str) else None
 
 
 def _tools(value: Any, warn: Warn) -> tuple[ToolSchema, ...]:

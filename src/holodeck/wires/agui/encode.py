@@ -18,6 +18,7 @@ unlike in the TypeScript encoder. Clients before 1.0 cannot read ten of the prot
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, TypeAlias, TypeVar
+from urllib.parse import unquote
 
 import msgspec
 
@@ -25,12 +26,23 @@ from holodeck.core import events as e
 from holodeck.core.encoder import Encoder, WithMetadata
 from holodeck.core.events import DELTAS, Event
 from holodeck.core.history import History
-from holodeck.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage, text_of
+from holodeck.core.messages import (
+    AssistantMessage,
+    Content,
+    MediaPart,
+    Message,
+    Part,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    text_of,
+)
 from holodeck.core.request import APPROVAL_SCHEMA
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import PayloadTooLarge
 from holodeck.wires import sse
-from holodeck.wires.agui.profile import PROTOCOL_VERSION, Profile, write_content, write_result
+from holodeck.wires.agui.profile import FILE_URN, MEDIA_KINDS, PROTOCOL_VERSION, Profile
 from holodeck.wires.agui.protobuf import SHAPES, varint, write_body, write_event, write_message, write_snapshot
 from holodeck.wires.reply import token_counts
 
@@ -260,6 +272,46 @@ def _message(message: Message, profile: Profile) -> Wire:
         failure = {"error": text_of(message.content)} if message.failed else {}
         return wire | {"content": write_result(message.content, profile)} | failure
     return {"id": message.id, "role": "user", "content": write_content(message.content, profile)}
+
+
+def write_content(content: Content, profile: Profile) -> str | list[dict[str, Any]]:
+    """Content of a user message: text, or parts where there are media."""
+    if isinstance(content, str):
+        return content
+    if not any(isinstance(part, MediaPart) for part in content):
+        return text_of(content)
+    return [_part(part, profile) for part in content]
+
+
+def write_result(content: Content, profile: Profile) -> str | list[dict[str, Any]]:
+    """Content of a tool message: only 1.0 knows parts there."""
+    return write_content(content, profile) if profile is Profile.FULL else text_of(content)
+
+
+def _part(part: Part, profile: Profile) -> dict[str, Any]:
+    if isinstance(part, TextPart):
+        return {"type": "text", "text": part.text}
+    source = _source(part)
+    if source["type"] == "file" and profile is Profile.LEGACY:
+        return {"type": "text", "text": text_of((part,))}  # the source `file` came with 1.0
+    kind = part.mime_type.partition("/")[0]
+    written = {"type": kind if kind in MEDIA_KINDS else "document", "source": source}
+    if part.filename:
+        written["metadata"] = {"filename": part.filename}
+    return written
+
+
+def _source(part: MediaPart) -> dict[str, str]:
+    if part.data is not None:
+        return {"type": "data", "value": part.data, "mimeType": part.mime_type}
+    url = part.url or ""
+    if url.startswith(FILE_URN):
+        source = {"type": "file", "value": unquote(url.removeprefix(FILE_URN))}
+    else:
+        source = {"type": "url", "value": url}
+    if not part.mime_type.endswith("/*"):
+        source["mimeType"] = part.mime_type
+    return source
 
 
 def _assistant(message: AssistantMessage) -> Wire:
