@@ -224,7 +224,7 @@ MUTANTS = (
     Mutant("files/reader.py", 'if "audio" not in self._native:', "if False:", "tests/files/test_file_reader.py", "audio is sent to models that do not listen"),
     Mutant("wires/agui/encode.py", '    model = {"metadata": {"model": event.model}} if profile is Profile.FULL and event.model else {}\n    return ({"type": "STEP_FINISHED"', '    model: Wire = {}\n    return ({"type": "STEP_FINISHED"', "tests/wires/agui/test_agui_encode.py", "clients are not shown which model answered"),
     Mutant("server/quota.py", 'Share(f"{kind}-{what}", subject, limit)', 'Share(f"{kind}-{what}", str(time.monotonic_ns()), limit)', "tests/server/test_server_quota.py", "any number of responses at a time"),
-    Mutant("server/quota.py", "        await self._check_stored(spender)\n", "", "tests/server/test_server_spending.py", "a tenant stores more than it may"),
+    Mutant("server/quota.py", "        await self._check_stored(spender)\n        limits = list(", "        limits = list(", "tests/server/test_server_spending.py", "a tenant stores more than it may"),
     Mutant("cli/conversation/remote_chat.py", "self._stopping = asyncio.create_task(self._context.server.stop(self._run_id))", "reply.cancel()", "tests/cli/test_remote_chat.py", "Ctrl+C leaves the run going at the server"),
     Mutant("server/agui_run.py", "wire = TERMINAL if request.headers.get(CLIENT_HEADER) == TERMINAL else NAME", "wire = NAME", "tests/clients/test_one_session_everywhere.py", "a page takes back what a terminal added"),
     Mutant("access/page_session.py", "if claims is None or not await self.spend(claims.name):", "if claims is None:", "tests/access/test_page_session.py", "a sign-in code is worth many tokens"),
