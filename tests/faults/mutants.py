@@ -245,7 +245,7 @@ MUTANTS = (
     Mutant("wires/openai_responses/builder.py", " or self._tools.needs_approval(event.name):", ":", RESPONSES, "a call that waits for a person is shown as made"),
     Mutant("runs/branches.py", "if not in_progress and head_of(stored) == run_id:", "if True:", CHAINS, "an earlier answer is continued in the midst of another conversation"),
     Mutant("runs/branches.py", "if head_of(conversation) != follows:", "if False:", CHAINS, "two that continue the same answer mix"),
-    Mutant("server/completion_sessions.py", "if visible(sent[: first_of_use(sent)]) == visible(stored.messages):", "if True:", COMPLETIONS, "a request for a title enters the conversation"),
+    Mutant("server/completion_sessions.py", "if await _digest(sent[: first_of_use(sent)]) == await _digest(stored.messages):", "if True:", COMPLETIONS, "a request for a title enters the conversation"),
     Mutant("models/bedrock/converse_answer.py", '    "guardrail_intervened": (', '    "guardrail_watched": (', "tests/models/bedrock/test_converse_streams.py", "the words of a guardrail are an answer"),
     Mutant("models/bedrock/converse_answer.py", '    "cacheReadInputTokens": "cache_read_input_tokens",\n', "", "tests/models/bedrock/test_converse_streams.py", "cached tokens of Bedrock are not counted"),
     Mutant("models/bedrock/converse_request.py", "for name in used if name not in known]", "for name in () if name not in known]", "tests/models/bedrock/test_converse_model.py", "Bedrock refuses a history with calls when no tool is offered"),

@@ -24,7 +24,7 @@ Asking = Callable[[str, str], Question]  # of a text and a session
 
 
 def agui(text: str = "hi", session: str = SESSION) -> Question:
-    return Question("/awp", ask(text, thread=session, run="r", message=f"m {text}"))
+    return Question("/awp", ask(text, thread=session, run="r", message=f"m {text[:40]}"))
 
 
 def protobuf(text: str, session: str) -> Question:
@@ -62,7 +62,7 @@ def responses(text: str, session: str) -> Question:
 
 
 def ai_sdk(text: str, session: str) -> Question:
-    message = {"id": f"m {text}", "role": "user", "parts": [{"type": "text", "text": text}]}
+    message = {"id": f"m {text[:40]}", "role": "user", "parts": [{"type": "text", "text": text}]}
     return Question("/ai-sdk/chat", {"id": session, "messages": [message]})
 
 
@@ -72,7 +72,7 @@ def mcp(text: str, session: str) -> Question:
 
 
 def a2a(text: str, session: str, method: str = "SendMessage") -> Question:
-    message = {"messageId": f"m {text}", "contextId": session, "role": "ROLE_USER", "parts": [{"text": text}]}
+    message = {"messageId": f"m {text[:40]}", "contextId": session, "role": "ROLE_USER", "parts": [{"text": text}]}
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}}
     return Question("/a2a", body, {"A2A-Version": "1.0"})
 

@@ -1,17 +1,20 @@
 """Which session a request of Chat Completions goes on with, when it names none."""
 
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from holodeck.core.messages import AssistantMessage, UserMessage
+from holodeck.core.messages import AssistantMessage, Message, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.models.scripted import calls, says
 from holodeck.runs.log import RunLog
 from holodeck.runs.run import Run
-from holodeck.server.completion_sessions import MAX_ANSWERS, AnsweredConversations, visible
+from holodeck.server import completion_sessions
+from holodeck.server.completion_sessions import MAX_ANSWERS, MAX_AT_ONCE, AnsweredConversations, visible
 from holodeck.server.options import ServerSettings
 from holodeck.sessions.values import MemoryValues
 from tests.agent.parts import PlainTools, echo
@@ -98,6 +101,30 @@ def test_what_is_visible() -> None:
 )
 def test_what_details_enclose_is_not_visible(text: str, shown: str) -> None:
     assert visible([UserMessage(content=text)]) == [("user", shown)]
+
+
+def test_many_messages_of_one_side_are_joined_once() -> None:
+    """Joined one by one, 20 MB would be copied 100,000 times."""
+    messages = [UserMessage(content="x" * 200)] * 100_000
+    assert [(role, len(text)) for role, text in visible(messages)] == [("user", 20_099_999)]
+
+
+@pytest.mark.parametrize("number", [1, MAX_AT_ONCE + 2])
+async def test_a_long_conversation_is_compared_by_a_thread(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop would do nothing else meanwhile."""
+    threads = set()
+
+    def noting(messages: Sequence[Message]) -> list[tuple[str, str]]:
+        threads.add(threading.get_ident())
+        return visible(messages)
+
+    monkeypatch.setattr(completion_sessions, "visible", noting)
+    async with served(says("ok"), settings=ServerSettings(protocols=("openai",))) as s:
+        body = {"messages": [{"role": "user", "content": "hi"}] * number, "store": True}
+        async with s.post(body, "/v1/chat/completions") as answer:
+            assert answer.status == 200
+    assert threads
+    assert (threading.get_ident() not in threads) is (number > MAX_AT_ONCE)
 
 
 async def test_the_index_is_bounded_for_each_owner() -> None:

@@ -1,6 +1,7 @@
 """A wire is one value: everything that knows the wires derives it from the list."""
 
 import re
+import threading
 
 import pytest
 
@@ -11,13 +12,15 @@ from holodeck.models.scripted import ScriptedModel
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.app import Application
 from holodeck.server.banner import banner
+from holodeck.server.intake import DECODED_AT_ONCE
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES, wires_of
 from holodeck.sessions.memory import MemorySessionStore
+from holodeck.wires import body as body_module
 from tests.agent.parts import PlainTools
 from tests.clients.doors import ASK
 from tests.scenarios.wire_clients import CLIENTS
-from tests.server.every_wire import QUESTIONS, wires_in
+from tests.server.every_wire import QUESTIONS, SESSION, wires_in
 from tests.server.serving import served
 from tests.server.test_server_steering import PLACES
 
@@ -111,3 +114,19 @@ async def test_a_base_url_without_v1_is_explained_in_the_form_that_the_client_re
             assert "/v1/embeddings" in (await answer.json())["error"]["message"], "an SDK shows no other member"
         async with s.get("/nowhere") as answer:
             assert "/v1" not in (await answer.json())["detail"]
+
+
+@pytest.mark.req("T15")
+@pytest.mark.parametrize("asked", ["ag-ui", "ag-ui copilotkit", "openai", "responses", "ai-sdk"])
+@pytest.mark.parametrize(("size", "by_a_thread"), [(10, False), (DECODED_AT_ONCE, True)])
+async def test_a_large_body_of_messages_is_decoded_by_a_thread(asked, size, by_a_thread, monkeypatch):
+    """Ten thousand messages take 40 ms, in which the event loop would serve no other client (F4)."""
+    threads = []
+    monkeypatch.setattr(
+        body_module, "_check_values", lambda _: threads.append(threading.get_ident()) if not threads else None
+    )
+    path, body, headers = QUESTIONS[asked]("x" * size, SESSION)
+    async with served(settings=ServerSettings(protocols=tuple(WIRES))) as s, s.post(body, path, **headers) as answer:
+        assert answer.status == 200
+        assert b"hello" in await answer.read()
+    assert (threading.get_ident() not in threads) is by_a_thread

@@ -16,14 +16,14 @@ from holodeck.runs.port import RunKey
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import owner_of
-from holodeck.server.intake import Arrival, begin, json_body, server_of, with_files
+from holodeck.server.intake import Arrival, begin, decoded, json_body, server_of, with_files
 from holodeck.server.reading_stream import ReadingStream, ScanProgress, started_or_reading
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import AGENT_INPUT_BODY, ANYTHING, EVENT_STREAM, PROBLEMS
 from holodeck.server.stream import EventStream, follow
 from holodeck.wires.agui.capabilities import capabilities
 from holodeck.wires.agui.client_events import CLIENT_HEADER, TERMINAL
-from holodeck.wires.agui.decode import AguiInput, decode
+from holodeck.wires.agui.decode import decode
 from holodeck.wires.agui.encode import encoder_for
 from holodeck.wires.agui.profile import Profile
 
@@ -52,7 +52,9 @@ async def start(request: Request, body: bytes, accept: str | None = None) -> Eve
     While the pages of a scan are read, the stream shows which one.
     """
     server, owner = server_of(request), owner_of(request)
-    given = _decoded(server, body)
+    given = await decoded(decode, body, server.settings.limits.message_characters)
+    for warning in given.warnings:
+        log.warning("run %s: %s", given.run_id, warning)
     with_parts = [each for each in given.request.messages if not isinstance(each.content, str)]
     progress = ScanProgress() if any(map(has_files, with_parts)) else None
     wire = TERMINAL if request.headers.get(CLIENT_HEADER) == TERMINAL else NAME
@@ -75,13 +77,6 @@ async def start(request: Request, body: bytes, accept: str | None = None) -> Eve
     else:
         run = await begin(server, arrival)
     return follow(server, server.runs.latest(run), arrival.open_encoder, accept=accept, first=run.beginning)
-
-
-def _decoded(server: AgentServer, body: bytes) -> AguiInput:
-    given = decode(body, server.settings.limits.message_characters)
-    for warning in given.warnings:
-        log.warning("run %s: %s", given.run_id, warning)
-    return given
 
 
 def open_encoder(run: Run, accept: str | None, *, profile: Profile = Profile.FULL) -> Encoder:

@@ -5,6 +5,7 @@ the one in which the server gave the last answer among the messages. Otherwise n
 conversation. A wrong guess does no harm: the model is shown what the client sent.
 """
 
+import asyncio
 import logging
 import re
 import unicodedata
@@ -28,6 +29,7 @@ KIND = "answered"
 MAX_CONVERSATIONS = 10_000  # of one owner
 KEPT_SECONDS = 30 * 24 * 3600.0
 MAX_ANSWERS = 8  # of one question, as of one that is asked again
+MAX_AT_ONCE = 500  # messages that are compared without a thread
 MAX_WORD = 1000  # characters that are normalized together: sorting combining marks takes quadratic time
 _DETAILS = re.compile(r"<details\b|</details>", re.IGNORECASE)  # chat pages show tools and thoughts between the two
 
@@ -53,7 +55,8 @@ class AnsweredConversations:
 
     async def note(self, owner: Owner, messages: Sequence[Message], run: Run) -> None:
         """A run answers these messages. If the store cannot be written, the conversation is not recognised later."""
-        value = KeptValue(kind=KIND, topic=_digest(messages), name=run.run_id, session_id=run.session_id)
+        topic = await _digest(messages)
+        value = KeptValue(kind=KIND, topic=topic, name=run.run_id, session_id=run.session_id)
         try:
             await self._values.put(value, owner=owner, seconds=KEPT_SECONDS, at_most=self._limit)
         except HoloDeckError as error:
@@ -61,7 +64,7 @@ class AnsweredConversations:
 
     async def runs_after(self, owner: Owner, messages: Sequence[Message]) -> list[str]:
         """Those that answered these messages, the last one first."""
-        found = await self._values.of_topic(KIND, _digest(messages), owner=owner)
+        found = await self._values.of_topic(KIND, await _digest(messages), owner=owner)
         return [each.name for each in found[: -MAX_ANSWERS - 1 : -1]]
 
 
@@ -75,7 +78,7 @@ async def hinted(
     stored = await server.store.read(session_id, owner=owner)
     if stored is None or not stored.messages:
         return CompletionSession(session_id=session_id, is_kept=True) if streams else THROW_AWAY
-    if visible(sent[: first_of_use(sent)]) == visible(stored.messages):
+    if await _digest(sent[: first_of_use(sent)]) == await _digest(stored.messages):
         return CompletionSession(session_id=session_id, is_kept=True, only_new=True)
     return THROW_AWAY
 
@@ -112,15 +115,15 @@ def visible(messages: Sequence[Message]) -> list[tuple[str, str]]:
 
     Texts of one side that follow each other count as one: a run may write several, and a client has one answer of it.
     """
-    texts: list[tuple[str, str]] = []
+    texts: list[tuple[str, list[str]]] = []
     for message in messages:
         text = "" if isinstance(message, ToolMessage) else _normal(text_of(message.content))
         role = "user" if isinstance(message, UserMessage) else "assistant"
         if text and texts and texts[-1][0] == role:
-            texts[-1] = role, f"{texts[-1][1]} {text}"
+            texts[-1][1].append(text)
         elif text:
-            texts.append((role, text))
-    return texts
+            texts.append((role, [text]))
+    return [(role, " ".join(parts)) for role, parts in texts]
 
 
 def _answer_of(run_id: str, history: Sequence[Message]) -> list[tuple[str, str]]:
@@ -128,7 +131,12 @@ def _answer_of(run_id: str, history: Sequence[Message]) -> list[tuple[str, str]]
     return visible(own)
 
 
-def _digest(messages: Sequence[Message]) -> str:
+async def _digest(messages: Sequence[Message]) -> str:
+    """Stands for what is visible of the messages. That of a long conversation is made by a thread, not by the event loop."""
+    return _hash(messages) if len(messages) <= MAX_AT_ONCE else await asyncio.to_thread(_hash, messages)
+
+
+def _hash(messages: Sequence[Message]) -> str:
     return sha256(repr(visible(messages)).encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -33,7 +33,7 @@ from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.agui_run import capabilities_of, start
 from holodeck.server.identity import owner_of, require
-from holodeck.server.intake import json_body, server_of, session_id
+from holodeck.server.intake import decoded, json_body, server_of, session_id
 from holodeck.server.quota import slot_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import (
@@ -163,7 +163,7 @@ async def _stop(request: Request, agent_id: str, thread_id: str, body: dict[str,
 async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
     server = server_of(request)
     _check(server, agent_id)
-    given = decode(body, server.settings.limits.message_characters)
+    given = await decoded(decode, body, server.settings.limits.message_characters)
     await slot_of(request).take(owner_of(request))
     found = _readable(await server.stored_runs.of_session(given.thread_id, owner=owner_of(request)))
     cursors = [await _cursor(each, given.profile, server.chain()) for each in found]

@@ -3,10 +3,12 @@
 Every wire begins a run here, by one function that reads top to bottom.
 """
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -31,6 +33,9 @@ from holodeck.telemetry.logs import event_log
 from holodeck.wires import sse
 from holodeck.wires.body import foreign_id
 
+T = TypeVar("T")
+
+DECODED_AT_ONCE = 65_536  # bytes of a body; a thousand messages, at most
 _MAX_LOGGED = 12_000
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 ATTEMPT_HEADER = "x-stainless-retry-count"
@@ -76,6 +81,14 @@ async def json_body(request: Request) -> bytes:
     if server_of(request).settings.debug:
         event_log.debug("request_received", details={"body": body[:_MAX_LOGGED].decode("utf-8", "replace")})
     return body
+
+
+async def decoded(decode: Callable[[bytes, int], T], body: bytes, limit: int) -> T:
+    """Decodes a body that may hold many messages. A large one is decoded by a thread, so that other clients get their turn.
+
+    `limit` is the number of characters that a message may have.
+    """
+    return decode(body, limit) if len(body) <= DECODED_AT_ONCE else await asyncio.to_thread(decode, body, limit)
 
 
 async def _whole_body(request: Request) -> bytes:

@@ -21,6 +21,7 @@ from holodeck.server.identity import owner_of
 from holodeck.server.intake import (
     Arrival,
     begin,
+    decoded,
     json_answer,
     json_body,
     no_session,
@@ -57,7 +58,7 @@ routes = Routes("/ai-sdk/chat", tag="AI SDK", responses=PROBLEMS)
 async def chat(request: Request) -> Response:
     """Streams the chunks of one assistant message. The chat id is the session, on every wire."""
     server, owner, body = server_of(request), owner_of(request), await json_body(request)
-    ui = decode(body, server.settings.limits.message_characters)
+    ui = await decoded(decode, body, server.settings.limits.message_characters)
     fingerprint = sha256(body).digest()
     key = repeat_key_of(request, NAME, owner)
     if key is None and ui.new_message is not None:  # the same new message again is the same request

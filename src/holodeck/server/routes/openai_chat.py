@@ -29,6 +29,7 @@ from holodeck.server.intake import (
     Arrival,
     attempt_of,
     begin,
+    decoded,
     json_answer,
     json_body,
     repeat_key_of,
@@ -73,7 +74,7 @@ routes = Routes("/v1", tag="OpenAI", responses=PROBLEMS, answer_error=answer_err
 async def chat_completions(request: Request) -> Response:
     """Without a session and without `store`, `messages` is the whole conversation, and nothing of it is kept."""
     server, owner, body = server_of(request), owner_of(request), await json_body(request)
-    chat = decode(body, server.settings.limits.message_characters)
+    chat = await decoded(decode, body, server.settings.limits.message_characters)
     check_model(server, chat.model)
     means = await _session_of(request, chat)
     new_reader = partial(

@@ -35,6 +35,7 @@ from holodeck.server.intake import (
     Arrival,
     attempt_of,
     begin,
+    decoded,
     json_answer,
     json_body,
     repeat_key_of,
@@ -128,7 +129,7 @@ def _completed_at(run: Run) -> int | None:
 async def create(request: Request) -> Response:
     """With `background`, the answer comes at once and the run goes on without readers; ask for it by its id."""
     server, owner, body = server_of(request), owner_of(request), await json_body(request)
-    asked = decode(body, server.settings.limits.message_characters)
+    asked = await decoded(decode, body, server.settings.limits.message_characters)
     check_model(server, asked.model)
     client_tools = own_tools(server, asked.tools, asked.options)
     opened = OpenResponse(agent=server.agent, echo=asked.echo, client_tools=client_tools)
