@@ -1,15 +1,24 @@
 """Approvals over HTTP fail closed: an answer that is neither a yes nor a no decides nothing (ACC-07)."""
 
 import json
-from typing import Any
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, cast
 
+import aiohttp
 import pytest
 
 from holodeck.agent.pending import REFUSED
+from holodeck.core.events import Interrupt
 from holodeck.core.request import APPROVAL_SCHEMA
+from holodeck.errors import InvalidRequest
 from holodeck.models.scripted import calls, says
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
+from holodeck.wires import jsonrpc
+from holodeck.wires.mcp.approvals import form_answers
 from tests.agent.parts import Deletions
 from tests.server.serving import Served, ask, frames, served
 
@@ -93,9 +102,9 @@ async def _json(s: Served, body: dict[str, Any], path: str, **headers: str) -> d
         return found
 
 
-async def _refuse_over_agui(s: Served) -> None:
-    interrupt = await asked(s, "/awp")
-    status, _ = await post(s, answer_to(interrupt, payload={"approved": False, "reason": WHY}), "/awp")
+async def _refuse_over_agui(s: Served, path: str = "/awp") -> None:
+    interrupt = await asked(s, path)
+    status, _ = await post(s, answer_to(interrupt, payload={"approved": False, "reason": WHY}), path)
     assert status == 200
 
 
@@ -168,6 +177,95 @@ async def test_the_reason_of_a_refusal_reaches_the_model_on_every_wire() -> None
             await refuse(s)
             assert s.model.prompts[-1].messages[-1].content == f"{REFUSED} Their reason: {WHY}", refuse
         assert tool.deleted == []
+
+
+def _no_then(yes: str) -> Callable[[str], str]:
+    """Writes the member of each refusal a second time, as a yes."""
+    return lambda body: re.sub(r'"(approved?)": false', rf'"\1": false, {yes}: true', body)
+
+
+def _all_again(body: str) -> str:
+    """Writes the member of the body that decides a second time, with a yes for each no in it."""
+    name, value = next(each for each in json.loads(body).items() if ": false" in json.dumps(each[1]))
+    return f"{body[:-1]}, {json.dumps(name)}: {json.dumps(value).replace(': false', ': true')}}}"
+
+
+TWICE: dict[str, Callable[[str], str]] = {
+    "a yes after a no": _no_then(r'"\1"'),
+    "a no after a yes": lambda body: re.sub(r'"(approved?)": false', r'"\1": true, "\1": false', body),
+    "with other spaces": _no_then(r'"\1"\n '),
+    "with an escape": lambda body: re.sub(r'"a(pproved?)": false', r'"a\1": false, "\\u0061\1": true', body),
+    "with a character that is dropped": _no_then(r'"\1\\u0000"'),
+    "in the object around it": _all_again,
+}
+
+
+class Meddler:
+    """Sends each refusal with names that are given twice, before it is sent as it is."""
+
+    def __init__(self, s: Served, tool: Deletions) -> None:
+        self._s, self._tool = s, tool
+        self.refused: list[tuple[str, str]] = []
+
+    @asynccontextmanager
+    async def post(self, body: dict[str, Any], path: str, **headers: str) -> AsyncIterator[aiohttp.ClientResponse]:
+        text = json.dumps(body)
+        for name, change in TWICE.items() if re.search(r'"approved?": false', text) else ():
+            assert change(text) != text
+            async with self._s.post(change(text).encode(), path, **headers) as answer:
+                problem = await answer.text()
+            assert "nothing was decided" in problem, (path, name, answer.status, problem)
+            assert answer.status in (400, 422) or "error" in json.loads(problem)
+            self.refused.append((path, name))
+        assert self._tool.deleted == []
+        async with self._s.post(body, path, **headers) as answer:
+            yield answer
+
+
+async def test_a_body_that_decides_twice_decides_nothing_on_every_wire() -> None:
+    """Parsers differ in which of two members counts: what a proxy lets through as a no must not be a yes here."""
+    ways = (
+        _refuse_over_agui, partial(_refuse_over_agui, path="/copilotkit"), _refuse_over_rest, _refuse_over_responses,
+        _refuse_over_ai_sdk, _refuse_over_a2a, _refuse_over_mcp,
+    )  # fmt: skip
+    tool = Deletions()
+    turns = (calls(("delete", '{"name": "a"}')), says("As you wish.")) * len(ways)
+    async with served(*turns, tools=tool.tools, settings=ALL) as s:
+        meddler = Meddler(s, tool)
+        for refuse in ways:
+            await refuse(cast("Served", meddler))
+            assert s.model.prompts[-1].messages[-1].content == f"{REFUSED} Their reason: {WHY}", refuse
+        assert len(meddler.refused) == len(ways) * len(TWICE)
+        assert tool.deleted == []
+
+
+async def test_a_form_that_decides_twice_decides_nothing() -> None:
+    tool = Deletions()
+    async with served(calls(("delete", '{"name": "a"}')), says("well"), tools=tool.tools, settings=REST) as s:
+        first = await _json(s, {"message": "delete it"}, "/agent/tester/chat")
+        no = json.dumps([{"interrupt_id": first["interrupts"][0]["id"], "approved": False}])
+        yes = no.replace("false", "true")
+        for resumes in ([no, yes], [yes, no], [TWICE["a yes after a no"](no)]):
+            form = aiohttp.FormData({"session_id": first["session_id"]}, default_to_multipart=True)
+            for each in resumes:
+                form.add_field("resume", each)
+            async with s.client.post(f"{s.url}/agent/tester/chat", data=form) as answer:
+                assert (answer.status, "nothing was decided" in await answer.text()) == (422, True)
+        assert tool.deleted == []
+
+
+@pytest.mark.parametrize("name", ["a yes after a no", "a no after a yes"])
+def test_a_form_of_mcp_that_decides_twice_decides_nothing(name: str) -> None:
+    answer = {"i1": {"action": "accept", "content": {"decision": "approve", "approved": False}}}
+    params = {"requestState": "r", "inputResponses": answer}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+    assert jsonrpc.decode(body.encode()).params == params
+    with pytest.raises(jsonrpc.RpcError, match="nothing was decided"):
+        jsonrpc.decode(TWICE[name](body).encode())
+    interrupt = Interrupt(id="i1", tool="pay", arguments="{}", message="?", call_id="c")
+    typed = {"i1": {"action": "accept", "content": {"decision": "approve", "arguments": '{"sum": 1, "sum": 1000}'}}}
+    with pytest.raises(InvalidRequest, match="nothing was decided"):
+        form_answers(typed, [interrupt])
 
 
 async def test_a_reason_is_text_and_not_too_long() -> None:

@@ -50,7 +50,7 @@ from holodeck.wires import sse
 from holodeck.wires.agui.decode import AguiInput, decode
 from holodeck.wires.agui.encode import MAX_FRAME_BYTES, SseEncoder, translate
 from holodeck.wires.agui.profile import Profile
-from holodeck.wires.body import MAX_NAME, parse
+from holodeck.wires.body import MAX_NAME, parse, refuse_repeated_names
 
 routes = Routes("/copilotkit", tag="CopilotKit", responses=PROBLEMS)
 
@@ -101,7 +101,8 @@ async def stop(request: Request) -> Response:
 
 @routes.post("", "All of the above in one route", access=SIGNED_IN, body=_CALL_BODY, responses=_ANY_OF_THEM)
 async def single(request: Request) -> Response:
-    call = parse(await json_body(request))
+    whole = await json_body(request)
+    call = parse(whole)
     given = call.get("params")
     params = given if isinstance(given, dict) else {}
     agent_id = str(params.get("agentId", DEFAULT))
@@ -112,6 +113,8 @@ async def single(request: Request) -> Response:
             return JSONResponse(_info(server_of(request)))
         case "agent/run":
             require(request, CHAT)
+            if isinstance(body, dict) and body.get("resume"):
+                refuse_repeated_names(whole)
             return await _run(request, agent_id, sse.json_bytes(body))
         case "agent/connect":
             require(request, RUNS_READ)

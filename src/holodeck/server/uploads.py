@@ -21,6 +21,7 @@ from holodeck.files.limits import FileLimits
 from holodeck.files.upload import Upload, decode_base64, display_name
 from holodeck.server.intake import json_body, media_type_of
 from holodeck.wires import sse
+from holodeck.wires.body import refuse_repeated_names
 from holodeck.wires.rest.request import ChatRequest, FileContent, chat_request, decode
 
 log = logging.getLogger(__name__)
@@ -109,13 +110,18 @@ async def _form(request: Request, *, max_files: int) -> AsyncIterator[FormData]:
 
 def _decisions(form: FormData) -> Any:
     """`resume`, which in a form is JSON text; what the text says is checked where all of a request is."""
+    if len(form.getlist("resume")) > 1:
+        raise InvalidRequest("resume is in the form twice; nothing was decided", field="resume")
     given = form.get("resume") or None
     if given is None:
         return None
     try:
-        return msgspec.json.decode(given) if isinstance(given, str) else given
+        decisions = msgspec.json.decode(given) if isinstance(given, str) else given
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequest("resume has to be a list in JSON", field="resume") from error
+    if isinstance(given, str):
+        refuse_repeated_names(given)
+    return decisions
 
 
 def _files(form: FormData, allowed: int) -> list[UploadFile]:

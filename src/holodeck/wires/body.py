@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
-from holodeck.core.text import clean
+from holodeck.core.text import clean, shorten
 from holodeck.errors import InvalidRequest, PayloadTooLarge
 
 MAX_DEPTH = 64
@@ -25,6 +25,7 @@ MAX_TEXT = 1_000_000  # characters of one message, unless the agent file says ot
 LONG_STRING = 100_000  # bytes
 MAX_LONG_STRING = 14_000_000  # bytes: a file of 10 MB in base64
 MAX_REASON = 2_000  # characters of why a person refused a call
+MAX_SHOWN_NAME = 60  # characters of a member's name in an error
 MAX_NAME = 1024  # of messages and calls: some providers put signatures into call ids
 
 T = TypeVar("T")
@@ -36,6 +37,7 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _ENDS = b"\\", b",", b":"
 _EMPTY: tuple[object, ...] = (None, {})
 _STAND_IN = "holodeck:long-string:"
+_DECIDING = frozenset({"interruptId", "inputResponses", "decisions"})
 
 
 def parse(body: bytes) -> dict[str, Any]:
@@ -141,6 +143,47 @@ def _parse_halves(body: bytes, reason: Exception) -> Any:
         return json.loads(body.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:  # ValueError: also of the UTF-8 decoder, and integers of 4,300 digits
         raise InvalidRequest("The body is not valid JSON", status=400) from error
+
+
+def refuse_repeated_names(body: bytes | str) -> None:
+    """Raises InvalidRequest if an object in a body has a name twice. For bodies that hold a person's decision (ACC-07).
+
+    Parsers differ in which of the two counts: what a proxy has let through as a no must not be a yes here. Only such bodies
+    are read a second time.
+    """
+    plain = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
+    if len(plain) > MAX_PLAIN_BODY:
+        plain = _without_long_strings(plain, [])
+    try:
+        json.loads(plain.decode("utf-8", "surrogatepass"), object_pairs_hook=_check_names, parse_int=str)
+    except RecursionError as error:
+        raise InvalidRequest("The body is nested too deeply", status=400) from error
+    except ValueError as error:
+        raise InvalidRequest("The body is not valid JSON", status=400) from error
+
+
+def _check_names(members: list[tuple[str, Any]]) -> None:
+    """Names count as they are read later: without the characters that `clean` removes."""
+    names: set[str] = set()
+    for given, _ in members:
+        if (read := clean(given)) in names:
+            shown = shorten(read, MAX_SHOWN_NAME)
+            raise InvalidRequest(f"{shown!r} is in one object twice; nothing was decided", field=shown)
+        names.add(read)
+
+
+def may_decide(value: Any) -> bool:
+    """Whether an object has one of the members in which A2A and MCP carry decisions."""
+    waiting = [value]
+    while waiting:
+        holder = waiting.pop()
+        if isinstance(holder, dict):
+            if not _DECIDING.isdisjoint(holder):
+                return True
+            waiting.extend(holder.values())
+        elif isinstance(holder, list):
+            waiting.extend(holder)
+    return False
 
 
 def _refuse_constant(name: str) -> NoReturn:

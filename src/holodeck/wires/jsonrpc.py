@@ -10,7 +10,7 @@ import msgspec
 from holodeck.core.text import clean, shorten
 from holodeck.errors import HoloDeckError, InvalidRequest, RequestError
 from holodeck.wires import sse
-from holodeck.wires.body import parse
+from holodeck.wires.body import may_decide, parse, refuse_repeated_names
 from holodeck.wires.problem import MAX_DETAIL, problem
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
@@ -67,6 +67,11 @@ def decode(body: bytes) -> RpcMessage:
         )
     if not isinstance(params, dict | None):
         raise RpcError(INVALID_PARAMS, "params has to be an object.", request_id=request_id)
+    if may_decide(params):
+        try:
+            refuse_repeated_names(body)
+        except InvalidRequest as error:
+            raise RpcError(INVALID_PARAMS, error.message, request_id=request_id) from error
     return RpcMessage(method=clean(method), params=params or {}, id=request_id, is_notification="id" not in raw)
 
 

@@ -42,7 +42,7 @@ from holodeck.wires import jsonrpc, sse
 from holodeck.wires.a2a import v03, v03_http
 from holodeck.wires.a2a.error_form import as_a2a, http_error, rpc_error, version_not_supported
 from holodeck.wires.a2a.request import camel_case
-from holodeck.wires.body import parse
+from holodeck.wires.body import may_decide, parse, refuse_repeated_names
 from holodeck.wires.jsonrpc import METHOD_NOT_FOUND, RequestId, RpcError, RpcMessage
 
 CARD_PATHS = (
@@ -205,7 +205,10 @@ async def _params(request: Request, *, is_push: bool = False) -> dict[str, Any]:
             body = await json_body(request)
         except UnsupportedMediaType as error:
             raise as_a2a(error) from error
-        given |= camel_case(parse(body)) if body else {}
+        raw = parse(body) if body else {}
+        if may_decide(raw):
+            refuse_repeated_names(body)
+        given |= camel_case(raw)
     names = {"task_id": "taskId", "config_id": "id"} if is_push else {"task_id": "id"}
     return given | {names[key]: value for key, value in request.path_params.items()}
 

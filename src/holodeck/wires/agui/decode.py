@@ -39,6 +39,7 @@ from holodeck.wires.body import (
     parse,
     places,
     refusal_reason,
+    refuse_repeated_names,
     rows,
     table,
     tables,
@@ -96,6 +97,8 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> AguiInput:
     context, tools, resumes = raw.get("context"), raw.get("tools"), raw.get("resume")  # all three are rare
     notes = () if context in _NOTHING else _context(context, warn)
     state = raw.get("state")
+    if resumes not in _NOTHING:
+        refuse_repeated_names(body)
     request = RunRequest(
         session_id=thread_id,
         run_id=run_id,

@@ -33,6 +33,7 @@ from holodeck.wires.body import (
     optional,
     parse,
     refusal_reason,
+    refuse_repeated_names,
     short_text,
     table,
     tables,
@@ -94,6 +95,8 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> UiRequest:
         raise InvalidRequest("messages is missing or empty", field="messages")
     continued = _continued(given, named if trigger == SUBMIT else None)
     calls = {} if continued is None else {each.id: each for each in _calls(*continued)}
+    if any(each.resume is not None for each in calls.values()):
+        refuse_repeated_names(body)
     return UiRequest(
         chat_id=foreign_id(raw.get("id"), "id"),
         messages=tuple(message for path, item in given for message in _messages(item, path, max_text)),

@@ -14,7 +14,7 @@ from holodeck.core.events import Interrupt
 from holodeck.core.json_schema import object_of, string
 from holodeck.core.request import Resume
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import MAX_REASON, name, opaque, refusal_reason, table
+from holodeck.wires.body import MAX_REASON, name, opaque, refusal_reason, refuse_repeated_names, table
 
 DECISION, ARGUMENTS, REASON = "decision", "arguments", "reason"
 APPROVE, REJECT = "approve", "reject"
@@ -93,4 +93,5 @@ def _edited(given: Any, path: str) -> dict[str, Any] | None:
         typed = None
     if typed is None:
         raise InvalidRequest(f"{path} has to be a JSON object, or empty", field=path)
+    refuse_repeated_names(given)
     return {"arguments": opaque(typed, path)}

@@ -32,6 +32,7 @@ from holodeck.wires.body import (
     optional,
     parse,
     refusal_reason,
+    refuse_repeated_names,
     short_text,
     table,
     tables,
@@ -90,6 +91,8 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> ResponsesRequest:
         check_supported(table(wanted, "text").get("format"), "text.format", ({"type": "text"},))
     given = _Input(max_text)
     given.read(raw.get("input"))
+    if given.resume:
+        refuse_repeated_names(body)
     if raw.get("instructions") is not None:
         given.instructions.insert(0, short_text(raw["instructions"], "instructions", max_text))
     tools = function_tools(raw.get("tools"))

@@ -26,6 +26,7 @@ from holodeck.wires.body import (
     optional,
     parse,
     refusal_reason,
+    refuse_repeated_names,
     short_text,
     tables,
     text,
@@ -77,6 +78,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
 def decode(body: bytes, max_files: int = MAX_FILES) -> ChatRequest:
     """Reads a JSON body; raises InvalidRequest (400 no JSON, 422 no ChatRequest)."""
     raw = parse(body)
+    if raw.get("resume"):
+        refuse_repeated_names(body)
     files = tuple(_file(file, path) for path, file in tables(raw.get("files"), "files", max_files))
     message = raw.get("message")
     if message is None and not raw.get("resume") and (near := _near_message(raw)):
