@@ -120,3 +120,14 @@ async def test_it_joins_the_run_of_its_idempotency_key(pair: Pair) -> None:
     for name in ("message_id", "session_id", "content"):
         assert other[name] == one[name], "the same answer, of the same run"
     assert len(pair.model.prompts) == 1
+
+
+async def test_a_server_that_is_full_shows_the_run_that_another_one_has_and_starts_none(pair: Pair) -> None:
+    body = ask(run="r")
+    first = await asyncio.wait_for(_answer(pair.one.post(body)), PATIENCE)
+    pair.late.enter.set()
+    pair.other.server.arriving = pair.other.server.settings.max_concurrent_runs
+    assert await asyncio.wait_for(_answer(pair.other.post(body)), PATIENCE) == first
+    status, _ = await asyncio.wait_for(_answer(pair.other.post(ask(run="new"))), PATIENCE)
+    assert status == 503
+    assert len(pair.model.prompts) == 1

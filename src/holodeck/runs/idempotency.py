@@ -73,8 +73,10 @@ class Idempotency:
         self._started: WeakValueDictionary[RunKey, Run] = WeakValueDictionary()  # `Runs` decides how long a run is kept
 
     @asynccontextmanager
-    async def claim(self, key: RunKey | None, fingerprint: bytes) -> AsyncIterator[Claim]:
+    async def claim(self, key: RunKey | None, fingerprint: bytes, *, looks: bool = True) -> AsyncIterator[Claim]:
         """Waits for duplicates that are starting a run. `fingerprint` is equal for equal requests only.
+
+        Without `looks` the holder starts its run first, and calls `stored` if that is refused.
 
         The block starts a run and puts it into the claim, unless the claim has one. If the block fails, the next
         duplicate gets its turn. Without a key nothing is claimed.
@@ -92,7 +94,8 @@ class Idempotency:
             return
         self._claims[key] = claim = Claim(fingerprint)
         try:
-            claim.run = await self.stored(key, fingerprint)
+            if looks:
+                claim.run = await self.stored(key, fingerprint)
             yield claim
             if claim.run is not None:
                 self._started[key] = claim.run

@@ -96,6 +96,14 @@ class Runs:
         """
         return len(self._live) - len(self._waiting)
 
+    @property
+    def finds_duplicates(self) -> bool:
+        """Whether `start` refuses a request that another process has started before it does anything else.
+
+        It would end a run of the session that waits for a reader after a crash, perhaps the one that the duplicate is for.
+        """
+        return self._shared is not None and not self._waiting
+
     async def start(
         self,
         request: RunRequest,

@@ -67,6 +67,7 @@ async def start(request: Request, body: bytes, accept: str | None = None) -> Eve
         fingerprint=given.fingerprint,
         prepare=partial(with_files, server, given.request, owner, None if progress is None else progress.report),
         open_encoder=partial(open_encoder, profile=given.profile),
+        is_cheap=progress is None,
     )
     if progress is not None:
         run, starting = await started_or_reading(begin(server, arrival), progress)

@@ -19,7 +19,7 @@ from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.core.text import clean
-from holodeck.errors import InvalidRequest, RunNotFound, SessionNotFound, UnsupportedMediaType
+from holodeck.errors import HoloDeckError, InvalidRequest, RunNotFound, SessionNotFound, UnsupportedMediaType
 from holodeck.files.reader import Progress
 from holodeck.runs.client_history import first_of_use
 from holodeck.runs.port import RunExists, RunKey
@@ -152,6 +152,7 @@ class Arrival:
     conversation: str | None = None
     key: RunKey | None = None
     fingerprint: bytes = b""
+    is_cheap: bool = False  # `prepare` has no files to read: the run is started before a duplicate is looked for
     attempt: int | None = None  # counted from 0, by clients that repeat requests themselves and say so
 
     @property
@@ -168,23 +169,17 @@ async def begin(server: AgentServer, arrival: Arrival) -> Run:
     context, owner = current(), arrival.owner
     context.conversation_id, context.user_id = arrival.conversation, owner.user
     await slot_of(arrival.request).take(owner)
-    async with server.idempotency.claim(arrival.key, arrival.fingerprint) as claim:
-        run, retried = claim.run, server.idempotency.retried
+    looks = not (arrival.is_cheap and server.runs.finds_duplicates)
+    async with server.idempotency.claim(arrival.key, arrival.fingerprint, looks=looks) as claim:
+        run = claim.run
         if run is None and arrival.attempt is not None:
-            run = retried.run_of(arrival.attempt, arrival.as_sent)
+            run = server.idempotency.retried.run_of(arrival.attempt, arrival.as_sent)
         if run is None:
-            async with server.admission(owner):
-                key_id = api_key_of(arrival.request)
-                wanted = msgspec.structs.replace(
-                    await arrival.prepare(), owner=owner, api_key_id=key_id, wire=arrival.wire
-                )
-                if wanted.resume:  # answers to approvals: a credential that may chat need not be allowed to decide
-                    require(arrival.request, APPROVE)
-                run = claim.run = await _started(server, arrival, wanted)
-                if arrival.attempt is not None:
-                    retried.note(arrival.as_sent, run)
-                if wanted.resume:
-                    note_approvals(owner, wanted.resume)
+            try:
+                run = await _started(server, arrival)
+            except HoloDeckError as refusal:
+                run = await _started_elsewhere(server, arrival, refusal, looked=looks)
+            claim.run = run
     context.conversation_id = arrival.conversation or run.session_id
     return run
 
@@ -205,16 +200,31 @@ async def with_files(
     return msgspec.structs.replace(wanted, messages=messages, files=notes)
 
 
-async def _started(server: AgentServer, arrival: Arrival, wanted: RunRequest) -> Run:
-    """Starts the run, or joins the one that another process has started for the same request in this moment."""
-    key = arrival.key
-    if key is not None and key.part:  # it continues a run under its own id, which another process may have begun
-        with suppress(RunNotFound):
-            await server.stored_runs.find(key.name, owner=arrival.owner)
-    try:
-        return await server.runs.start(wanted, arrival.open_encoder, key=key, fingerprint=arrival.fingerprint)
-    except RunExists:
-        other = None if key is None else await server.idempotency.stored(key, arrival.fingerprint)
-        if other is None:
-            raise
-        return other
+async def _started(server: AgentServer, arrival: Arrival) -> Run:
+    async with server.admission(arrival.owner):
+        wanted = msgspec.structs.replace(
+            await arrival.prepare(), owner=arrival.owner, api_key_id=api_key_of(arrival.request), wire=arrival.wire
+        )
+        if wanted.resume:  # answers to approvals: a credential that may chat need not be allowed to decide
+            require(arrival.request, APPROVE)
+        key = arrival.key
+        if key is not None and key.part:  # it continues a run under its own id, which another process may have begun
+            with suppress(RunNotFound):
+                await server.stored_runs.find(key.name, owner=arrival.owner)
+        run = await server.runs.start(wanted, arrival.open_encoder, key=key, fingerprint=arrival.fingerprint)
+        if arrival.attempt is not None:
+            server.idempotency.retried.note(arrival.as_sent, run)
+        if wanted.resume:
+            note_approvals(arrival.owner, wanted.resume)
+    return run
+
+
+async def _started_elsewhere(server: AgentServer, arrival: Arrival, refusal: HoloDeckError, *, looked: bool) -> Run:
+    """The run that another process has started for the same request. Raises `refusal` if there is none."""
+    may_be_there = not looked or isinstance(refusal, RunExists)  # it may also have come after the look
+    run = None
+    if arrival.key is not None and may_be_there:
+        run = await server.idempotency.stored(arrival.key, arrival.fingerprint)
+    if run is None:
+        raise refusal
+    return run
