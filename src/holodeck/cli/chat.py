@@ -113,8 +113,8 @@ def command(
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if url is not None or key_file is not None:
-        return asyncio.run(talk_to_server(_server(url, key_file, path), asked))
-    return asyncio.run(talk(_changed(chosen(path, demo=demo), model, system), asked))
+        return asyncio.run(_until_signal(talk_to_server(_server(url, key_file, path), asked)))
+    return asyncio.run(_until_signal(talk(_changed(chosen(path, demo=demo), model, system), asked)))
 
 
 def _server(url: str | None, key_file: str | None, path: str | None) -> RemoteServer:
@@ -198,84 +198,51 @@ async def _listed(config: LoadedConfig | None, user_id: str) -> list[str]:
 
 
 async def talk(config: LoadedConfig, asked: ChatConfig) -> int:
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # an answer in letters that the terminal's encoding lacks
-    interactive = _is_interactive(asked)
-    attachments = Attachments(config)
+    interactive, attachments, models = _is_interactive(asked), Attachments(config), ModelMenu(config)
     for name in asked.attach:
         attachments.add(name)
-    models = ModelMenu(config)
-    lines, ready = await _lines(asked, attachments, models, interactive=interactive)
+    commands = {name: each.help for name, each in COMMANDS.items()}
+    limit = round(attachments.settings.max_file_mb * MB)
+    lines, ready = await _lines(asked, commands, models.names, limit, attachments.take_input)
     keeps = asked.save and (interactive or asked.resume is not None or asked.session_id is not None)
-    store = ChatStore(config, _archive(), user_id=asked.user_id, keeps=keeps, complain=_complain)
-    try:
+    async with contextlib.AsyncExitStack() as at_end:
+        store = ChatStore(config, _archive(), user_id=asked.user_id, keeps=keeps, complain=_complain)
+        at_end.push_async_callback(store.close)
         session = await _session(store, asked, config)
-    except BaseException:
-        await store.close()
-        raise
-    with _ended_by_signal() as ended:
         starting = StartingAgent(config, max_messages=asked.max_messages, after=ready.wait)
-        try:
-            return await _conversation(
-                config,
-                asked,
-                session,
-                starting,
-                models,
-                store=store,
-                lines=lines,
-                attachments=attachments,
-                interactive=interactive,
-            )
-        except asyncio.CancelledError:
-            if not ended:
-                raise
-            return ENDED + ended[0]
-        finally:
-            await starting.close()
-            await store.close()
+        at_end.push_async_callback(starting.close)
+        context = ChatContext(
+            config=asked,
+            session=session,
+            starting=starting,
+            models=models,
+            store=store,
+            attachments=attachments,
+            clipboard=_to_clipboard,
+            **_around(asked),
+        )
+        return await _conversation(context, config, lines, interactive=interactive)
 
 
 async def talk_to_server(server: RemoteServer, asked: ChatConfig) -> int:
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # as in `talk`
-    interactive, paint = _is_interactive(asked), Paint.of(sys.stdout)
-    context = RemoteContext(
-        server=server,
-        session_id=asked.session_id or new_ulid(),
-        display=_display(asked, paint),
-        say=_say_aside if asked.as_json else _say,
-        complain=_complain,
-        paint=paint,
-        quiet=asked.quiet,
-    )
+    interactive, session_id = _is_interactive(asked), asked.session_id or new_ulid()
+    context = RemoteContext(server=server, session_id=session_id, quiet=asked.quiet, **_around(asked))
     for name in asked.attach:
         context.attach(name)
-    with _ended_by_signal() as ended:
-        try:
-            lines = await _lines_for_server(asked, context, interactive=interactive)
-            with silence() if interactive else contextlib.nullcontext():
-                return await RemoteChat(context, lines, interactive=interactive).go()
-        except asyncio.CancelledError:
-            if not ended:
-                raise
-            return ENDED + ended[0]
-        finally:
-            await server.close()
+    try:
+        lines, _ = await _lines(asked, REMOTE_COMMANDS, _no_models, MAX_PIPED, context.take_input)
+        with silence() if interactive else contextlib.nullcontext():
+            return await RemoteChat(context, lines, interactive=interactive).go()
+    finally:
+        await server.close()
 
 
-async def _lines_for_server(asked: ChatConfig, context: RemoteContext, *, interactive: bool) -> Lines:
-    if interactive:
-        return _keyboard(REMOTE_COMMANDS, _no_models)
-    if asked.each_line and asked.question is None:
-        return PipedLines()
-    if sys.stdin.isatty():
-        return OneMessage(asked.question, TypedAnswers())
-    data = await whole_input(limit=MAX_PIPED)
-    if asked.question is None:
-        return OneMessage(data.decode("utf-8", "surrogateescape").strip("\n") or None)
-    context.piped = data if data.strip() else b""
-    return OneMessage(asked.question)
+def _around(asked: ChatConfig) -> dict[str, Any]:
+    """What every chat has around it."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # an answer in letters that the terminal's encoding lacks
+    paint, say = Paint.of(sys.stdout), _say_aside if asked.as_json else _say
+    return {"display": _display(asked, paint), "say": say, "complain": _complain, "paint": paint}
 
 
 async def _no_models() -> list[str]:
@@ -292,44 +259,20 @@ def _is_interactive(asked: ChatConfig) -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty() and not asked.as_json and asked.question is None
 
 
-async def _conversation(
-    config: LoadedConfig,
-    asked: ChatConfig,
-    session: ChatSession,
-    starting: StartingAgent,
-    models: ModelMenu,
-    *,
-    store: ChatStore,
-    lines: Lines,
-    attachments: Attachments,
-    interactive: bool,
-) -> int:
-    paint = Paint.of(sys.stdout)
-    shared = ChatContext(
-        config=asked,
-        session=session,
-        starting=starting,
-        models=models,
-        store=store,
-        attachments=attachments,
-        display=_display(asked, paint),
-        say=_say_aside if asked.as_json else _say,
-        complain=_complain,
-        paint=paint,
-        clipboard=_to_clipboard,
-    )
+async def _conversation(context: ChatContext, config: LoadedConfig, lines: Lines, *, interactive: bool) -> int:
+    session, asked = context.session, context.config
     session.become(SessionState.ACTIVE)
     if session.agent_name != config.agent.name:
         _complain(f"! this chat was with {one_line(session.agent_name)}")
     if interactive and not asked.quiet:
-        _greet(shared, config)
+        _greet(context, config)
     with silence() if interactive else contextlib.nullcontext(), _tracing(asked, config, session) as watch:
-        chat = Chat(shared, lines, interactive=interactive, checks=_checks(config), watch=watch)
+        chat = Chat(context, lines, interactive=interactive, checks=_checks(config), watch=watch)
         try:
             return await chat.go()
         finally:
             await chat.close()
-            shared.session.become(SessionState.TERMINATED)
+            context.session.become(SessionState.TERMINATED)
 
 
 def _checks(config: LoadedConfig) -> InputChecks:
@@ -347,25 +290,26 @@ def _greet(shared: ChatContext, config: LoadedConfig) -> None:
 
 
 async def _lines(
-    asked: ChatConfig, attachments: Attachments, models: ModelMenu, *, interactive: bool
+    asked: ChatConfig,
+    commands: Mapping[str, str],
+    models: Callable[[], Awaitable[Sequence[str]]],
+    limit: int,
+    take_input: Callable[[bytes], None],
 ) -> tuple[Lines, asyncio.Event]:
-    """Where messages come from, and when the agent may start."""
-    if interactive:
-        keyboard = _keyboard({name: each.help for name, each in COMMANDS.items()}, models.names)
+    """Where messages come from, and when the agent may start. What is piped in beside a question is given to `take_input`."""
+    if _is_interactive(asked):
+        keyboard = _keyboard(commands, models)
         return keyboard, keyboard.ready
     at_once = asyncio.Event()
     at_once.set()
     if asked.each_line and asked.question is None:
         return PipedLines(), at_once
-    answers = TypedAnswers() if sys.stdin.isatty() else None
-    if answers is not None:
-        return OneMessage(asked.question, answers), at_once
-    limit = round(attachments.settings.max_file_mb * MB)
+    if sys.stdin.isatty():
+        return OneMessage(asked.question, TypedAnswers()), at_once
     data = await whole_input(limit=limit)
     if asked.question is None:
-        text = data.decode("utf-8", "surrogateescape").strip("\n")
-        return OneMessage(text or None), at_once
-    attachments.take_input(data)
+        return OneMessage(data.decode("utf-8", "surrogateescape").strip("\n") or None), at_once
+    take_input(data)
     return OneMessage(asked.question), at_once
 
 
@@ -437,9 +381,11 @@ def _tracing(asked: ChatConfig, config: LoadedConfig, session: ChatSession) -> I
             _complain(f"! {lost} spans could not be sent to {exporting.endpoint}")
 
 
-@contextlib.contextmanager
-def _ended_by_signal() -> Iterator[list[int]]:
-    """SIGTERM and SIGHUP end the conversation as leaving it does: the terminal restored, tools stopped, chat saved."""
+async def _until_signal(talking: Awaitable[int]) -> int:
+    """The exit code of a conversation.
+
+    SIGTERM and SIGHUP end it as leaving it does: the terminal restored, tools stopped, chat saved.
+    """
     loop, task, ended = asyncio.get_running_loop(), asyncio.current_task(), list[int]()
 
     def end(number: int) -> None:
@@ -451,7 +397,11 @@ def _ended_by_signal() -> Iterator[list[int]]:
     for number in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, end, number)
     try:
-        yield ended
+        return await talking
+    except asyncio.CancelledError:
+        if not ended:
+            raise
+        return ENDED + ended[0]
     finally:
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.remove_signal_handler(number)

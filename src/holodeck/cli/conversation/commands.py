@@ -67,27 +67,24 @@ async def dispatch(talk: ChatContext, line: str) -> Outcome:
     return await command.run(talk, argument.strip())
 
 
-async def _help(talk: ChatContext, _argument: str) -> Outcome:
+async def _help(talk: ChatContext, _argument: str) -> None:
     for name, command in COMMANDS.items():
         talk.say(f"{talk.paint.bold(f'{name} {command.argument}'.ljust(16))} {command.help}")
     talk.say(talk.paint.dim("Alt+Enter begins a new line, Ctrl+X Ctrl+E opens $EDITOR."))
     talk.say(talk.paint.dim("Ctrl+C stops an answer or clears the line, Ctrl+D leaves."))
-    return None
 
 
-async def _clear(talk: ChatContext, _argument: str) -> Outcome:
+async def _clear(talk: ChatContext, _argument: str) -> None:
     talk.change_session(ChatSession(agent_name=talk.session.agent_name))
     talk.say(talk.paint.dim("A new conversation."))
-    return None
 
 
-async def _history(talk: ChatContext, _argument: str) -> Outcome:
+async def _history(talk: ChatContext, _argument: str) -> None:
     if not talk.session.message_count:
         talk.say(talk.paint.dim("The conversation is empty."))
     for message in talk.session.transcript.messages:
         for line in _shown(message):
             talk.say(line)
-    return None
 
 
 def _shown(message: Message) -> list[str]:
@@ -106,7 +103,7 @@ def _cut(message: AssistantMessage) -> str:
     return f" [{one_line(message.cut)}]" if message.cut else ""
 
 
-async def _save(talk: ChatContext, argument: str) -> Outcome:
+async def _save(talk: ChatContext, argument: str) -> None:
     if argument:
         talk.say(f"Saved to {talk.store.archive.save(talk.session, typed_path(argument))}")
     else:
@@ -114,10 +111,9 @@ async def _save(talk: ChatContext, argument: str) -> Outcome:
         talk.say(f"Saved as {one_line(talk.session.session_id)}")
     shown = shlex.quote(argument or talk.session.session_id)
     talk.say(talk.paint.dim(f"holodeck chat --resume {shown} goes on with it."))
-    return None
 
 
-async def _load(talk: ChatContext, argument: str) -> Outcome:
+async def _load(talk: ChatContext, argument: str) -> None:
     if not argument:
         entries = (await talk.store.entries())[:SHORT_LIST]
         width = len(str(len(entries)))
@@ -125,12 +121,11 @@ async def _load(talk: ChatContext, argument: str) -> Outcome:
             talk.say(f"{number:>{width}}  {line}" if entries else line)
         if entries:
             talk.say(talk.paint.dim("/load NUMBER goes on with one."))
-        return None
+        return
     session = await talk.store.find(await _numbered(talk, argument))
     talk.change_session(session)
     talk.say(f"{session.message_count} messages: {session.title}")
     talk.show_last_exchange()
-    return None
 
 
 async def _numbered(talk: ChatContext, argument: str) -> str:
@@ -154,11 +149,11 @@ def _entry_line(entry: ChatEntry) -> str:
     return f"{one_line(entry.session_id)}  {when:%Y-%m-%d %H:%M}  {one_line(entry.agent_name, 20)}  {title}"
 
 
-async def _tools(talk: ChatContext, argument: str) -> Outcome:
+async def _tools(talk: ChatContext, argument: str) -> None:
     agent = await talk.starting.get()
     if argument:
         _one_tool(talk, argument, agent.tools.schemas())
-        return None
+        return
     tools, missing = agent.tools.schemas(), [each for each in agent.tools.health() if not each.ready]
     if not (tools or missing):
         talk.say(talk.paint.dim("The agent has no tools."))
@@ -168,7 +163,6 @@ async def _tools(talk: ChatContext, argument: str) -> Outcome:
         talk.say(f"{talk.paint.bold(one_line(tool.name))}{asks}  {what}")
     for health in missing:
         talk.say(talk.paint.yellow(f"! {one_line(health.name)} is not there: {one_line(health.detail or '')}"))
-    return None
 
 
 def _one_tool(talk: ChatContext, name: str, tools: Sequence[ToolSchema]) -> None:
@@ -185,7 +179,7 @@ def _one_tool(talk: ChatContext, name: str, tools: Sequence[ToolSchema]) -> None
         talk.say(talk.paint.dim(line))
 
 
-async def _model(talk: ChatContext, argument: str) -> Outcome:
+async def _model(talk: ChatContext, argument: str) -> None:
     """Shows the model and what else the endpoint offers, or changes it."""
     if argument and talk.models.is_fixed and not _names_provider(argument):
         raise InvalidRequest(
@@ -198,7 +192,6 @@ async def _model(talk: ChatContext, argument: str) -> Outcome:
         await _warn_of_unlisted(talk, argument)
     elif not talk.models.is_fixed:
         await _list_models(talk)
-    return None
 
 
 def _names_provider(argument: str) -> bool:
@@ -236,11 +229,10 @@ async def _retry(talk: ChatContext, _argument: str) -> Outcome:
     return Retry(message)
 
 
-async def _export(talk: ChatContext, argument: str) -> Outcome:
+async def _export(talk: ChatContext, argument: str) -> None:
     path = typed_path(argument or f"chat-{_NOT_IN_FILE_NAMES.sub('_', talk.session.session_id)}.md")
     _write_new(path, to_markdown(talk.session))
     talk.say(f"Wrote {path}")
-    return None
 
 
 def _write_new(path: Path, text: str) -> None:
@@ -252,7 +244,7 @@ def _write_new(path: Path, text: str) -> None:
         raise InvalidRequest(f"{path} cannot be written: {error.strerror}") from error
 
 
-async def _attach(talk: ChatContext, argument: str) -> Outcome:
+async def _attach(talk: ChatContext, argument: str) -> None:
     if "://" in argument and not argument.startswith("file://"):
         agent = await talk.starting.get()
         for document in await read_resource(agent.catalogue.libraries, argument):
@@ -260,7 +252,6 @@ async def _attach(talk: ChatContext, argument: str) -> Outcome:
     elif argument:
         talk.attachments.add(argument)
     talk.show_attachments()
-    return None
 
 
 async def _prompts(talk: ChatContext, argument: str) -> Outcome:
@@ -277,23 +268,21 @@ async def _prompts(talk: ChatContext, argument: str) -> Outcome:
     return None
 
 
-async def _resources(talk: ChatContext, _argument: str) -> Outcome:
+async def _resources(talk: ChatContext, _argument: str) -> None:
     lines = await listed_resources((await talk.starting.get()).catalogue.libraries)
     for uri, about in lines:
         talk.say(f"{talk.paint.bold(one_line(uri, LONG_LINE))}  {talk.paint.dim(one_line(about, SHORT_LINE))}")
     none = "The tool servers have no resources."
     talk.say(talk.paint.dim("/attach URI sends one with the next message." if lines else none))
-    return None
 
 
-async def _detach(talk: ChatContext, argument: str) -> Outcome:
+async def _detach(talk: ChatContext, argument: str) -> None:
     for name in talk.attachments.remove(argument):
         talk.say(f"{one_line(name)} is not attached any more.")
     talk.show_attachments()
-    return None
 
 
-async def _copy(talk: ChatContext, argument: str) -> Outcome:
+async def _copy(talk: ChatContext, argument: str) -> None:
     """Puts the last answer, or the last code in it, on the clipboard: OSC 52, which also works over SSH."""
     text = talk.session.last_answer
     if argument not in {"", "code"}:
@@ -308,7 +297,6 @@ async def _copy(talk: ChatContext, argument: str) -> Outcome:
         )
     talk.clipboard(text)
     talk.say(talk.paint.dim(f"Copied {len(text):,} characters, if the terminal allows programs to set its clipboard."))
-    return None
 
 
 def last_code(markdown: str) -> str:
@@ -317,18 +305,16 @@ def last_code(markdown: str) -> str:
     return str(found[-1][1]) if found else ""
 
 
-async def _reasoning(talk: ChatContext, _argument: str) -> Outcome:
+async def _reasoning(talk: ChatContext, _argument: str) -> None:
     replies = [each for each in talk.session.transcript.messages if isinstance(each, AssistantMessage)]
     thoughts = terminal_safe(next((each.reasoning for each in reversed(replies) if each.reasoning), ""))
     for line in thoughts.splitlines() or ["The model has not sent any reasoning."]:
         talk.say(talk.paint.dim(line))
-    return None
 
 
-async def _verbose(talk: ChatContext, _argument: str) -> Outcome:
+async def _verbose(talk: ChatContext, _argument: str) -> None:
     talk.display.verbose = not talk.display.verbose
     talk.say(f"Details are {'shown' if talk.display.verbose else 'hidden'}.")
-    return None
 
 
 async def _exit(_context: ChatContext, _argument: str) -> Outcome:

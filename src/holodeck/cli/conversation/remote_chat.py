@@ -48,6 +48,9 @@ class RemoteContext(Around):
     files: list[Path] = field(default_factory=list)
     piped: bytes = b""  # standard input, which goes with the first message
 
+    def take_input(self, data: bytes) -> None:
+        self.piped = data if data.strip() else b""
+
     def attach(self, text: str) -> None:
         """Raises InvalidRequest with a sentence for the user."""
         path = named_file(text)
