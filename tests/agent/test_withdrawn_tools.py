@@ -58,7 +58,7 @@ async def test_chat_stream_clients_get_a_recoverable_error(scene):
     await scene.play("go")
     await scene.play("again")
     mapper = ChatStreamEventMapper("r1")
-    frames = [frame.decode() for event in scene.events for frame in mapper.frames(event)]
+    frames = [frame.decode() for event in scene.events for frame in mapper.read(event)]
     (error,) = [frame for frame in frames if frame.startswith("event: error")]
     assert '"error_type":"tools-unavailable"' in error
     assert NOTICE in error

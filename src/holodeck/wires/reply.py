@@ -4,10 +4,22 @@ The model may write text several times, between tool calls. In one message, each
 *answer* is the last of them, as in `AgentResponse.final_response`.
 """
 
+import re
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar, get_args
 
-from holodeck.core.events import Ending, Interrupt, Outcome, RunFailed, RunFinished, TextAdded
+from holodeck.core.events import (
+    AnyEvent,
+    Ending,
+    Event,
+    Interrupt,
+    Outcome,
+    RunFailed,
+    RunFinished,
+    StepStarted,
+    TextAdded,
+)
 from holodeck.core.text import one_line
 from holodeck.core.tools import arguments_shown
 from holodeck.core.usage import TokenUsage
@@ -17,6 +29,37 @@ PARAGRAPH = "\n\n"
 WAITING = frozenset({Outcome.INTERRUPTED, Outcome.CLIENT_TOOLS})
 MAX_EXCERPT = 200  # characters of a tool's arguments or result in a line about it
 _MAX_READ = 4_000  # characters that are looked at for it
+_WORD = re.compile(r"(?<!^)(?=[A-Z])")
+T = TypeVar("T")
+
+
+class EventReader(Generic[T]):
+    """Reads one run from its first event on, in order.
+
+    A subclass has a method for each event that its protocol can show, named as the event is: `text_added` for TextAdded.
+    """
+
+    _readers: ClassVar[Mapping[type[Event], Callable[[Any, Any], Sequence[Any]]]]
+
+    def __init_subclass__(cls) -> None:
+        names = {kind: _WORD.sub("_", kind.__name__).lower() for kind in get_args(AnyEvent)}
+        cls._readers = {kind: getattr(cls, name) for kind, name in names.items() if hasattr(cls, name)}
+
+    def read(self, event: Event) -> Sequence[T]:
+        """What shows this event; nothing for events that the protocol cannot show."""
+        reader = self._readers.get(type(event))
+        return () if reader is None else reader(self, event)
+
+
+class ReplyReader(EventReader[T]):
+    """Reads a run as one reply."""
+
+    def __init__(self) -> None:
+        self._reply = ReplyText()
+
+    def step_started(self, _event: StepStarted) -> Sequence[T]:
+        self._reply.step_started()
+        return ()
 
 
 class ReplyText:

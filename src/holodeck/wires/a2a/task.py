@@ -16,7 +16,7 @@ from holodeck.core.messages import Content, MediaPart, Part, TextPart, UserMessa
 from holodeck.core.tools import arguments_shown
 from holodeck.errors import HoloDeckError
 from holodeck.wires import sse
-from holodeck.wires.reply import ReplyText, excerpt, failure_of, time_text
+from holodeck.wires.reply import ReplyReader, excerpt, failure_of, time_text
 
 SUBMITTED, WORKING, COMPLETED = "TASK_STATE_SUBMITTED", "TASK_STATE_WORKING", "TASK_STATE_COMPLETED"
 FAILED, CANCELED, INPUT_REQUIRED = "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "TASK_STATE_INPUT_REQUIRED"
@@ -25,13 +25,13 @@ _decode = msgspec.json.Decoder().decode
 Json = dict[str, Any]
 
 
-class TaskReader:
+class TaskReader(ReplyReader[Json]):
     """Reads one run of a task from its first event on. `read` returns updates; `artifacts` and `status` are their sum."""
 
     def __init__(self, task_id: str, context_id: str, run_id: str, clock: Callable[[], datetime] = now) -> None:
+        super().__init__()
         self._ids = {"taskId": task_id, "contextId": context_id}
         self._run_id, self._clock = run_id, clock
-        self._reply = ReplyText()
         self._text: list[str] = []
         self._statuses = 0
         self._artifacts: dict[str, Json] = {}
@@ -43,19 +43,10 @@ class TaskReader:
         text = [{"text": "".join(self._text)}]
         return {key: {**each, "parts": text} if key == self._run_id else each for key, each in self._artifacts.items()}
 
-    def read(self, event: e.Event) -> Sequence[Json]:
-        """The updates that show this event; none for events that the protocol cannot show."""
-        reader = _READERS.get(type(event))
-        return () if reader is None else reader(self, event)
-
-    def started(self, _event: e.RunStarted) -> Sequence[Json]:
+    def run_started(self, _event: e.RunStarted) -> Sequence[Json]:
         return (self._status(WORKING),)
 
-    def step_started(self, _event: e.StepStarted) -> Sequence[Json]:
-        self._reply.step_started()
-        return ()
-
-    def text(self, event: e.TextAdded) -> Sequence[Json]:
+    def text_added(self, event: e.TextAdded) -> Sequence[Json]:
         delta = self._reply.add(event)
         if not delta:
             return ()
@@ -63,7 +54,7 @@ class TaskReader:
         self._text.append(delta)
         return (self._artifact(self._run_id, [{"text": delta}], append=appends),)
 
-    def call_ended(self, event: e.ToolCallEnded) -> Sequence[Json]:
+    def tool_call_ended(self, event: e.ToolCallEnded) -> Sequence[Json]:
         line = f"{event.name} {excerpt(event.arguments)}".rstrip()
         return (self._status(WORKING, [{"text": line}, {"data": {"tool": event.name, "callId": event.call_id}}]),)
 
@@ -78,7 +69,7 @@ class TaskReader:
         file = self._artifact(f"{self._run_id}-{event.call_id}", [part_json(each) for each in files], last=True)
         return shown, file
 
-    def finished(self, ending: e.RunFinished) -> Sequence[Json]:
+    def run_finished(self, ending: e.RunFinished) -> Sequence[Json]:
         error = failure_of(ending, self._reply.answer(ending))
         if ending.outcome is e.Outcome.CANCELLED:
             return *self._whole(), self._status(CANCELED)
@@ -91,7 +82,7 @@ class TaskReader:
             output = [self._artifact(f"{self._run_id}-output", [{"data": ending.output}], last=True)]
         return *self._whole(), *output, self._status(COMPLETED)
 
-    def failed(self, ending: e.RunFailed) -> Sequence[Json]:
+    def run_failed(self, ending: e.RunFailed) -> Sequence[Json]:
         error = failure_of(ending, "")
         return () if error is None else (*self._whole(), self._failure(error))
 
@@ -171,17 +162,6 @@ def part_json(part: Part) -> Json:
 
 def _parts(content: Content) -> tuple[Part, ...]:
     return (TextPart(content),) if isinstance(content, str) else content
-
-
-_READERS: dict[type[e.Event], Callable[[TaskReader, Any], Sequence[Json]]] = {
-    e.RunStarted: TaskReader.started,
-    e.StepStarted: TaskReader.step_started,
-    e.TextAdded: TaskReader.text,
-    e.ToolCallEnded: TaskReader.call_ended,
-    e.ToolFinished: TaskReader.tool_finished,
-    e.RunFinished: TaskReader.finished,
-    e.RunFailed: TaskReader.failed,
-}
 
 
 class TaskEncoder(sse.FrameEncoder):

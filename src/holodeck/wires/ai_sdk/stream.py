@@ -8,7 +8,7 @@ has no chunk of its own is a data part: state and activities, which are updated 
 Notes (warnings, what became of the history) are `transient`: the client's `onData` gets them, the message does not.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -20,7 +20,7 @@ from holodeck.core.tools import arguments_shown
 from holodeck.core.usage import TokenUsage
 from holodeck.wires import sse
 from holodeck.wires.ai_sdk.request import KnownCall
-from holodeck.wires.reply import failure_of, token_counts
+from holodeck.wires.reply import EventReader, failure_of, token_counts
 
 Chunk: TypeAlias = dict[str, Any]
 HEADERS: Mapping[str, str] = {"x-vercel-ai-ui-message-stream": "v1"}
@@ -34,7 +34,7 @@ _FINISH_REASONS = {"stop": "stop", "length": "length", "content_filter": "conten
 _PROVIDER = {"dynamic": True, "providerExecuted": True}
 
 
-class UiMessageEncoder(sse.FrameEncoder):
+class UiMessageEncoder(EventReader[Chunk], sse.FrameEncoder):
     """Writes one run for one reader, as the assistant message `message_id` or as the next part of it.
 
     `open_calls`, `denied` and `settled` are about calls of earlier runs, as in `UiRequest`. `before` are chunks of the
@@ -66,7 +66,7 @@ class UiMessageEncoder(sse.FrameEncoder):
         for _, event in batch:
             heads = self._heads.get(type(event))
             if heads is None:
-                out += map(_frame, self.chunks(event))
+                out += map(_frame, self.read(event))
                 if type(event) in e.ENDINGS:
                     out.append(sse.DONE)
                 continue
@@ -86,12 +86,7 @@ class UiMessageEncoder(sse.FrameEncoder):
         heads[key] = head = b'data: %b,"%b":' % (begun, delta_member.encode())
         return head
 
-    def chunks(self, event: e.Event) -> Iterable[Chunk]:
-        """The chunks of an event that is no delta; none for events that the format cannot show."""
-        writer = _WRITERS.get(type(event))
-        return () if writer is None else writer(self, event)
-
-    def started(self, event: e.RunStarted) -> Iterable[Chunk]:
+    def run_started(self, event: e.RunStarted) -> Sequence[Chunk]:
         if self._started:  # a later part of the same run
             return ()
         self._started = True
@@ -102,33 +97,33 @@ class UiMessageEncoder(sse.FrameEncoder):
         metadata = {"session": event.session_id, "run": event.run_id} | model
         return ({"type": "start", "messageId": self.message_id, "messageMetadata": metadata}, *self.before)
 
-    def step_started(self, _event: e.StepStarted) -> Iterable[Chunk]:
+    def step_started(self, _event: e.StepStarted) -> Sequence[Chunk]:
         return ({"type": "start-step"},)
 
-    def step_finished(self, _event: e.StepFinished) -> Iterable[Chunk]:
+    def step_finished(self, _event: e.StepFinished) -> Sequence[Chunk]:
         return (*self._changed_state(), {"type": "finish-step"})
 
-    def text_started(self, event: e.TextStarted) -> Iterable[Chunk]:
+    def text_started(self, event: e.TextStarted) -> Sequence[Chunk]:
         return ({"type": "text-start", "id": event.message_id},)
 
-    def text_ended(self, event: e.TextEnded) -> Iterable[Chunk]:
+    def text_ended(self, event: e.TextEnded) -> Sequence[Chunk]:
         return ({"type": "text-end", "id": event.message_id},)
 
-    def reasoning_started(self, event: e.ReasoningStarted) -> Iterable[Chunk]:
+    def reasoning_started(self, event: e.ReasoningStarted) -> Sequence[Chunk]:
         return ({"type": "reasoning-start", "id": event.message_id},)
 
-    def reasoning_ended(self, event: e.ReasoningEnded) -> Iterable[Chunk]:
+    def reasoning_ended(self, event: e.ReasoningEnded) -> Sequence[Chunk]:
         return ({"type": "reasoning-end", "id": event.message_id},)
 
-    def call_started(self, event: e.ToolCallStarted) -> Iterable[Chunk]:
+    def tool_call_started(self, event: e.ToolCallStarted) -> Sequence[Chunk]:
         self._shown_calls.add(event.call_id)
         chunk = {"type": "tool-input-start", "toolCallId": event.call_id, "toolName": event.name}
         return (chunk | self._who(event.name),)
 
-    def call_ended(self, event: e.ToolCallEnded) -> Iterable[Chunk]:
+    def tool_call_ended(self, event: e.ToolCallEnded) -> Sequence[Chunk]:
         return (self._input(event.call_id, event.name, arguments_shown(event.arguments)),)
 
-    def tool_finished(self, event: e.ToolFinished) -> Iterable[Chunk]:
+    def tool_finished(self, event: e.ToolFinished) -> Sequence[Chunk]:
         """Leaves out an output that the client itself sent, unless it builds the message again."""
         if event.call_id in self._settled and not event.failed and not self.before:
             return ()
@@ -154,11 +149,11 @@ class UiMessageEncoder(sse.FrameEncoder):
     def _who(self, name: str) -> Chunk:
         return {} if name in self._client_tools else _PROVIDER
 
-    def state_replaced(self, event: e.StateReplaced) -> Iterable[Chunk]:
+    def state_replaced(self, event: e.StateReplaced) -> Sequence[Chunk]:
         self._state, self._patch = event.state, []
         return (self._whole_state(),)
 
-    def state_patched(self, event: e.StatePatched) -> Iterable[Chunk]:
+    def state_patched(self, event: e.StatePatched) -> Sequence[Chunk]:
         """The patch now, for `onData`; the whole state when the step ends, since a patch may come with every token."""
         self._patch += event.patch
         return ({"type": "data-state-delta", "data": event.patch, "transient": True},)
@@ -172,29 +167,29 @@ class UiMessageEncoder(sse.FrameEncoder):
     def _whole_state(self) -> Chunk:
         return {"type": "data-state", "id": STATE, "data": self._state}
 
-    def activity_shown(self, event: e.ActivityShown) -> Iterable[Chunk]:
+    def activity_shown(self, event: e.ActivityShown) -> Sequence[Chunk]:
         self._activities[event.message_id] = event.kind, event.content
         return (_activity(event.message_id, event.kind, event.content),)
 
-    def activity_patched(self, event: e.ActivityPatched) -> Iterable[Chunk]:
+    def activity_patched(self, event: e.ActivityPatched) -> Sequence[Chunk]:
         _, content = self._activities.get(event.message_id, (event.kind, {}))
         self._activities[event.message_id] = event.kind, _patched(content, event.patch)
         return (_activity(event.message_id, *self._activities[event.message_id]),)
 
-    def custom(self, event: e.CustomSent) -> Iterable[Chunk]:
+    def custom_sent(self, event: e.CustomSent) -> Sequence[Chunk]:
         if event.name == PREDICT_STATE:
             return ()
         if event.name.startswith(OURS):
             return (_note(event.name.removeprefix(OURS), event.value),)
         return ({"type": f"data-{event.name}", "data": event.value},)
 
-    def warning(self, event: e.WarningRaised) -> Iterable[Chunk]:
+    def warning_raised(self, event: e.WarningRaised) -> Sequence[Chunk]:
         return (_note("warning", {"code": event.code, "message": event.message}),)
 
-    def compacted(self, event: e.HistoryCompacted) -> Iterable[Chunk]:
+    def history_compacted(self, event: e.HistoryCompacted) -> Sequence[Chunk]:
         return (_note("history", {"messages": event.messages, "summarized": event.summarized}),)
 
-    def finished(self, ending: e.RunFinished) -> Iterable[Chunk]:
+    def run_finished(self, ending: e.RunFinished) -> Sequence[Chunk]:
         chunks: list[Chunk] = [*self._changed_state()]
         if ending.outcome is e.Outcome.CANCELLED:
             chunks.append({"type": "abort", "reason": "The run was stopped."})
@@ -213,7 +208,7 @@ class UiMessageEncoder(sse.FrameEncoder):
         finish = {"type": "finish", "finishReason": _finish_reason(ending) if error is None else "error"}
         return (*chunks, finish | {"messageMetadata": metadata | _usage(ending.usage)})
 
-    def failed(self, ending: e.RunFailed) -> Iterable[Chunk]:
+    def run_failed(self, ending: e.RunFailed) -> Sequence[Chunk]:
         later = {} if ending.retry_after is None else {"retryAfter": ending.retry_after}
         metadata = {"outcome": "failed"} | _usage(ending.usage)
         return (
@@ -319,25 +314,4 @@ _DELTA_MEMBERS: dict[type[e.Event], tuple[str, str, str]] = {
     e.TextAdded: ("text-delta", "id", "delta"),
     e.ReasoningAdded: ("reasoning-delta", "id", "delta"),
     e.ToolArgumentsAdded: ("tool-input-delta", "toolCallId", "inputTextDelta"),
-}
-_WRITERS: dict[type[e.Event], Callable[[UiMessageEncoder, Any], Iterable[Chunk]]] = {
-    e.RunStarted: UiMessageEncoder.started,
-    e.StepStarted: UiMessageEncoder.step_started,
-    e.StepFinished: UiMessageEncoder.step_finished,
-    e.TextStarted: UiMessageEncoder.text_started,
-    e.TextEnded: UiMessageEncoder.text_ended,
-    e.ReasoningStarted: UiMessageEncoder.reasoning_started,
-    e.ReasoningEnded: UiMessageEncoder.reasoning_ended,
-    e.ToolCallStarted: UiMessageEncoder.call_started,
-    e.ToolCallEnded: UiMessageEncoder.call_ended,
-    e.ToolFinished: UiMessageEncoder.tool_finished,
-    e.StateReplaced: UiMessageEncoder.state_replaced,
-    e.StatePatched: UiMessageEncoder.state_patched,
-    e.ActivityShown: UiMessageEncoder.activity_shown,
-    e.ActivityPatched: UiMessageEncoder.activity_patched,
-    e.CustomSent: UiMessageEncoder.custom,
-    e.WarningRaised: UiMessageEncoder.warning,
-    e.HistoryCompacted: UiMessageEncoder.compacted,
-    e.RunFinished: UiMessageEncoder.finished,
-    e.RunFailed: UiMessageEncoder.failed,
 }

@@ -5,7 +5,7 @@ is not available, after which the run goes on. `accumulated` is kept as JSON tha
 would cost quadratic time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from holodeck.core import events as e
@@ -15,7 +15,7 @@ from holodeck.core.tools import arguments_shown
 from holodeck.errors import HoloDeckError
 from holodeck.wires import sse
 from holodeck.wires.named_events import StreamEvent
-from holodeck.wires.reply import ReplyText, error_of, failure_of
+from holodeck.wires.reply import ReplyReader, error_of, failure_of
 
 TOOL_FAILED = "tool-failed"
 APPROVAL_NEEDED = "approval-needed"
@@ -25,28 +25,20 @@ MAX_MESSAGE = 1_000  # of a failed tool's text, in an error
 _QUOTES = slice(1, -1)
 
 
-class ChatStreamEventMapper:
+class ChatStreamEventMapper(ReplyReader[bytes]):
     """`request_id` is in every frame. `minimal` leaves `accumulated` out (`Prefer: return=minimal`)."""
 
     def __init__(self, request_id: str, *, minimal: bool = False) -> None:
+        super().__init__()
         self._request_id = request_id
         self._after_delta = b',"request_id":%b}\n\n' % sse.json_bytes(request_id)
-        self._reply = ReplyText()
         self._accumulated: bytes | None = None if minimal else b""
         self._length = 0
         self._thought = ""
         self._open_calls: dict[str, tuple[str, dict[str, Any]]] = {}  # call id → name, arguments
         self._called: list[str] = []
 
-    def frames(self, event: e.Event) -> Sequence[bytes]:
-        mapped = _MAPPERS.get(type(event))
-        return () if mapped is None else mapped(self, event)
-
-    def step_started(self, _event: e.StepStarted) -> Sequence[bytes]:
-        self._reply.step_started()
-        return ()
-
-    def reasoning(self, event: e.ReasoningAdded) -> Sequence[bytes]:
+    def reasoning_added(self, event: e.ReasoningAdded) -> Sequence[bytes]:
         """Sends whole lines: clients show each `thinking` event on its own, and single words would be unreadable."""
         self._thought += event.delta
         if "\n" not in event.delta:
@@ -61,7 +53,7 @@ class ChatStreamEventMapper:
     def _thinking(self, lines: str) -> Sequence[bytes]:
         return (self._frame("thinking", content=lines.strip("\n")),) if lines.strip() else ()
 
-    def text(self, event: e.TextAdded) -> Sequence[bytes]:
+    def text_added(self, event: e.TextAdded) -> Sequence[bytes]:
         delta = self._reply.add(event)
         if not delta:
             return ()
@@ -77,7 +69,7 @@ class ChatStreamEventMapper:
         if self._accumulated is not None:
             self._accumulated += encoded[_QUOTES]
 
-    def call_ended(self, event: e.ToolCallEnded) -> Sequence[bytes]:
+    def tool_call_ended(self, event: e.ToolCallEnded) -> Sequence[bytes]:
         self._called.append(event.name)
         self._open_calls[event.call_id] = call = (event.name, arguments_shown(event.arguments))
         return (self._call(*call, "in_progress"),)
@@ -93,7 +85,7 @@ class ChatStreamEventMapper:
             self._frame("error", error_type=TOOL_FAILED, message=message, recoverable=True),
         )
 
-    def warning(self, event: e.WarningRaised) -> Sequence[bytes]:
+    def warning_raised(self, event: e.WarningRaised) -> Sequence[bytes]:
         """Shows only that tools are unavailable now: the client may try again later. `done` carries the other warnings."""
         if event.code != e.TOOLS_UNAVAILABLE:
             return ()
@@ -102,7 +94,7 @@ class ChatStreamEventMapper:
     def _call(self, name: str, arguments: dict[str, Any], status: str) -> bytes:
         return self._frame("tool_call", tool_name=name, arguments=arguments, status=status)
 
-    def finished(self, ending: e.RunFinished) -> Sequence[bytes]:
+    def run_finished(self, ending: e.RunFinished) -> Sequence[bytes]:
         answer = self._reply.answer(ending)
         error = failure_of(ending, answer)
         if error is not None:
@@ -117,7 +109,7 @@ class ChatStreamEventMapper:
             more["output"] = ending.output
         return (self._done(answer, success=True, **more),)
 
-    def failed(self, ending: e.RunFailed) -> Sequence[bytes]:
+    def run_failed(self, ending: e.RunFailed) -> Sequence[bytes]:
         error = error_of(ending)
         advises = "try again" in error.message.lower()
         advice = f"{error.message.rstrip('.')}. Please try again." if ending.retryable and not advises else None
@@ -136,16 +128,3 @@ class ChatStreamEventMapper:
 
     def _frame(self, name: str, **data: Any) -> bytes:
         return StreamEvent(name, {**data, "request_id": self._request_id}).frame()
-
-
-_MAPPERS: dict[type[e.Event], Callable[[ChatStreamEventMapper, Any], Sequence[bytes]]] = {
-    e.StepStarted: ChatStreamEventMapper.step_started,
-    e.ReasoningAdded: ChatStreamEventMapper.reasoning,
-    e.ReasoningEnded: ChatStreamEventMapper.reasoning_ended,
-    e.TextAdded: ChatStreamEventMapper.text,
-    e.ToolCallEnded: ChatStreamEventMapper.call_ended,
-    e.ToolFinished: ChatStreamEventMapper.tool_finished,
-    e.WarningRaised: ChatStreamEventMapper.warning,
-    e.RunFinished: ChatStreamEventMapper.finished,
-    e.RunFailed: ChatStreamEventMapper.failed,
-}

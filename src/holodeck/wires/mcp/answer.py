@@ -4,7 +4,7 @@ Frames of a stream have no `id` line: the protocol has no way to resume it. A ta
 (the extension `io.modelcontextprotocol/tasks`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +17,7 @@ from holodeck.wires.jsonrpc import RequestId, notification, result_message
 from holodeck.wires.mcp.approvals import input_requests
 from holodeck.wires.mcp.envelope import SERVER_INFO_KEY, Caller
 from holodeck.wires.mcp.tools import CONTINUE, WAIT
-from holodeck.wires.reply import PARAGRAPH, ReplyText, approval_asked, excerpt, failure_of, time_text
+from holodeck.wires.reply import PARAGRAPH, ReplyReader, approval_asked, error_of, excerpt, failure_of, time_text
 
 INPUT_REQUIRED = "input_required"
 MAX_CALLS = 200  # tool calls that a result lists
@@ -25,40 +25,33 @@ POLL_MILLISECONDS = 2_000
 WORKING, COMPLETED, CANCELLED = "working", "completed", "cancelled"
 
 
-class AnswerReader:
-    """Reads one run from its first event on, in order. `server_info` names the agent in every result."""
+class AnswerReader(ReplyReader[str]):
+    """Reads lines of progress. `server_info` names the agent in every result."""
 
     def __init__(self, caller: Caller, server_info: dict[str, str]) -> None:
+        super().__init__()
         self._caller, self._server_info = caller, server_info
-        self._reply = ReplyText()
         self._calls: dict[str, dict[str, Any]] = {}
         self.result: dict[str, Any] | None = None  # known when the run has ended
 
-    def read(self, event: e.Event) -> str | None:
-        """The line of progress that shows this event, if one does."""
-        reader = _READERS.get(type(event))
-        return None if reader is None else reader(self, event)
-
-    def step_started(self, _event: e.StepStarted) -> None:
-        self._reply.step_started()
-
-    def text(self, event: e.TextAdded) -> None:
+    def text_added(self, event: e.TextAdded) -> Sequence[str]:
         self._reply.add(event)
+        return ()
 
-    def call_ended(self, event: e.ToolCallEnded) -> str:
+    def tool_call_ended(self, event: e.ToolCallEnded) -> Sequence[str]:
         if len(self._calls) < MAX_CALLS:
             call = {"name": event.name, "arguments": arguments_shown(event.arguments), "status": "pending"}
             self._calls[event.call_id] = call
-        return f"→ {event.name} {excerpt(event.arguments)}".rstrip()
+        return (f"→ {event.name} {excerpt(event.arguments)}".rstrip(),)
 
-    def tool_finished(self, event: e.ToolFinished) -> str:
+    def tool_finished(self, event: e.ToolFinished) -> Sequence[str]:
         if event.call_id in self._calls or len(self._calls) < MAX_CALLS:
             call = self._calls.setdefault(event.call_id, {"name": event.name})
             call["status"] = "error" if event.failed else "success"
         failed = "failed: " if event.failed else ""
-        return f"← {event.name} {failed}{excerpt(text_of(event.content))}".rstrip()
+        return (f"← {event.name} {failed}{excerpt(text_of(event.content))}".rstrip(),)
 
-    def finished(self, ending: e.RunFinished) -> None:
+    def run_finished(self, ending: e.RunFinished) -> Sequence[str]:
         answer = self._reply.answer(ending)
         error = failure_of(ending, answer)
         if error is not None:
@@ -68,11 +61,11 @@ class AnswerReader:
         else:
             more = {} if ending.output is None else {"output": ending.output}
             self.result = self._complete(answer, {**self._about("completed", ending), "answer": answer, **more})
+        return ()
 
-    def failed(self, ending: e.RunFailed) -> None:
-        error = failure_of(ending, "")
-        if error is not None:
-            self.result = self._failed(ending, error)
+    def run_failed(self, ending: e.RunFailed) -> Sequence[str]:
+        self.result = self._failed(ending, error_of(ending))
+        return ()
 
     def _failed(self, ending: e.Ending, error: HoloDeckError) -> dict[str, Any]:
         """A tool that failed, not an error of the protocol: the model of the client reads it and can react."""
@@ -120,16 +113,6 @@ def marked(result: dict[str, Any], caller: Caller, server_info: dict[str, str]) 
     return {"resultType": "complete", **result, "_meta": {SERVER_INFO_KEY: server_info}}
 
 
-_READERS: dict[type[e.Event], Callable[[AnswerReader, Any], str | None]] = {
-    e.StepStarted: AnswerReader.step_started,
-    e.TextAdded: AnswerReader.text,
-    e.ToolCallEnded: AnswerReader.call_ended,
-    e.ToolFinished: AnswerReader.tool_finished,
-    e.RunFinished: AnswerReader.finished,
-    e.RunFailed: AnswerReader.failed,
-}
-
-
 class ProgressEncoder(sse.FrameEncoder):
     """Progress while the run goes on, then the response, which is the last frame.
 
@@ -149,10 +132,9 @@ class ProgressEncoder(sse.FrameEncoder):
         return b"".join([self._frames(event) for _, event in batch])
 
     def _frames(self, event: e.Event) -> bytes:
-        line = self._reader.read(event)
-        if line is not None:
-            return self._progress(line)
-        result = self._reader.result
+        lines, result = self._reader.read(event), self._reader.result
+        if lines:
+            return b"".join(map(self._progress, lines))
         return b"" if result is None else sse.frame(result_message(self._id, result))
 
     def _progress(self, line: str) -> bytes:

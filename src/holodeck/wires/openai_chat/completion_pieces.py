@@ -4,7 +4,7 @@ Tools of the server are lines of `reasoning_content`, never `tool_calls`: a clie
 Calls of the client's own tools are known for certain when the run ends and waits for them; then each is one whole piece.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -13,7 +13,7 @@ from holodeck.core import events as e
 from holodeck.core.messages import text_of
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import HoloDeckError
-from holodeck.wires.reply import PARAGRAPH, ReplyText, approval_asked, error_of, excerpt, failure_of
+from holodeck.wires.reply import PARAGRAPH, ReplyReader, approval_asked, error_of, excerpt, failure_of
 
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
 
@@ -58,7 +58,7 @@ class FailedPiece(msgspec.Struct, frozen=True):
 Piece: TypeAlias = Delta | Finish | FailedPiece
 
 
-class CompletionReader:
+class CompletionReader(ReplyReader[Piece]):
     """Reads one run from its first event on, in order.
 
     `client_tools` are the names of the client's own tools. `throw_away`: the run's session ends with it, so no other
@@ -66,37 +66,28 @@ class CompletionReader:
     """
 
     def __init__(self, *, client_tools: Collection[str] = (), throw_away: bool = False) -> None:
+        super().__init__()
         self._client_tools, self._throw_away = client_tools, throw_away
-        self._reply = ReplyText()
         self._has_text = self._in_line = False
         self._calls: dict[str, FunctionCall] = {}
 
-    def read(self, event: e.Event) -> Sequence[Piece]:
-        """The pieces that show this event; none for events that the API cannot show."""
-        reader = _READERS.get(type(event))
-        return () if reader is None else reader(self, event)
-
-    def started(self, _event: e.RunStarted) -> Sequence[Piece]:
+    def run_started(self, _event: e.RunStarted) -> Sequence[Piece]:
         return (Delta(role="assistant", content=""),)
 
-    def step_started(self, _event: e.StepStarted) -> Sequence[Piece]:
-        self._reply.step_started()
-        return ()
-
-    def text(self, event: e.TextAdded) -> Sequence[Piece]:
+    def text_added(self, event: e.TextAdded) -> Sequence[Piece]:
         delta = self._reply.add(event)
         if not delta:
             return ()
         self._has_text = True
         return (Delta(content=delta),)
 
-    def reasoning(self, event: e.ReasoningAdded) -> Sequence[Piece]:
+    def reasoning_added(self, event: e.ReasoningAdded) -> Sequence[Piece]:
         if not event.delta:
             return ()
         self._in_line = not event.delta.endswith("\n")
         return (Delta(reasoning_content=event.delta),)
 
-    def call_ended(self, event: e.ToolCallEnded) -> Sequence[Piece]:
+    def tool_call_ended(self, event: e.ToolCallEnded) -> Sequence[Piece]:
         self._calls[event.call_id] = FunctionCall(event.name, event.arguments)
         return () if event.name in self._client_tools else self._line(f"→ {event.name} {excerpt(event.arguments)}")
 
@@ -111,7 +102,7 @@ class CompletionReader:
         self._in_line = False
         return (Delta(reasoning_content=f"{before}{line.rstrip()}\n"),)
 
-    def finished(self, ending: e.RunFinished) -> Sequence[Piece]:
+    def run_finished(self, ending: e.RunFinished) -> Sequence[Piece]:
         error = failure_of(ending, self._reply.answer(ending))
         if error is not None:
             return (FailedPiece(error),)
@@ -123,7 +114,7 @@ class CompletionReader:
         finish = Finish(finish_reason="tool_calls" if calls else _finish_reason(ending), usage=ending.usage)
         return (Delta(tool_calls=calls), finish) if calls else (finish,)
 
-    def failed(self, ending: e.RunFailed) -> Sequence[Piece]:
+    def run_failed(self, ending: e.RunFailed) -> Sequence[Piece]:
         return (FailedPiece(error_of(ending)),)
 
     def _waiting_calls(self, ending: e.RunFinished) -> tuple[ToolCallPiece, ...]:
@@ -147,15 +138,3 @@ def _finish_reason(ending: e.RunFinished) -> FinishReason:
     if ending.outcome is e.Outcome.MAX_ITERATIONS or ending.finish_reason == "length":
         return "length"
     return "content_filter" if ending.finish_reason == "content_filter" else "stop"
-
-
-_READERS: dict[type[e.Event], Callable[[CompletionReader, Any], Sequence[Piece]]] = {
-    e.RunStarted: CompletionReader.started,
-    e.StepStarted: CompletionReader.step_started,
-    e.TextAdded: CompletionReader.text,
-    e.ReasoningAdded: CompletionReader.reasoning,
-    e.ToolCallEnded: CompletionReader.call_ended,
-    e.ToolFinished: CompletionReader.tool_finished,
-    e.RunFinished: CompletionReader.finished,
-    e.RunFailed: CompletionReader.failed,
-}

@@ -19,7 +19,7 @@ from holodeck.core.usage import TokenUsage
 from holodeck.errors import HoloDeckError, RateLimited
 from holodeck.wires import sse
 from holodeck.wires.openai_responses.echo import RequestEcho
-from holodeck.wires.reply import ReplyText, error_of
+from holodeck.wires.reply import ReplyReader, error_of
 
 _GAP = 100_000_000
 """Event numbers that jump by so much come after a crash; clients may have seen frames that were lost with it."""
@@ -68,7 +68,7 @@ class _Open:
         return {"item_id": self.item["id"], "output_index": self.index}
 
 
-class ResponseBuilder:
+class ResponseBuilder(ReplyReader[Frame]):
     """Reads one run from its first event on, in order."""
 
     def __init__(
@@ -78,13 +78,13 @@ class ResponseBuilder:
         *,
         completed_at: Callable[[], int | None] = lambda: None,
     ) -> None:
+        super().__init__()
         self._head, self._tools, self._completed_at = head, tools or ToolsSeen(), completed_at
         self.status: Status = "queued"
         self.error: HoloDeckError | None = None  # of a run that failed
         self.output: list[dict[str, Any]] = []
         self._incomplete: str | None = None
         self._usage: TokenUsage | None = None
-        self._reply = ReplyText()
         self._used_ids: dict[str, int] = {}
         self._text: _Open | None = None
         self._reasoning: _Open | None = None
@@ -97,8 +97,7 @@ class ResponseBuilder:
 
     def read(self, event: e.Event) -> Sequence[Frame]:
         """The frames that show this event; none for events that the protocol cannot show."""
-        reader = _READERS.get(type(event))
-        return () if reader is None or self.ended else reader(self, event)
+        return () if self.ended else super().read(event)
 
     def response(self) -> dict[str, Any]:
         """The response object as it is now."""
@@ -120,7 +119,7 @@ class ResponseBuilder:
 
     # the run
 
-    def started(self, _event: e.RunStarted) -> Sequence[Frame]:
+    def run_started(self, _event: e.RunStarted) -> Sequence[Frame]:
         if self.status != "queued":
             return ()
         kinds = ["response.created", "response.queued"] if self._head.echo.background else []
@@ -128,11 +127,7 @@ class ResponseBuilder:
         self.status = "in_progress"
         return [*(waiting or [self._whole("response.created")]), self._whole("response.in_progress")]
 
-    def step_started(self, _event: e.StepStarted) -> Sequence[Frame]:
-        self._reply.step_started()
-        return ()
-
-    def finished(self, ending: e.RunFinished) -> Sequence[Frame]:
+    def run_finished(self, ending: e.RunFinished) -> Sequence[Frame]:
         frames = self._close_calls()
         for call_id in dict.fromkeys(ending.pending_calls):
             frames += self._function_call(call_id)
@@ -141,7 +136,7 @@ class ResponseBuilder:
         self._usage = ending.usage
         return [*frames, self._whole(self._ended_as(ending))]
 
-    def failed(self, ending: e.RunFailed) -> Sequence[Frame]:
+    def run_failed(self, ending: e.RunFailed) -> Sequence[Frame]:
         """`error` comes last: at it the SDKs raise, and a client that reads only the text would take it for whole."""
         frames = self._close_calls()
         self._usage, self.status, self.error = ending.usage, "failed", error_of(ending)
@@ -220,16 +215,16 @@ class ResponseBuilder:
 
     # tools
 
-    def call_started(self, event: e.ToolCallStarted) -> Sequence[Frame]:
+    def tool_call_started(self, event: e.ToolCallStarted) -> Sequence[Frame]:
         if self._is_client(event.call_id, event.name) or self._tools.needs_approval(event.name):
             return ()
         return self._show_call(event.call_id, event.name)
 
-    def arguments_added(self, event: e.ToolArgumentsAdded) -> Sequence[Frame]:
+    def tool_arguments_added(self, event: e.ToolArgumentsAdded) -> Sequence[Frame]:
         opened = self._calls.get(event.call_id)
         return () if opened is None or not event.delta else (opened.before_delta + sse.json_bytes(event.delta),)
 
-    def call_ended(self, event: e.ToolCallEnded) -> Sequence[Frame]:
+    def tool_call_ended(self, event: e.ToolCallEnded) -> Sequence[Frame]:
         opened = self._calls.get(event.call_id)
         if opened is None:
             self._unshown[event.call_id] = event.name, event.arguments
@@ -351,24 +346,6 @@ def usage_of(usage: TokenUsage) -> dict[str, Any]:
         "input_tokens_details": {"cached_tokens": usage.cached_tokens or 0, "cache_write_tokens": 0},
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens or 0},
     }
-
-
-_READERS: dict[type[e.Event], Callable[[ResponseBuilder, Any], Sequence[Frame]]] = {
-    e.TextAdded: ResponseBuilder.text_added,
-    e.ReasoningAdded: ResponseBuilder.reasoning_added,
-    e.ToolArgumentsAdded: ResponseBuilder.arguments_added,
-    e.RunStarted: ResponseBuilder.started,
-    e.StepStarted: ResponseBuilder.step_started,
-    e.TextStarted: ResponseBuilder.text_started,
-    e.TextEnded: ResponseBuilder.text_ended,
-    e.ReasoningStarted: ResponseBuilder.reasoning_started,
-    e.ReasoningEnded: ResponseBuilder.reasoning_ended,
-    e.ToolCallStarted: ResponseBuilder.call_started,
-    e.ToolCallEnded: ResponseBuilder.call_ended,
-    e.ToolFinished: ResponseBuilder.tool_finished,
-    e.RunFinished: ResponseBuilder.finished,
-    e.RunFailed: ResponseBuilder.failed,
-}
 
 
 class ResponseEncoder(sse.FrameEncoder):

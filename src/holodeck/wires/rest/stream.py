@@ -15,11 +15,11 @@ from holodeck.errors import HoloDeckError
 from holodeck.wires import sse
 from holodeck.wires.named_events import StreamEvent
 from holodeck.wires.problem import problem
-from holodeck.wires.reply import WAITING, ReplyText, error_of, failure_of
+from holodeck.wires.reply import WAITING, ReplyReader, error_of, failure_of
 from holodeck.wires.rest.response import how_it_ended, token_counts
 
 
-class RestEventMapper:
+class RestEventMapper(ReplyReader[bytes]):
     """`elapsed` says how many milliseconds the run has taken; `instance` names the request in a problem."""
 
     def __init__(
@@ -31,30 +31,22 @@ class RestEventMapper:
         files: Sequence[FileNote] = (),
         is_new_session: Callable[[], bool] = lambda: False,
     ) -> None:
+        super().__init__()
         self._is_new_session = is_new_session
         self._message_id, self._elapsed, self._instance, self._files = run_id, elapsed, instance, files
-        self._reply = ReplyText()
         self._open_calls: dict[str, None] = {}
         own_id = sse.json_bytes(run_id)
         self._after_delta = b',"message_id":%b}\n\n' % own_id
 
-    def frames(self, event: e.Event) -> Sequence[bytes]:
-        mapped = _MAPPERS.get(type(event))
-        return () if mapped is None else mapped(self, event)
-
-    def started(self, event: e.RunStarted) -> Sequence[bytes]:
+    def run_started(self, event: e.RunStarted) -> Sequence[bytes]:
         data: dict[str, Any] = {"session_id": event.session_id, "message_id": self._message_id}
         new = {"session_is_new": True} if self._is_new_session() else {}
         return (StreamEvent("stream_start", data | new | ({"files": self._files} if self._files else {})).frame(),)
 
-    def step_started(self, _event: e.StepStarted) -> Sequence[bytes]:
-        self._reply.step_started()
-        return ()
-
-    def text(self, event: e.TextAdded) -> Sequence[bytes]:
+    def text_added(self, event: e.TextAdded) -> Sequence[bytes]:
         return self._delta(b"message_delta", self._reply.add(event))
 
-    def reasoning(self, event: e.ReasoningAdded) -> Sequence[bytes]:
+    def reasoning_added(self, event: e.ReasoningAdded) -> Sequence[bytes]:
         return self._delta(b"reasoning_delta", event.delta)
 
     def _delta(self, name: bytes, delta: str) -> Sequence[bytes]:
@@ -62,7 +54,7 @@ class RestEventMapper:
             return ()
         return (b'event: %b\ndata: {"delta":%b%b' % (name, sse.json_bytes(delta), self._after_delta),)
 
-    def call_started(self, event: e.ToolCallStarted) -> Sequence[bytes]:
+    def tool_call_started(self, event: e.ToolCallStarted) -> Sequence[bytes]:
         return (self._call_start(event.call_id, event.name),)
 
     def _call_start(self, call_id: str, name: str) -> bytes:
@@ -70,7 +62,7 @@ class RestEventMapper:
         data = {"tool_call_id": call_id, "name": name, "message_id": self._message_id}
         return StreamEvent("tool_call_start", data).frame()
 
-    def arguments(self, event: e.ToolArgumentsAdded) -> Sequence[bytes]:
+    def tool_arguments_added(self, event: e.ToolArgumentsAdded) -> Sequence[bytes]:
         data = {"tool_call_id": event.call_id, "args_delta": event.delta}
         return (StreamEvent("tool_call_args", data).frame(),)
 
@@ -85,7 +77,7 @@ class RestEventMapper:
         self._open_calls.pop(call_id, None)
         return StreamEvent("tool_call_end", {"tool_call_id": call_id, "status": status, **result}).frame()
 
-    def finished(self, ending: e.RunFinished) -> Sequence[bytes]:
+    def run_finished(self, ending: e.RunFinished) -> Sequence[bytes]:
         left = self._ends("pending" if ending.outcome in WAITING else "error")
         error = failure_of(ending, self._reply.answer(ending))
         if error is not None:
@@ -98,7 +90,7 @@ class RestEventMapper:
         }
         return (*left, StreamEvent("stream_end", data).frame())
 
-    def failed(self, ending: e.RunFailed) -> Sequence[bytes]:
+    def run_failed(self, ending: e.RunFailed) -> Sequence[bytes]:
         return (*self._ends("error"), self._error(error_of(ending)))
 
     def _ends(self, status: str) -> Sequence[bytes]:
@@ -108,16 +100,3 @@ class RestEventMapper:
     def _error(self, error: HoloDeckError) -> bytes:
         """The same problem document that the route without a stream responds with."""
         return StreamEvent("error", problem(error, self._instance)).frame()
-
-
-_MAPPERS: dict[type[e.Event], Callable[[RestEventMapper, Any], Sequence[bytes]]] = {
-    e.RunStarted: RestEventMapper.started,
-    e.StepStarted: RestEventMapper.step_started,
-    e.TextAdded: RestEventMapper.text,
-    e.ReasoningAdded: RestEventMapper.reasoning,
-    e.ToolCallStarted: RestEventMapper.call_started,
-    e.ToolArgumentsAdded: RestEventMapper.arguments,
-    e.ToolFinished: RestEventMapper.tool_finished,
-    e.RunFinished: RestEventMapper.finished,
-    e.RunFailed: RestEventMapper.failed,
-}
