@@ -17,7 +17,7 @@ unlike in the TypeScript encoder. Clients before 1.0 cannot read ten of the prot
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
@@ -74,29 +74,18 @@ def translate(event: e.Event, profile: Profile) -> tuple[Wire, ...]:
 def left_out(wire: Wire) -> Wire:
     """The event that replaces one that is too large for clients."""
     message = f"{wire['type']} was left out: it is too large to send"
-    return {"type": "CUSTOM", "name": WARNING, "value": {"code": PayloadTooLarge.code, "message": message}}
+    return _warning(PayloadTooLarge.code, message)
 
 
-_Mapper = Callable[[Any, Profile], tuple[Wire, ...]]
-TRANSLATIONS: dict[type[e.Event], _Mapper] = {}
-_F = TypeVar("_F", bound=_Mapper)
+def _warning(code: str, message: str) -> Wire:
+    return {"type": "CUSTOM", "name": WARNING, "value": {"code": code, "message": message}}
 
 
-def _maps(kind: type[e.Event]) -> Callable[[_F], _F]:
-    def register(mapper: _F) -> _F:
-        TRANSLATIONS[kind] = mapper
-        return mapper
-
-    return register
-
-
-@_maps(WithMetadata)
 def _annotated(event: WithMetadata, profile: Profile) -> tuple[Wire, ...]:
     written = translate(event.event, profile)
     return tuple({**wire, "metadata": {**wire.get("metadata", {}), **event.metadata}} for wire in written)
 
 
-@_maps(e.RunStarted)
 def _run_started(event: e.RunStarted, profile: Profile) -> tuple[Wire, ...]:
     """Older clients get the version too: a producer has to send it, and they ignore unknown members."""
     wire = {"type": "RUN_STARTED", "threadId": event.session_id, "runId": event.run_id}
@@ -105,18 +94,11 @@ def _run_started(event: e.RunStarted, profile: Profile) -> tuple[Wire, ...]:
     return (wire | parent | {"protocolVersion": PROTOCOL_VERSION} | model,)
 
 
-@_maps(e.StepStarted)
-def _step_started(event: e.StepStarted, _: Profile) -> tuple[Wire, ...]:
-    return ({"type": "STEP_STARTED", "stepName": f"step-{event.number}"},)
-
-
-@_maps(e.StepFinished)
 def _step_finished(event: e.StepFinished, profile: Profile) -> tuple[Wire, ...]:
     model = {"metadata": {"model": event.model}} if profile is Profile.FULL and event.model else {}
     return ({"type": "STEP_FINISHED", "stepName": f"step-{event.number}"} | model,)
 
 
-@_maps(e.ReasoningStarted)
 def _reasoning_started(event: e.ReasoningStarted, _: Profile) -> tuple[Wire, ...]:
     message_id = reasoning_id(event.message_id)
     return (
@@ -125,13 +107,6 @@ def _reasoning_started(event: e.ReasoningStarted, _: Profile) -> tuple[Wire, ...
     )
 
 
-@_maps(e.ReasoningAdded)
-def _reasoning_added(event: e.ReasoningAdded, _: Profile) -> tuple[Wire, ...]:
-    message_id = reasoning_id(event.message_id)
-    return ({"type": "REASONING_MESSAGE_CONTENT", "messageId": message_id, "delta": event.delta},)
-
-
-@_maps(e.ReasoningEnded)
 def _reasoning_ended(event: e.ReasoningEnded, _: Profile) -> tuple[Wire, ...]:
     message_id = reasoning_id(event.message_id)
     return (
@@ -144,38 +119,11 @@ def _span(message_id: str) -> str:
     return f"{message_id}-span"
 
 
-@_maps(e.TextStarted)
-def _text_started(event: e.TextStarted, _: Profile) -> tuple[Wire, ...]:
-    return ({"type": "TEXT_MESSAGE_START", "messageId": event.message_id, "role": "assistant"},)
-
-
-@_maps(e.TextAdded)
-def _text_added(event: e.TextAdded, _: Profile) -> tuple[Wire, ...]:
-    return ({"type": "TEXT_MESSAGE_CONTENT", "messageId": event.message_id, "delta": event.delta},)
-
-
-@_maps(e.TextEnded)
-def _text_ended(event: e.TextEnded, _: Profile) -> tuple[Wire, ...]:
-    return ({"type": "TEXT_MESSAGE_END", "messageId": event.message_id},)
-
-
-@_maps(e.ToolCallStarted)
 def _call_started(event: e.ToolCallStarted, _: Profile) -> tuple[Wire, ...]:
     wire = {"type": "TOOL_CALL_START", "toolCallId": event.call_id, "toolCallName": event.name}
     return (wire | {"parentMessageId": event.message_id},)
 
 
-@_maps(e.ToolArgumentsAdded)
-def _arguments_added(event: e.ToolArgumentsAdded, _: Profile) -> tuple[Wire, ...]:
-    return ({"type": "TOOL_CALL_ARGS", "toolCallId": event.call_id, "delta": event.delta},)
-
-
-@_maps(e.ToolCallEnded)
-def _call_ended(event: e.ToolCallEnded, _: Profile) -> tuple[Wire, ...]:
-    return ({"type": "TOOL_CALL_END", "toolCallId": event.call_id},)
-
-
-@_maps(e.ToolFinished)
 def _tool_finished(event: e.ToolFinished, profile: Profile) -> tuple[Wire, ...]:
     wire: Wire = {
         "type": "TOOL_CALL_RESULT",
@@ -187,23 +135,11 @@ def _tool_finished(event: e.ToolFinished, profile: Profile) -> tuple[Wire, ...]:
     return (wire | {"metadata": {"failed": True}} if event.failed else wire,)
 
 
-@_maps(e.StateReplaced)
-def _state_replaced(event: e.StateReplaced, _: Profile) -> tuple[Wire, ...]:
-    return ({"type": "STATE_SNAPSHOT", "snapshot": event.state},)
-
-
-@_maps(e.StatePatched)
-def _state_patched(event: e.StatePatched, _: Profile) -> tuple[Wire, ...]:
-    return ({"type": "STATE_DELTA", "delta": _operations(event.patch)},)
-
-
-@_maps(e.ActivityShown)
 def _activity_shown(event: e.ActivityShown, _: Profile) -> tuple[Wire, ...]:
     wire = {"type": "ACTIVITY_SNAPSHOT", "messageId": event.message_id, "activityType": event.kind}
     return (wire | {"content": event.content, "replace": True},)
 
 
-@_maps(e.ActivityPatched)
 def _activity_patched(event: e.ActivityPatched, _: Profile) -> tuple[Wire, ...]:
     wire = {"type": "ACTIVITY_DELTA", "messageId": event.message_id, "activityType": event.kind}
     return (wire | {"patch": _operations(event.patch)},)
@@ -214,23 +150,11 @@ def _operations(patch: list[dict[str, Any]]) -> list[Wire]:
     return [{key: operation[key] for key in _PATCH_MEMBERS if key in operation} for operation in patch]
 
 
-@_maps(e.CustomSent)
-def _custom_sent(event: e.CustomSent, _: Profile) -> tuple[Wire, ...]:
-    return ({"type": "CUSTOM", "name": event.name, "value": event.value},)
-
-
-@_maps(e.WarningRaised)
-def _warning_raised(event: e.WarningRaised, _: Profile) -> tuple[Wire, ...]:
-    return ({"type": "CUSTOM", "name": WARNING, "value": {"code": event.code, "message": event.message}},)
-
-
-@_maps(e.RawReceived)
 def _raw_received(event: e.RawReceived, _: Profile) -> tuple[Wire, ...]:
     source = {} if event.source is None else {"source": event.source}
     return ({"type": "RAW", "event": event.event} | source,)
 
 
-@_maps(e.MessagesReplaced)
 def _messages_replaced(event: e.MessagesReplaced, profile: Profile) -> tuple[Wire, ...]:
     """Two snapshots if the client may lack messages before the user's newest, with which the history ends; else one.
 
@@ -258,7 +182,6 @@ def _lengths(event: e.MessagesReplaced) -> tuple[int, ...]:
     return (whole,) if event.corrects or before in (0, whole) else (before, whole)
 
 
-@_maps(e.HistoryCompacted)
 def _history_compacted(event: e.HistoryCompacted, _: Profile) -> tuple[Wire, ...]:
     value = {"messages": event.messages, "summarized": event.summarized}
     return ({"type": "CUSTOM", "name": e.HISTORY, "value": value},)
@@ -328,7 +251,6 @@ def _call(call: ToolCall) -> Wire:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-@_maps(e.RunFinished)
 def _run_finished(event: e.RunFinished, profile: Profile) -> tuple[Wire, ...]:
     result: Wire = {
         "status": event.outcome.value,
@@ -366,7 +288,6 @@ def _interrupt(interrupt: e.Interrupt) -> Wire:
     } | expiry
 
 
-@_maps(e.RunFailed)
 def _run_failed(event: e.RunFailed, _: Profile) -> tuple[Wire, ...]:
     metadata: Wire = {"retryable": event.retryable}
     if event.reason is not None:
@@ -379,6 +300,44 @@ def _run_failed(event: e.RunFailed, _: Profile) -> tuple[Wire, ...]:
 
 def _usage(usage: TokenUsage | None) -> Wire:
     return {} if usage is None else {"usage": [token_counts(usage)]}
+
+
+_Mapper: TypeAlias = Callable[[Any, Profile], tuple[Wire, ...]]
+TRANSLATIONS: dict[type[e.Event], _Mapper] = {
+    WithMetadata: _annotated,
+    e.RunStarted: _run_started,
+    e.StepStarted: lambda event, _: ({"type": "STEP_STARTED", "stepName": f"step-{event.number}"},),
+    e.StepFinished: _step_finished,
+    e.ReasoningStarted: _reasoning_started,
+    e.ReasoningAdded: lambda event, _: (
+        {"type": "REASONING_MESSAGE_CONTENT", "messageId": reasoning_id(event.message_id), "delta": event.delta},
+    ),
+    e.ReasoningEnded: _reasoning_ended,
+    e.TextStarted: lambda event, _: (
+        {"type": "TEXT_MESSAGE_START", "messageId": event.message_id, "role": "assistant"},
+    ),
+    e.TextAdded: lambda event, _: (
+        {"type": "TEXT_MESSAGE_CONTENT", "messageId": event.message_id, "delta": event.delta},
+    ),
+    e.TextEnded: lambda event, _: ({"type": "TEXT_MESSAGE_END", "messageId": event.message_id},),
+    e.ToolCallStarted: _call_started,
+    e.ToolArgumentsAdded: lambda event, _: (
+        {"type": "TOOL_CALL_ARGS", "toolCallId": event.call_id, "delta": event.delta},
+    ),
+    e.ToolCallEnded: lambda event, _: ({"type": "TOOL_CALL_END", "toolCallId": event.call_id},),
+    e.ToolFinished: _tool_finished,
+    e.StateReplaced: lambda event, _: ({"type": "STATE_SNAPSHOT", "snapshot": event.state},),
+    e.StatePatched: lambda event, _: ({"type": "STATE_DELTA", "delta": _operations(event.patch)},),
+    e.ActivityShown: _activity_shown,
+    e.ActivityPatched: _activity_patched,
+    e.CustomSent: lambda event, _: ({"type": "CUSTOM", "name": event.name, "value": event.value},),
+    e.WarningRaised: lambda event, _: (_warning(event.code, event.message),),
+    e.RawReceived: _raw_received,
+    e.MessagesReplaced: _messages_replaced,
+    e.HistoryCompacted: _history_compacted,
+    e.RunFinished: _run_finished,
+    e.RunFailed: _run_failed,
+}
 
 
 class SseEncoder(sse.FrameEncoder):
