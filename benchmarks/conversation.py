@@ -35,6 +35,7 @@ class Client:
     turn: "Callable[[str, Sequence[Turn], str], dict[str, Any]]"
     done: bytes  # what a whole answer contains
     reply_id: bytes = rb"$^"  # a pattern for the id of the answer, for clients that name it later
+    reply: bytes = rb"$^"  # a pattern for the pieces of its text, for clients that are recognised by it
     headers: Mapping[str, str] | None = None
 
 
@@ -42,6 +43,7 @@ class Client:
 class Turn:
     asked: str
     reply_id: str
+    reply: str
 
 
 def _agui(thread: str, messages: list[dict[str, Any]], number: int) -> dict[str, Any]:
@@ -64,7 +66,7 @@ def agui_all(thread: str, turns: Sequence[Turn], text: str) -> dict[str, Any]:
 def openai_all(_thread: str, turns: Sequence[Turn], text: str) -> dict[str, Any]:
     messages: list[dict[str, str]] = []
     for turn in turns:
-        messages += ({"role": "user", "content": turn.asked}, {"role": "assistant", "content": ANSWER})
+        messages += ({"role": "user", "content": turn.asked}, {"role": "assistant", "content": turn.reply})
     return {"stream": True, "store": True, "messages": [*messages, {"role": "user", "content": text}]}
 
 
@@ -89,6 +91,11 @@ def ai_sdk_all(thread: str, turns: Sequence[Turn], text: str) -> dict[str, Any]:
     return {"id": thread, "messages": [*messages, _ui_message(f"{thread}-m{len(turns)}", "user", text)]}
 
 
+def a2a(thread: str, turns: Sequence[Turn], text: str) -> dict[str, Any]:
+    message = {"messageId": f"{thread}-m{len(turns)}", "contextId": thread, "role": "ROLE_USER"}
+    return {"message": message | {"parts": [{"text": text}]}}
+
+
 CLIENTS = {
     "AG-UI, last message": Client(path="/awp", turn=agui_last, done=b"RUN_FINISHED"),
     "AG-UI, all messages": Client(
@@ -102,19 +109,17 @@ CLIENTS = {
         turn=lambda thread, _turns, text: {"message": text, "session_id": thread},
         done=b'"content"',
     ),
-    "chat-stream": Client(
-        path="/chat/stream",
-        turn=lambda thread, _turns, text: {"input": text, "conversation_id": thread},
-        done=b"event: done",
-    ),
     "OpenAI, session": Client(path="/v1/chat/completions", turn=openai_last, done=b"[DONE]"),
-    "OpenAI, all messages": Client(path="/v1/chat/completions", turn=openai_all, done=b"[DONE]"),
+    "OpenAI, all messages": Client(
+        path="/v1/chat/completions", turn=openai_all, done=b"[DONE]", reply=rb'"delta":{"content":"([^"]*)"'
+    ),
     "Responses, previous_response_id": Client(
         path="/v1/responses", turn=responses, done=b"response.completed", reply_id=rb'"id":"(resp_[^"]+)"'
     ),
     "AI SDK, all messages": Client(
         path="/ai-sdk/chat", turn=ai_sdk_all, done=b"[DONE]", reply_id=rb'"messageId":"([^"]+)"'
     ),
+    "A2A": Client(path="/a2a/message:stream?A2A-Version=1.0", turn=a2a, done=b"TASK_STATE_COMPLETED"),
 }
 
 
@@ -175,6 +180,7 @@ def talk(started: Subject, client: Client, thread: str, turns: int) -> list[floa
         if client.done not in received:
             raise CannotMeasureError(f"turn {number} of {client.path} did not finish: {received[:300]!r}")
         found = re.search(client.reply_id, received)
-        so_far.append(Turn(text, found[1].decode() if found else ""))
+        reply = b"".join(re.findall(client.reply, received)).decode()
+        so_far.append(Turn(text, found[1].decode() if found else "", reply or ANSWER))
     connection.close()
     return figures

@@ -258,6 +258,21 @@ async def test_a_run_reads_only_the_end_of_a_long_history(store):
     assert (await store.get("s", owner=ADA)).message_count == 102
 
 
+async def test_a_reader_may_read_only_the_end(store):
+    conversation = await conversation_of(store)
+    await turns(conversation, 20)
+    await conversation.commit(STEP)
+    summary = Summary(content="s", until="a17", messages=36)
+    await conversation.commit([], PendingStep(assistant=STEP[0]), state={"x": 1}, summary=summary)
+    whole = await store.read("s", owner=ADA)
+    for last, expected in ((1, 4), (5, 8), (7, 8), (100, 42)):  # whole turns, and what the summary does not cover
+        end = await store.read("s", owner=ADA, last=last)
+        assert end.messages == whole.messages[-expected:]
+        assert (end.pending, end.state, end.summary) == (whole.pending, whole.state, whole.summary)
+        assert end.session == whole.session
+    assert await store.read("another", owner=ADA, last=1) is None
+
+
 async def written_anew(store):
     """The ids of all messages, and of those that were not written in the form of a wire before."""
     tail, seen = await store.open("s", owner=ADA, last=7), []

@@ -30,11 +30,12 @@ async def branch_after(
     """
     if in_progress and in_progress[-1] == run_id:
         return Branch(session_id, run_id)
+    end = None if in_progress else await store.read(session_id, owner=owner, last=1)
+    if end is not None and head_of(end) == run_id:  # nearly always
+        return Branch(session_id, run_id)
     stored = await store.read(session_id, owner=owner)
     if stored is None or not is_in(run_id, stored):
         raise RunNotFound(f"What run {run_id!r} wrote is no longer stored.")
-    if not in_progress and head_of(stored) == run_id:
-        return Branch(session_id, run_id)
     return Branch(await store.fork(session_id, next_question(stored.messages, {run_id}), owner=owner))
 
 

@@ -19,7 +19,7 @@ ATTEMPTS = 5  # two replicas that keep answers of one step at a time refuse each
 
 async def kept_answers(runs: Runs, run: Run) -> tuple[Resume, ...]:
     """What was answered so far of what this run waits for."""
-    stored = await runs.store.read(run.session_id, owner=run.owner)
+    stored = await runs.store.read(run.session_id, owner=run.owner, last=1)
     return () if stored is None else _answers_of(stored.pending, run)
 
 

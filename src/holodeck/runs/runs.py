@@ -124,7 +124,7 @@ class Runs:
         earlier = self._part_before(request, session)
         self._refuse_behind(session_id, self.queue.waiting(session))
         if request.resume and not self.queue.busy(session):  # refuses before the first byte what answers nothing
-            stored = await self.store.read(session_id, owner=owner)
+            stored = await self.store.read(session_id, owner=owner, last=1)
             decide(None if stored is None else stored.pending, request.resume, ())
             self._refuse_behind(session_id, self.queue.waiting(session))  # another request may have come meanwhile
             earlier = self._part_before(request, session)

@@ -15,10 +15,11 @@ from starlette.responses import Response
 from holodeck._version import __version__
 from holodeck.access.principal import RUNS_READ, RUNS_STOP
 from holodeck.core.encoder import Encoder
+from holodeck.core.history import places_of
 from holodeck.core.ids import is_foreign_id, new_ulid
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
-from holodeck.errors import InvalidRequest
+from holodeck.errors import InvalidRequest, SessionNotFound
 from holodeck.runs.run import Run
 from holodeck.runs.withdrawal import withdraw
 from holodeck.server.a2a_tasks import (
@@ -140,8 +141,15 @@ async def _free_id(server: AgentServer, message_id: str, session: str | None, ow
     """The client's id for its message, unless the conversation has it already: it would take it for an edit."""
     if session is None:
         return message_id
-    stored = await server.history(session, owner=owner)
-    return f"{message_id}:{new_ulid()}" if any(each.id == message_id for each in stored) else message_id
+    try:
+        conversation = await server.store.open(session, owner=owner, last=server.agent.max_messages)
+    except SessionNotFound:
+        return message_id
+    try:  # not `store.read`: a long history is kept from one turn to the next
+        known = places_of(await conversation.history())
+    finally:
+        conversation.close()
+    return f"{message_id}:{new_ulid()}" if message_id in known else message_id
 
 
 def open_encoder(run: Run, _accept: str | None) -> Encoder:

@@ -273,9 +273,9 @@ class AgentServer:
         session = await self.store.get(session_id, owner=owner) if adopts else None
         return adopts and (session is None or session.message_count == 0)
 
-    async def history(self, session_id: str, *, owner: Owner) -> Sequence[Message]:
-        """What is stored of a conversation; nothing of one that is unknown."""
-        stored = await self.store.read(session_id, owner=owner)
+    async def history(self, session_id: str, *, owner: Owner, last: int | None = None) -> Sequence[Message]:
+        """What is stored of a conversation, or about so many messages of its end; nothing of one that is unknown."""
+        stored = await self.store.read(session_id, owner=owner, last=last)
         return () if stored is None else stored.messages
 
     def chain(self) -> Chain | None:

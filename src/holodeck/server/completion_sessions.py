@@ -92,8 +92,7 @@ async def recognised(
         answer = visible(sent[first - 1 : first])
         for run_id in await known.runs_after(owner, sent[: first - 1]):
             session_id = await server.stored_runs.session_of(run_id, owner=owner)
-            history = () if session_id is None else await server.history(session_id, owner=owner)
-            if answer == _answer_of(run_id, history):
+            if session_id is not None and await _gave(answer, run_id, server, session_id, owner):
                 return CompletionSession(session_id=session_id, is_kept=True, only_new=True, after=run_id)
     return CompletionSession(session_id=new_ulid(), is_kept=True)
 
@@ -126,9 +125,15 @@ def visible(messages: Sequence[Message]) -> list[tuple[str, str]]:
     return [(role, " ".join(parts)) for role, parts in texts]
 
 
-def _answer_of(run_id: str, history: Sequence[Message]) -> list[tuple[str, str]]:
-    own = [each for each in history if isinstance(each, AssistantMessage) and each.run_id == run_id]
-    return visible(own)
+async def _gave(answer: list[tuple[str, str]], run_id: str, server: AgentServer, session_id: str, owner: Owner) -> bool:
+    """Whether this run gave this answer. Nearly always it is the last of its session, which then is not read whole."""
+    for last in (1, None):
+        history = await server.history(session_id, owner=owner, last=last)
+        if answer == visible(
+            [each for each in history if isinstance(each, AssistantMessage) and each.run_id == run_id]
+        ):
+            return True
+    return False
 
 
 async def _digest(messages: Sequence[Message]) -> str:

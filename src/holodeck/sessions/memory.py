@@ -158,9 +158,9 @@ class MemorySessionStore:
         kept = self._find(session_id, owner)
         return None if kept is None else _described(kept)
 
-    async def read(self, session_id: str, *, owner: Owner) -> StoredSession | None:
+    async def read(self, session_id: str, *, owner: Owner, last: int | None = None) -> StoredSession | None:
         kept = self._find(session_id, owner)
-        return None if kept is None else _stored(kept)
+        return None if kept is None else _stored(kept, last)
 
     async def open(
         self,
@@ -355,9 +355,7 @@ class _MemoryConversation:
     def __init__(self, store: MemorySessionStore, kept: _Kept, last: int | None) -> None:
         self._store, self._kept, self._closed = store, kept, False
         self._cut: str | None = None  # the message before which the next commit cuts the history
-        wanted = wanted_messages(last, kept.message_count, self.summary if last is not None else None)
-        first = 0 if wanted >= kept.message_count else kept.steps.start_of_last(wanted)
-        self._messages: list[Message] = kept.steps.messages(first)
+        self._messages: list[Message] = _end_of(kept, last)
         self._earlier = kept.message_count - len(self._messages)
 
     @property
@@ -481,10 +479,16 @@ def _place(session: ServerSession) -> tuple[datetime, str]:
     return session.last_activity, session.session_id
 
 
-def _stored(kept: _Kept) -> StoredSession:
+def _end_of(kept: _Kept, last: int | None) -> list[Message]:
+    summary = None if kept.summary is None or last is None else _decoded_summary(kept.summary)
+    wanted = wanted_messages(last, kept.message_count, summary)
+    return kept.steps.messages(0 if wanted >= kept.message_count else kept.steps.start_of_last(wanted))
+
+
+def _stored(kept: _Kept, last: int | None = None) -> StoredSession:
     return StoredSession(
         session=_described(kept),
-        messages=tuple(kept.steps.messages()),
+        messages=tuple(_end_of(kept, last)),
         pending=None if kept.pending is None else _pending.decode(kept.pending),
         state=None if kept.state is None else msgspec.json.decode(kept.state),
         summary=None if kept.summary is None else _decoded_summary(kept.summary),

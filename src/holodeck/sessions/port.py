@@ -135,8 +135,8 @@ class SessionStore(Protocol):
     async def get(self, session_id: str, *, owner: Owner) -> ServerSession | None:
         """The session, unless it is unknown, expired or another owner's."""
 
-    async def read(self, session_id: str, *, owner: Owner) -> StoredSession | None:
-        """All of it as it is now, for a reader: it does not count as use."""
+    async def read(self, session_id: str, *, owner: Owner, last: int | None = None) -> StoredSession | None:
+        """All of it as it is now, for a reader: it does not count as use. With `last`, of its messages what `open` reads."""
 
     async def open(
         self, session_id: str, *, owner: Owner, run_id: str = "", last: int | None = None, create: bool = False

@@ -118,12 +118,12 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         row = await self._find(owner, session_id, self.now())
         return None if row is None else described(owner, session_id, row)
 
-    async def read(self, session_id: str, *, owner: Owner) -> StoredSession | None:
+    async def read(self, session_id: str, *, owner: Owner, last: int | None = None) -> StoredSession | None:
         row = await self._find(owner, session_id, self.now())
         if row is None:
             return None
         try:
-            return stored_session(owner, session_id, row, await self.messages_of(row))
+            return stored_session(owner, session_id, row, await self._end_of(row, last, FoundSession(row, None)))
         except SessionBroken as error:
             await self._set_aside(owner, session_id, error)
             raise
@@ -343,7 +343,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         return row
 
     async def _end_of(self, row: SessionRow, last: int | None, found: FoundSession) -> list[Message]:
-        """The last messages, from a user's message on."""
+        """The last messages, from a user's message on. Each step has one at least, so no more steps than that are counted."""
         summary = records.summary_of(row.summary, row.v) if last is not None else None
         wanted = wanted_messages(last, row.messages, summary)
         if (known := found.end(wanted)) is not None:
@@ -351,11 +351,12 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         if wanted >= row.messages:
             return await self.messages_of(row)
         steps = await self.database.rows(
-            "WITH counted AS (SELECT seq, by_user, sum(messages) OVER (ORDER BY seq DESC) AS count"
-            "   FROM holodeck.steps WHERE session = %(key)s AND seq < %(steps)s)"
+            "WITH counted AS (SELECT seq, sum(messages) OVER (ORDER BY seq DESC) AS count"
+            "   FROM holodeck.steps WHERE session = %(key)s AND seq < %(steps)s AND seq >= %(first)s)"
             " SELECT v, body FROM holodeck.steps WHERE session = %(key)s AND seq < %(steps)s AND seq >= coalesce("
-            "   (SELECT max(seq) FROM counted WHERE by_user AND count >= %(wanted)s), 0) ORDER BY seq",
-            {"key": row.key, "steps": row.steps, "wanted": wanted},
+            "   (SELECT seq FROM holodeck.steps WHERE session = %(key)s AND by_user AND seq <="
+            "     (SELECT max(seq) FROM counted WHERE count >= %(wanted)s) ORDER BY seq DESC LIMIT 1), 0) ORDER BY seq",
+            {"key": row.key, "steps": row.steps, "wanted": wanted, "first": row.steps - wanted},
             again=True,
         )
         return [message for version, body in steps for message in records.messages_of(body, version)]

@@ -101,12 +101,12 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         row = await self.file.read(lambda connection: self._find(connection, owner, session_id, now))
         return None if row is None else described(owner, session_id, row)
 
-    async def read(self, session_id: str, *, owner: Owner) -> StoredSession | None:
+    async def read(self, session_id: str, *, owner: Owner, last: int | None = None) -> StoredSession | None:
         now = self.now()
 
         def job(connection: sqlite3.Connection) -> StoredSession | None:
             row = self._find(connection, owner, session_id, now)
-            return None if row is None else _stored(connection, owner, session_id, row)
+            return None if row is None else stored_session(owner, session_id, row, _end_of(connection, row, last))
 
         return await self._reading(self.file.read(job), owner, session_id)
 

@@ -164,7 +164,7 @@ async def create(request: Request) -> Response:
 async def _prepare(server: AgentServer, owner: Owner, asked: ResponsesRequest, opened: OpenResponse) -> RunRequest:
     branch = await _branch(server, owner, asked)
     if asked.resume:
-        stored = await server.store.read(branch.session_id, owner=owner)
+        stored = await server.store.read(branch.session_id, owner=owner, last=1)
         if stored is not None and stored.pending is not None:
             opened.asked.update(_questions(stored.pending))
     wanted = run_request(asked, session_id=branch.session_id, follows=branch.follows)
