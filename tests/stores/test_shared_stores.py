@@ -602,6 +602,73 @@ async def test_one_look_serves_all_that_wait(files, monkeypatch):
         watch.close()
 
 
+async def test_the_cost_of_a_look_does_not_grow_with_the_sessions_that_are_watched(files):
+    """It did, by each of them and by each run that they ever had: 90,000 steps of SQLite for 500 sessions of 20 runs."""
+    store, costs = await files(), []
+    changes = store.runs._changes
+    changes.close()
+
+    async def cost_of_a_look():
+        steps = []
+        await store.file.look(lambda connection: connection.set_progress_handler(lambda: steps.append(1), 1))
+        changes._seen = None
+        changes._look()
+        await store.file.look(lambda connection: connection.set_progress_handler(None, 0))
+        changes.close()
+        return len(steps)
+
+    async def play(number):
+        record = run(f"r{number}", f"s{number % 40}")
+        await store.runs.begin(record)
+        await store.runs.end(record, ENDING)
+
+    await play(0)
+    watches = [store.runs.watch_session("s0", owner=ME)]
+    costs.append(await cost_of_a_look())
+    for number in range(1, 200):
+        await play(number)
+    watches += [store.runs.watch_session(f"s{number}", owner=ME) for number in range(40)]
+    await cost_of_a_look()  # which reads the new runs
+    costs.append(await cost_of_a_look())
+    assert costs[0] == costs[1]
+    for watch in watches:
+        watch.close()
+
+
+async def test_every_change_of_a_session_wakes_those_who_watch_it_and_no_other(files):
+    store, other = await files(), await files()
+    store.runs._changes.close()
+    watches = {name: store.runs.watch_session(name, owner=ME) for name in "ab"}
+
+    async def changed(*named):
+        store.runs._changes._look()
+        store.runs._changes.close()
+        woken = {name for name, watch in watches.items() if watch.has_changed.is_set()}
+        for watch in watches.values():
+            watch.has_changed.clear()
+        assert woken == set(named)
+
+    await changed()
+    await other.runs.begin(run("r1", "a"))
+    await changed("a")
+    await other.runs.begin(run("r2", "b"))
+    await other.runs.end(run("r1", "a"), ENDING)
+    await changed("a", "b")
+    other.runs.release(run("r1", "a"))
+    await other.runs.begin(run("r1", "a"), continues=True)  # under its own id
+    await changed("a")
+    await other.runs.begin(run("r3", "b"))
+    await other.runs.end(run("r3", "b"), ENDING)  # between two looks
+    await changed("b")
+    await other.delete("a", owner=ME)
+    await changed("a")
+    await other.runs.begin(run("r4", "c"))
+    await changed()
+    for watch in watches.values():
+        watch.close()
+    assert store.runs._changes._runs is None
+
+
 @pytest.mark.req("SRV-11")
 @pytest.mark.parametrize("stored", ["nothing", "its record", "a message"])
 async def test_a_session_that_a_command_deletes_under_a_running_server_stays_deleted(files, stored):

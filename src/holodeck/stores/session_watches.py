@@ -27,6 +27,9 @@ class SessionWatches:
         self._watches[session].add(watch)
         return watch
 
+    def watched(self) -> list[OwnedId]:
+        return list(self._watches)
+
     def changed(self, session: OwnedId) -> None:
         for watch in self._watches.get(session, ()):
             watch.has_changed.set()

@@ -2,18 +2,20 @@
 
 SQLite sends no notifications, but `PRAGMA data_version` says in a few microseconds whether another connection has committed
 something. It is looked at often only while something is awaited. After a change one statement looks for all runs whose logs
-are followed here, and one for all sessions that are watched, however many readers wait. Everything here belongs to the
-event loop's thread.
+are followed here, and one for runs that have begun or ended, in all sessions: its cost is that of the runs in progress and
+the new ones, however many sessions are watched and however many runs they had. Everything here belongs to the event loop's
+thread.
 """
 
 import asyncio
 import contextlib
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
-from typing import Any
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from holodeck.core.owner import OwnedId
+from holodeck.core.owner import OwnedId, Owner
 from holodeck.errors import StoreUnavailable
 from holodeck.stores.session_watches import SessionWatches
 from holodeck.stores.sqlite_file import SqliteFile
@@ -22,14 +24,26 @@ AWAITED_SECONDS = 0.02  # between two looks while something is awaited
 BUSY_SECONDS = 0.1  # while this process has something that others may have wishes for
 IDLE_SECONDS = 0.5
 _ENDS_OF_COPIES = "SELECT value, (SELECT max(first) FROM pieces WHERE run = value) FROM json_each(?)"
-_OF_SESSION = (
-    "FROM runs WHERE agent = ?1 AND tenant = json_extract(value, '$[0]') AND user = json_extract(value, '$[1]')"
-    " AND session = json_extract(value, '$[2]')"
+# The newest run of all, those in progress, and those that have begun and ended since the look before. The plus signs keep
+# SQLite from an index that would read all runs of the agent.
+_RUNS = (
+    "SELECT max(key), NULL, NULL, NULL, NULL FROM runs"
+    " UNION ALL SELECT key, tenant, user, session, 1 FROM runs WHERE agent = ?1 AND ended IS NULL"
+    " UNION ALL SELECT key, tenant, user, session, 0 FROM runs WHERE key > ?2 AND +agent = ?1 AND +ended IS NOT NULL"
 )
-_STATES_OF_SESSIONS = (
-    f"SELECT (SELECT max(key) {_OF_SESSION}), (SELECT count(*) {_OF_SESSION} AND ended IS NULL)"
-    " FROM json_each(?2) ORDER BY json_each.key"
-)
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """The runs of all sessions at one look."""
+
+    newest: int
+    in_progress: frozenset[tuple[int, OwnedId]]
+    ended_since: frozenset[OwnedId] = frozenset()  # sessions of runs that began after the look before
+
+    def changed_since(self, before: "_Runs") -> set[OwnedId]:
+        """The sessions in which a run has begun or ended."""
+        return {session for _, session in self.in_progress ^ before.in_progress} | self.ended_since
 
 
 class SqliteChanges:
@@ -40,7 +54,7 @@ class SqliteChanges:
         self._file, self._agent, self._on_change, self._is_busy = file, agent, on_change, is_busy
         self.sessions = SessionWatches()
         self.sessions.on_first, self.sessions.on_last = self._watched, self._not_watched
-        self._states: dict[OwnedId, Sequence[Any] | None] = {}  # of the runs of each session that is watched
+        self._runs: _Runs | None = None  # at the last look, while a session is watched
         self._copies: dict[asyncio.Future[None], tuple[int, int]] = {}  # run and event that each follower waits for
         self._seen: int | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -69,15 +83,15 @@ class SqliteChanges:
         finally:
             del self._copies[met]
 
-    def _watched(self, session: OwnedId) -> None:
-        try:
-            (self._states[session],) = self._states_of([session])
-        except (sqlite3.Error, StoreUnavailable):
-            self._states[session] = None  # the next look counts as a change
+    def _watched(self, _session: OwnedId) -> None:
+        if self._runs is None:
+            with contextlib.suppress(sqlite3.Error, StoreUnavailable):  # then the next look counts as a change
+                self._runs = self._read_runs(None)
         self._hurry()
 
-    def _not_watched(self, session: OwnedId) -> None:
-        del self._states[session]
+    def _not_watched(self, _session: OwnedId) -> None:
+        if not self.sessions:
+            self._runs = None
 
     def _hurry(self) -> None:
         """Something is awaited from now on, and may have changed since the last look."""
@@ -114,19 +128,22 @@ class SqliteChanges:
                 met.set_result(None)
 
     def _check_sessions(self) -> None:
-        watched = list(self._states)
-        for session, state in zip(watched, self._states_of(watched), strict=True):
-            if state != self._states[session]:
-                self._states[session] = state
-                self.sessions.changed(session)
+        if not self.sessions:
+            return
+        before = self._runs
+        self._runs = now = self._read_runs(before)
+        for session in self.sessions.watched() if before is None else now.changed_since(before):
+            self.sessions.changed(session)
 
-    def _states_of(self, sessions: Sequence[OwnedId]) -> Sequence[Sequence[Any]]:
-        """The newest run of each session, and how many have not ended."""
-        if not sessions:
-            return ()
-        names = json.dumps([(owner.tenant, owner.user, session_id) for owner, session_id in sessions])
-        values = self._agent, names
-        return self._file.glance(lambda connection: connection.execute(_STATES_OF_SESSIONS, values).fetchall())
+    def _read_runs(self, before: _Runs | None) -> _Runs:
+        values = self._agent, before.newest if before is not None else sys.maxsize
+        newest, *found = self._file.glance(lambda connection: connection.execute(_RUNS, values).fetchall())
+        rows = [(key, (Owner(tenant, user), session), goes_on) for key, tenant, user, session, goes_on in found]
+        return _Runs(
+            newest=newest[0] or 0,
+            in_progress=frozenset((key, session) for key, session, goes_on in rows if goes_on),
+            ended_since=frozenset(session for _, session, goes_on in rows if not goes_on),
+        )
 
 
 def _version(connection: sqlite3.Connection) -> int:
