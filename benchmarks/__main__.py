@@ -44,7 +44,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Options], list[Row]], str]] = {
     "start": (start.run, "CPU and memory of `holodeck --help`, `holodeck serve --demo` and the todo server"),
     "server": (server.run, "`holodeck serve` under load: CPU per token and request, memory per stream and session"),
     "wires": (wires.run, "CPU per token of each streaming wire beside AG-UI"),
-    "uploads": (uploads.run, "how long others wait while a 50 MB form and 10 MB of base64 arrive"),
+    "uploads": (uploads.run, "how long others wait while a 50 MB form, 10 MB of base64 and 9,999 messages arrive"),
     "access": (
         access.run,
         "what checking an API key and a token costs; paced streams beside 1,000 wrong keys a second",
