@@ -406,18 +406,22 @@ async def test_the_bytes_of_an_owner_are_those_in_the_file_again_after_room_was_
         await store.close()
 
 
-async def test_a_run_that_has_ended_keeps_its_messages_in_its_session_alone(opened):
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_run_that_has_ended_keeps_its_messages_in_its_session_alone(opened, at_once):
     store = await opened()
     asked = UserMessage(content="x" * 50_000, id="u")
     record = RunRecord(run_id="r", owner=ME, session_id="s", request=RunRequest(messages=(asked,), state=["y" * 9_000]))
     store.runs.register(record)
     conversation = await store.open("s", owner=ME, run_id="r", create=True)
-    await conversation.commit([asked])
-    (live,) = await store.runs.unfinished()
-    assert live.request.messages == (asked,), "a run that goes on after a crash needs them"
+    accepted = conversation.accept([asked])
+    if not at_once:
+        await accepted
+        (live,) = await store.runs.unfinished()
+        assert live.request.messages == (asked,), "a run that goes on after a crash needs them"
     await conversation.commit([AssistantMessage(content="hello")], ending=RunFinished("r", "s"))
     ended = await store.runs.find("r", owner=ME)
-    assert (ended.request.messages, ended.request.state) == ((), None)
+    assert (ended.request.messages, ended.request.state, ended.state) == ((), None, "finished")
+    assert await store.runs.unfinished() == []
 
 
 async def test_what_waits_together_is_one_transaction(opened):

@@ -198,34 +198,47 @@ class SqliteRunStore:
 
         False if another process has deleted the run with its session: then its conversation stores nothing more.
         """
-        record, is_stored = self._registered.get((owner, run_id)), (owner, run_id) in self._stored
-        if is_stored and self._key(connection, owner, run_id) is None:
-            return False
-        if record is not None and is_stored:
-            self._update_request(connection, record)
-            self._inserted[owner, run_id] = record
-        elif record is not None:
-            self._insert(connection, record, now)
-        if ending is not None:
-            self._registered.pop((owner, run_id), None)
-            ended = state_after(ending), records.encode(ending), now, records.VERSION
+        run = owner, run_id
+        record, is_stored = self._registered.get(run), run in self._stored
+        if record is not None and not is_stored:
+            self._insert(connection, record, now, ending)
+        else:
+            if record is not None:
+                self._update_request(connection, record)
             is_over = record is None and not is_stored  # then it waited, and the wait is withdrawn
-            long_requests = connection.execute(
-                f"UPDATE runs SET state = ?, ending = ?, ended = ?, v = ? WHERE {NAMED}"
-                + ("" if is_over else " AND ended IS NULL")
-                + " RETURNING key, CASE WHEN length(request) > ? THEN request END",
-                (*ended, *self._name(owner, run_id), SHORT_REQUEST),
-            ).fetchall()
-            for key, request in long_requests:
-                if request is not None:
-                    self._shorten_request(connection, key, request)
+            is_found = ending is not None and self._update_ending(connection, run, ending, now, is_over=is_over)
+            if is_stored and not is_found and self._key(connection, owner, run_id) is None:
+                return False
+            if record is not None:
+                self._inserted[run] = record
+        if ending is not None:
+            self._registered.pop(run, None)
         return True
+
+    def _update_ending(
+        self, connection: sqlite3.Connection, run: OwnedId, ending: Ending, now: float, *, is_over: bool
+    ) -> bool:
+        """Whether there is such a run, in progress unless it `is_over`."""
+        ended = state_after(ending), records.encode(ending), now, records.VERSION
+        long_requests = connection.execute(
+            f"UPDATE runs SET state = ?, ending = ?, ended = ?, v = ? WHERE {NAMED}"
+            + ("" if is_over else " AND ended IS NULL")
+            + " RETURNING key, CASE WHEN length(request) > ? THEN request END",
+            (*ended, *self._name(*run), SHORT_REQUEST),
+        ).fetchall()
+        for key, request in long_requests:
+            if request is not None:
+                self._shorten_request(connection, key, request)
+        return bool(long_requests)
+
+    def is_unstored(self, owner: Owner, run_id: str) -> bool:
+        """Whether nothing of a run is known to be stored."""
+        return (owner, run_id) not in self._stored
 
     def drop_unstored(self, owner: Owner, run_id: str) -> None:
         """The session of a run was deleted before anything of the run was stored: nothing of it will be."""
-        if (owner, run_id) not in self._stored:
-            self._registered.pop((owner, run_id), None)
-            self._stored.add((owner, run_id))
+        self._registered.pop((owner, run_id), None)
+        self._stored.add((owner, run_id))
 
     def _shorten_request(self, connection: sqlite3.Connection, key: int, request: bytes) -> None:
         """Drops what only a run in progress needs. Else each run would store its messages a second time, uncounted."""
@@ -239,18 +252,29 @@ class SqliteRunStore:
             (*values, *self._name(record.owner, record.run_id)),
         )
 
-    def _insert(self, connection: sqlite3.Connection, record: RunRecord, now: float, *, reopens: bool = True) -> None:
+    def _insert(
+        self,
+        connection: sqlite3.Connection,
+        record: RunRecord,
+        now: float,
+        ending: Ending | None = None,
+        *,
+        reopens: bool = True,
+    ) -> None:
         """A part that continues a run under its own id takes the place of the part before, which it `reopens`."""
         name = self._name(record.owner, record.run_id)
-        about = record.session_id, record.wire, record.key, record.fingerprint, RunState.RUNNING, now
-        body = records.VERSION, records.encode(record.request), record.root or None
+        about = record.session_id, record.wire, record.key, record.fingerprint
+        state, ended = (RunState.RUNNING, None) if ending is None else (state_after(ending), now)
+        request = records.encode(record.request)
+        if ending is not None and len(request) > SHORT_REQUEST:
+            request = records.encode(kept_after_end(record.request))
         connection.execute(
-            "INSERT INTO runs (agent, tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, v, request,"
-            " root) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            "INSERT INTO runs (agent, tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, ended, ending,"
+            " v, request, root) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT (agent, tenant, user, id) DO UPDATE SET state = excluded.state, request = excluded.request,"
-            " root = excluded.root, v = excluded.v, replica = NULL, ended = NULL, ending = NULL"
-            + ("" if reopens else " WHERE ended IS NULL"),
-            (*name, *about, *body),
+            " root = excluded.root, v = excluded.v, replica = NULL, ended = excluded.ended, ending = excluded.ending"
+            + ("" if reopens else " WHERE runs.ended IS NULL"),
+            (*name, *about, state, now, ended, records.optional(ending), records.VERSION, request, record.root or None),
         )
         self._inserted[record.owner, record.run_id] = record
 

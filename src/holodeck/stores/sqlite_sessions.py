@@ -460,11 +460,12 @@ class _SqliteConversation(StoredConversation):
         self, steps: Sequence[Step], parts: Mapping[str, bytes | None], ending: Ending | None, cut: str | None
     ) -> "asyncio.Future[SessionRow | None]":
         store, row, claimed, now = self._store, self._row, self._claimed, self._store.now()
+        run = self._owner, self._run_id
 
         def job(connection: sqlite3.Connection) -> SessionRow | None:
             if store.runs is not None and self._run_id:
-                if row.key is not None and not _is_there(connection, row.key):
-                    store.runs.drop_unstored(self._owner, self._run_id)
+                if row.key is not None and store.runs.is_unstored(*run) and not _is_there(connection, row.key):
+                    store.runs.drop_unstored(*run)
                 is_there = store.runs.store_with_commit(connection, self._owner, self._run_id, ending, now)
                 if not is_there:
                     return None
@@ -482,7 +483,7 @@ class _SqliteConversation(StoredConversation):
 
         future = store.change((self._owner, self._session_id), job)
         if store.runs is not None:
-            store.runs.note_commit((self._owner, self._run_id), future)
+            store.runs.note_commit(run, future)
         return future
 
 
