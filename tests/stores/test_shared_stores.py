@@ -1,6 +1,7 @@
 """What every store that processes share has to show: claims, turns, keys, take-over."""
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 
 import msgspec
@@ -376,6 +377,33 @@ async def test_an_event_that_cannot_be_written_takes_nothing_from_the_copies_of_
         while len(written) == 1:
             await asyncio.sleep(0.001)
     assert written == [((ME, "b"), 0, 1), ((ME, "b"), 1, 1)], "without a gap"
+    await copier.close()
+
+
+@pytest.mark.parametrize("why", ["it ends", "it is read elsewhere"])
+async def test_a_log_is_copied_before_its_time_when_its_run_begins_and_when(why):
+    written, copied, log = [], asyncio.Event(), RunLog()
+
+    async def write(pieces):
+        written.extend(event for piece in pieces for event in piece.events)
+        copied.set()
+        return ()
+
+    async def is_copied(*events):
+        await asyncio.wait_for(copied.wait(), 50)
+        copied.clear()
+        assert written == list(events)
+
+    copier = LogCopier(write)
+    copier.seconds, copier.news_seconds = 3600.0, 0.0
+    copier.follow((ME, "r"), log)
+    events = [TextAdded("m", "1"), TextAdded("m", "2"), ENDING if why == "it ends" else TextAdded("m", "3")]
+    log.append(events[0])
+    await is_copied(events[0])
+    for event in events[1:]:
+        log.append(event)
+    (copier.has_ended if why == "it ends" else partial(copier.hurry, (ME, "r")))()
+    await is_copied(*events)
     await copier.close()
 
 

@@ -60,10 +60,12 @@ class LogCopier:
     def __init__(self, write: Write) -> None:
         self._write = write
         self.seconds = COPY_SECONDS  # between two copies of one log
+        self.news_seconds = COPY_SECONDS  # until others know of a run that begins or has ended
         self._hurried: set[OwnedId] = set()  # runs that are read elsewhere
         self._due: dict[_Copy, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
+        self._is_failing = False  # the store did not take the last copy
         self._closed = False
 
     def follow(self, run: OwnedId, log: RunLog, first_number: int = 0, *, session: str = "") -> None:
@@ -77,6 +79,13 @@ class LogCopier:
     def hurry(self, run: OwnedId) -> None:
         """This run is read elsewhere: it is copied more often from now on."""
         self._hurried.add(run)
+        if self._timer is not None:
+            self._copy_within(self._pause())
+
+    def has_ended(self) -> None:
+        """A run has ended, for which others may wait."""
+        if self._timer is not None:
+            self._copy_within(min(self.seconds, self.news_seconds))
 
     async def close(self) -> None:
         """Copies what is due, once."""
@@ -91,19 +100,34 @@ class LogCopier:
 
     def _is_due(self, copy: _Copy) -> None:
         self._due[copy] = None
-        if self._timer is None and self._writing is None and not self._closed:
-            seconds = min(self.seconds, HURRIED_SECONDS) if copy.run in self._hurried else self.seconds
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
+        if self._writing is None and not self._closed:
+            self._copy_within(self._seconds_for(copy))
+
+    def _seconds_for(self, copy: _Copy) -> float:
+        if copy.run in self._hurried:
+            return min(self.seconds, HURRIED_SECONDS)
+        return min(self.seconds, self.news_seconds) if copy.place == 0 or copy.log.ended else self.seconds
+
+    def _pause(self) -> float:
+        return min(map(self._seconds_for, self._due), default=self.seconds)
+
+    def _copy_within(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            if self._is_failing or self._timer.when() <= loop.time() + seconds:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_later(seconds, self._begin)
 
     def _begin(self) -> None:
         self._timer = None
         self._writing = asyncio.get_running_loop().create_task(self._copy_due(), name="copy of run logs")
 
     async def _copy_due(self) -> None:
-        pause = self.seconds if await self._copied(self._take_due()) else RETRY_SECONDS
+        self._is_failing = not await self._copied(self._take_due())
         self._writing = None
         if self._due and not self._closed:
-            self._timer = asyncio.get_running_loop().call_later(pause, self._begin)
+            self._copy_within(RETRY_SECONDS if self._is_failing else self._pause())
 
     async def _copied(self, taken: "list[tuple[_Copy, LogPiece]]") -> bool:
         """False if the store did not take them: then they are due again."""

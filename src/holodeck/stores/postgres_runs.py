@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 MISSED_BEATS = 2  # after which a process enters itself again before it begins a run
 FOLLOW_SECONDS = 0.1  # between two looks at a log that another process writes
-LINKED_SECONDS, LINKED_FOLLOW_SECONDS = 0.1, 1.0  # with Valkey: between two copies; a look if nothing is announced
+LINKED_NEWS_SECONDS, LINKED_FOLLOW_SECONDS = 0.1, 1.0  # with Valkey: until runs are announced; a look if nothing is
 LOOK_SECONDS = (0.05, 1.0)  # between two looks whether it is a run's turn: at first, and at most
 NEWS_SECONDS, NEWS_OVERLAP = 1.0, 50  # between two looks for runs that begin; how many are looked at again at first
 _COLUMNS = COLUMNS.format(user="user_name")
@@ -120,7 +120,7 @@ class PostgresRunStore:
 
     def connect(self, link: "ValkeyLink") -> None:
         """Lets a Valkey carry logs and wishes; before `join`."""
-        self._link, self._copier.seconds = link, LINKED_SECONDS
+        self._link, self._copier.news_seconds = link, LINKED_NEWS_SECONDS
         link.on_wish, link.on_session = self._wished, self._sessions.changed
 
     def _watched(self, session: OwnedId) -> None:
@@ -337,6 +337,8 @@ class PostgresRunStore:
         self._keys.pop(run, None)
         self._found.pop(run, None)
         self._changed.discard(run)
+        if self._link is not None:
+            self._copier.has_ended()
         self._sessions.changed((record.owner, record.session_id))
 
     async def take_up(self, record: RunRecord) -> None:
