@@ -334,7 +334,7 @@ class _Run:
 
     def _prompt(self) -> Prompt:
         withdrawn = self.agent.catalogue.withdrawn()
-        offered = self.tools.offered(withdrawn)
+        offered = self.tools.with_own(self.agent.catalogue.offered(withdrawn))
         server_tools = [entry.schema for entry in offered.values()]
         client_tools = [schema for schema in self.context.client_tools if schema.name not in offered]
         return prompt_for(

@@ -149,13 +149,9 @@ class ToolRunner:
     def __post_init__(self) -> None:
         self._state = {} if self.state is None else {UPDATE_STATE.name: entry_of(self.state, UPDATE_STATE)}
 
-    def offered(self, withdrawn: Mapping[str, ToolEntry]) -> Mapping[str, ToolEntry]:
-        """The tools that the model may call now: all but these, with the run's own."""
-        return self._with_own(self.catalogue.offered(withdrawn))
-
     async def run(self, batch: Batch, client_tools: Sequence[ToolSchema]) -> None:
         """Carries out the calls that need no one else; the batch keeps those that wait for a person or the client."""
-        entries, on_client = self._with_own(self.catalogue.rows()), {schema.name: schema for schema in client_tools}
+        entries, on_client = self.with_own(self.catalogue.rows()), {schema.name: schema for schema in client_tools}
         ready: list[_Ready] = []
         refused = 0
         for call in batch.assistant.tool_calls:
@@ -177,7 +173,7 @@ class ToolRunner:
 
     async def run_approved(self, batch: Batch, calls: Sequence[ToolCall]) -> None:
         """Carries out calls that a person has agreed to."""
-        entries = self._with_own(self.catalogue.rows())
+        entries = self.with_own(self.catalogue.rows())
         ready: list[_Ready] = []
         for call in calls:
             entry = entries.get(call.name)
@@ -190,7 +186,8 @@ class ToolRunner:
                 ready.append((call, arguments, entry))
         await self._run_ready(batch, ready)
 
-    def _with_own(self, entries: Mapping[str, ToolEntry]) -> Mapping[str, ToolEntry]:
+    def with_own(self, entries: Mapping[str, ToolEntry]) -> Mapping[str, ToolEntry]:
+        """These tools, and the run's own."""
         if not self.kept.texts and not self._state:
             return entries
         reader = {READ_RESULT.name: entry_of(self.kept, READ_RESULT)} if self.kept.texts else {}
@@ -203,7 +200,7 @@ class ToolRunner:
         if entry is None:
             if on_client is not None:
                 return read_arguments(call.arguments, on_client)
-            return BadArguments(unknown_tool(call.name, self.offered(self.catalogue.withdrawn())).text)
+            return BadArguments(unknown_tool(call.name, self.with_own(self.catalogue.offered())).text)
         if entry.withdrawn:
             return entry.unavailable()
         return read_arguments(call.arguments, entry.schema, entry.bound)

@@ -42,15 +42,27 @@ _NAMED = re.compile(
 )
 _BEARER = re.compile(r"\b(bearer\s++)[^\s\"'\\,;]{6,}", re.IGNORECASE)
 
-# Every pattern above needs one of these: words are found much faster than patterns. They are as long as they can be, since a
-# false alarm costs ten times the search: "token" alone is in every line that counts tokens.
-_SHAPES = (
-    "sk-", "pk-", "rk-", "AIza", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "xox", "hdk_", "aGRrX", "hdp_", "AKIA", "eyJ",
-)  # fmt: skip
-_NAMES = (  # in lower case
-    "apikey", "api_key", "api-key", "accesstoken", "access_token", "access-token", "authtoken", "auth_token", "auth-token",
-    "secret", "passw", "authoriz", "cookie", "bearer",
-)  # fmt: skip
+# Every pattern above needs one of these words, which are found much faster than patterns. They are as long as they can be,
+# since a false alarm costs ten times the search: "token" alone is in every line that counts tokens. What several words have
+# in common is looked for first: half the work for a line that has none, which is nearly every line.
+_SHAPES = {
+    "k-": ("sk-", "pk-", "rk-"),
+    "I": ("AIza", "AKIA"),
+    "gh": ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
+    "x": ("xox",),
+    "hd": ("hdk_", "hdp_"),
+    "aGRrX": ("aGRrX",),
+    "eyJ": ("eyJ",),
+}
+_NAMES = {  # in lower case
+    "api": ("apikey", "api_key", "api-key"),
+    "access": ("accesstoken", "access_token", "access-token"),
+    "auth": ("authtoken", "auth_token", "auth-token", "authoriz"),
+    "secret": ("secret",),
+    "passw": ("passw",),
+    "cookie": ("cookie",),
+    "bearer": ("bearer",),
+}
 
 # For the words of strangers, in which no name or path matters as much as a key: shorter, starred out, or just long.
 _SUSPICIOUS = re.compile(
@@ -80,15 +92,19 @@ class Redactor:
                 text = text.replace(form, MASK)
         if self._wary:
             text = _SUSPICIOUS.sub(MASK, text)
-        for shape in _SHAPES:  # plain loops: any() over a generator costs more, for every line and text
-            if shape in text:
+        for part, shapes in _SHAPES.items():  # plain loops: any() over a generator costs more, for every line and text
+            if part in text and _has_any(text, shapes):
                 text = _LOOKS_SECRET.sub(MASK, text)
                 break
         lowered = text.lower()
-        for name in _NAMES:
-            if name in lowered:
+        for part, names in _NAMES.items():
+            if part in lowered and _has_any(lowered, names):
                 return _BEARER.sub(rf"\1{MASK}", _NAMED.sub(rf"\1{MASK}", text))
         return text
+
+
+def _has_any(text: str, words: Iterable[str]) -> bool:
+    return any(word in text for word in words)
 
 
 def _forms(secret: str) -> set[str]:

@@ -168,6 +168,17 @@ def note(
 _USERS = ("user", "owner", "user_id")  # members of details that name a user
 
 
+def _json(value: Any) -> str:
+    """JSON in ASCII. ValueError or RecursionError for a value that holds itself, or has no end."""
+    try:
+        data = _encode_fast(value)
+        if data.isascii():
+            return data.decode("ascii")
+    except _NOT_FAST:
+        pass  # the slow way can do more
+    return _encode(value)
+
+
 class LineFormat:
     """Encodes a line. The writer's thread does it, many at a time: no request waits for it."""
 
@@ -175,6 +186,8 @@ class LineFormat:
         """`name_user` replaces ids of users, if they may not be in the log."""
         self._redact, self._name_user = Redactor(secrets), name_user
         self._clock = 0, ""  # the second that was written last, and how: in one, since any thread may look
+
+    _encoded: Callable[[dict[str, Any]], str] = staticmethod(_json)
 
     def __call__(self, line: Line | bytes, *, is_plain: bool = False) -> bytes:
         """Never raises: an exception would end the writer's thread. A line that is plain has texts and numbers only."""
@@ -193,7 +206,11 @@ class LineFormat:
             }
             if self._name_user is not None:
                 members |= _with_names(members, self._name_user)
-            text = self._redact(self._encoded(members))
+            try:
+                text = self._redact(self._encoded(members))
+            except (ValueError, RecursionError):
+                members["details"] = {"unprintable": _shown(members["details"])}
+                text = self._redact(self._encoded(members))
             if len(text) > MAX_LINE:
                 text = self._shortened(members, len(text))
             return text.replace("\x7f", "\\u007f").encode("ascii") + b"\n"
@@ -201,9 +218,6 @@ class LineFormat:
             if is_plain:
                 raise
             return self(_unprintable(line, error), is_plain=True)
-
-    def _encoded(self, members: dict[str, Any]) -> str:
-        return _json(members, _ascii)
 
     def dropped(self, count: int) -> bytes:
         return note(self, "warning", "log_lines_dropped", details={"count": count})
@@ -217,17 +231,20 @@ class LineFormat:
         return self._redact(_json(members | {"details": {"cut": length, "start": start}}))
 
 
+def _text(members: dict[str, Any]) -> str:
+    clock = members["timestamp"][11:23]
+    known = {name: members[name] for name in ("request_id", "user_id", "conversation_id", "duration_ms")}
+    pairs = {name: value for name, value in (known | members["details"]).items() if value not in (None, "", {}, [])}
+    shown = " ".join(
+        f"{name}={value if isinstance(value, int | float) else _json(value)}" for name, value in pairs.items()
+    )
+    return f"{clock} {members['level'].upper():<7} {_json(members['event'])[1:-1]} {shown}".rstrip()
+
+
 class TextFormat(LineFormat):
     """Lines for a developer's terminal: time, level, event, then what else the line holds as name=value."""
 
-    def _encoded(self, members: dict[str, Any]) -> str:
-        clock = members["timestamp"][11:23]
-        known = {name: members[name] for name in ("request_id", "user_id", "conversation_id", "duration_ms")}
-        pairs = {name: value for name, value in (known | members["details"]).items() if value not in (None, "", {}, [])}
-        shown = " ".join(
-            f"{name}={value if isinstance(value, int | float) else _json(value)}" for name, value in pairs.items()
-        )
-        return f"{clock} {members['level'].upper():<7} {_json(members['event'])[1:-1]} {shown}".rstrip()
+    _encoded = staticmethod(_text)
 
     def _shortened(self, line: dict[str, Any], length: int) -> str:
         return f"{self._redact(self._encoded(line))[: MAX_LINE - 64]} … ({length:,} characters)".replace("…", "...")
@@ -254,24 +271,6 @@ def _unprintable(line: Line, error: Exception) -> Line:
     texts = {name: value if type(value) is str else None for name, value in line.items()}
     plain = {"timestamp": line["timestamp"], "duration_ms": None}
     return texts | plain | {"details": {"unprintable": type(error).__name__}}
-
-
-def _ascii(line: dict[str, Any]) -> str:
-    try:
-        return _encode(line)
-    except (ValueError, RecursionError):  # a value that holds itself; one without end
-        line["details"] = {"unprintable": _shown(line["details"])}
-        return _encode(line)
-
-
-def _json(value: Any, slowly: Callable[[Any], str] = _encode) -> str:
-    try:
-        data = _encode_fast(value)
-        if data.isascii():
-            return data.decode("ascii")
-    except _NOT_FAST:
-        pass  # the slow way can do more
-    return slowly(value)
 
 
 def _shown(details: Any) -> str:
