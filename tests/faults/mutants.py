@@ -244,7 +244,7 @@ MUTANTS = (
     Mutant("telemetry/logs.py", 'start = self._redact(_json(line["details"]))[:', 'start = _json(line["details"])[:', "tests/telemetry/test_logs.py", "a long line is cut before its secrets are masked"),
     Mutant("wires/openai_responses/builder.py", "if self._number > self._after:", "if self._number >= self._after:", RESPONSES, "a stream that is resumed repeats a frame"),
     Mutant("wires/openai_responses/builder.py", " or self._tools.needs_approval(event.name):", ":", RESPONSES, "a call that waits for a person is shown as made"),
-    Mutant("runs/branches.py", "if not in_progress and head_of(stored) == run_id:", "if True:", CHAINS, "an earlier answer is continued in the midst of another conversation"),
+    Mutant("runs/branches.py", "if end is not None and head_of(end) == run_id:", "if end is not None:", CHAINS, "an earlier answer is continued in the midst of another conversation"),
     Mutant("runs/branches.py", "if head_of(conversation) != follows:", "if False:", CHAINS, "two that continue the same answer mix"),
     Mutant("server/completion_sessions.py", "if await _digest(sent[: first_of_use(sent)]) == await _digest(stored.messages):", "if True:", COMPLETIONS, "a request for a title enters the conversation"),
     Mutant("models/bedrock/converse_answer.py", '    "guardrail_intervened": (', '    "guardrail_watched": (', "tests/models/bedrock/test_converse_streams.py", "the words of a guardrail are an answer"),
