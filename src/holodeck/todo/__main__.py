@@ -83,10 +83,7 @@ def _serve(options: argparse.Namespace) -> None:
     listener = _listen(options.host, options.port) if options.http else None
 
     with _nothing_to_collect():
-        from holodeck.todo.lean_start import lean_imports  # noqa: PLC0415, see the module's docstring
-
-        with lean_imports(*(() if options.http else ("uvicorn",))):
-            from holodeck.todo.server import build_server, serve_http, serve_stdio  # noqa: PLC0415
+        from holodeck.todo.server import build_server, serve_http, serve_stdio  # noqa: PLC0415, see the module's docstring
         from holodeck.todo.tools import Toolbox  # noqa: PLC0415
     server = build_server(Toolbox(_opened_once(url), user=user, tenants=options.tenants, zone=zone))
     if listener:
