@@ -698,9 +698,12 @@ async def test_every_change_of_a_session_wakes_those_who_watch_it_and_no_other(f
 
 
 @pytest.mark.req("SRV-11")
-@pytest.mark.parametrize("stored", ["nothing", "its record", "a message"])
-async def test_a_session_that_a_command_deletes_under_a_running_server_stays_deleted(files, stored):
-    server, command = await files(alone=True), await files(alone=True)
+@pytest.mark.parametrize(
+    ("alone", "stored"),
+    [(True, "nothing"), (True, "its record"), (True, "a message"), (False, "its record"), (False, "a message")],
+)  # a worker stores a run before anything else of it
+async def test_a_session_that_a_command_deletes_under_a_running_server_stays_deleted(files, alone, stored):
+    server, command = await files(alone=alone), await files(alone=True)
     await say(server, "before")
     if stored == "its record":
         await server.runs.begin(run())
