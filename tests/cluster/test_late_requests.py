@@ -1,4 +1,4 @@
-"""A request that another server has carried out between its lookup here and its entry: it joins that run."""
+"""A request that another server carries out: it joins that run, also if it was looked up here before that began."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -13,6 +13,7 @@ import pytest
 
 from holodeck.core.ids import new_ulid
 from holodeck.models.scripted import ScriptedModel, says
+from holodeck.server.intake import ATTEMPT_HEADER
 from holodeck.server.options import ServerSettings
 from holodeck.stores.postgres_database import PostgresDatabase
 from holodeck.stores.postgres_runs import PostgresRunStore
@@ -20,7 +21,7 @@ from holodeck.stores.postgres_sessions import PostgresSessionStore
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from holodeck.stores.sqlite_shared_runs import SharedSqliteRunStore
-from tests.server.serving import PATIENCE, Served, ask, served, types
+from tests.server.serving import PATIENCE, Gate, Served, ask, served, types, until
 
 pytestmark = pytest.mark.req("C08")
 
@@ -49,6 +50,7 @@ class Pair:
     other: Served
     late: Late
     model: ScriptedModel
+    gate: Gate
 
     async def play(self, post: Callable[[Served], Any], again: Callable[[Served], Any]) -> list[tuple[int, bytes]]:
         """One request at the first server, from its beginning to its end, while the other one holds `again`."""
@@ -82,14 +84,16 @@ async def pair(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyte
     is_file = request.param == "a file"
     database = "" if is_file else request.getfixturevalue("postgres_database")
     stores = [on_file(tmp_path) if is_file else on_database(database) for _ in range(2)]
-    model = ScriptedModel([says("all is well"), says("asked again")])
-    late, settings = hold(stores[1], monkeypatch), ServerSettings(protocols=("ag-ui", "rest"))
+    gate = Gate()
+    gate.open.set()
+    model = ScriptedModel([says("all is well", pause=gate), says("asked again")])
+    late, settings = hold(stores[1], monkeypatch), ServerSettings(protocols=("ag-ui", "rest", "responses"))
     async with AsyncExitStack() as stack:
         one, other = [
             await stack.enter_async_context(served(model=model, store=store, records=store.runs, settings=settings))
             for store in stores
         ]
-        yield Pair(one, other, late, model)
+        yield Pair(one, other, late, model, gate)
 
 
 async def test_it_joins_the_run_of_its_id(pair: Pair) -> None:
@@ -131,3 +135,24 @@ async def test_a_server_that_is_full_shows_the_run_that_another_one_has_and_star
     status, _ = await asyncio.wait_for(_answer(pair.other.post(ask(run="new"))), PATIENCE)
     assert status == 503
     assert len(pair.model.prompts) == 1
+
+
+async def test_a_request_that_an_sdk_repeats_joins_its_run_at_the_other_server(pair: Pair) -> None:
+    def create(s: Served, attempt: int) -> Any:
+        return s.post({"input": "hi", "model": "tester"}, "/v1/responses", **{ATTEMPT_HEADER: str(attempt)})
+
+    pair.late.enter.set()
+    pair.gate.open.clear()
+    asking = asyncio.create_task(_answer(create(pair.one, 0)))
+    await until(lambda: pair.model.prompts)
+    repeated = asyncio.create_task(_answer(create(pair.other, 1)))
+    followed = pair.other.server.stored_runs.remote
+    assert followed is not None
+    await until(lambda: [run.readers for run in followed._followed.values()] == [1])
+    pair.gate.open.set()
+    answers = await asyncio.wait_for(asyncio.gather(asking, repeated), PATIENCE)
+    first, second = (msgspec.json.decode(body) for _, body in answers)
+    assert (second["id"], second["output"]) == (first["id"], first["output"])
+    assert len(pair.model.prompts) == 1
+    _, another = await asyncio.wait_for(_answer(create(pair.other, 0)), PATIENCE)
+    assert b"asked again" in another, "a first attempt is a request of its own"

@@ -43,7 +43,8 @@ class RetriedRequests:
 
     They repeat a request by themselves when the connection breaks or a proxy gives up, and the tools would act twice. People write
     the same thing twice, though: a first attempt always starts a run, and a later one joins only a run that goes on or has just
-    ended, since a first attempt in between may have been refused before it came here. Known to this process only.
+    ended, since a first attempt in between may have been refused before it came here. This process knows only its own: where the
+    store is shared, `StoredRuns.elsewhere` finds those that go on in another.
     """
 
     def __init__(self, runs: Runs) -> None:

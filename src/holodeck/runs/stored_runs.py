@@ -162,6 +162,17 @@ class StoredRuns:
         record = await self._records.by_key(key.wire, key.name, owner=key.owner)
         return None if record is None else await self._restored(record)
 
+    async def elsewhere(self, wire: str, owner: Owner, fingerprint: bytes) -> Run | None:
+        """The run that another process has begun for the same request and that goes on; the newest of several."""
+        if self.remote is None:
+            return None
+        records = self.remote.records
+        for record in reversed(await records.open_runs(owner=owner)):
+            is_same = (record.wire, record.fingerprint) == (wire, fingerprint)
+            if is_same and record.replica != records.replica:
+                return await self._restored(record)
+        return None
+
     async def _restored(self, record: RunRecord) -> Run:
         """A run to be read again: from the copy of its log, or from its messages."""
         if record.ending is None and self.remote is not None:

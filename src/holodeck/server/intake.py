@@ -174,6 +174,8 @@ async def begin(server: AgentServer, arrival: Arrival) -> Run:
         run = claim.run
         if run is None and arrival.attempt is not None:
             run = server.idempotency.retried.run_of(arrival.attempt, arrival.as_sent)
+            if run is None and arrival.attempt > 0:
+                run = await server.stored_runs.elsewhere(*arrival.as_sent)
         if run is None:
             try:
                 run = await _started(server, arrival)
