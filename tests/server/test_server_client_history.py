@@ -10,8 +10,10 @@ from holodeck.core.owner import ANONYMOUS_OWNER
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.runs.client_history import ClientHistory
 from holodeck.server.options import ServerSettings
+from holodeck.wires.agui.encode import PROTOBUF
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, Served, ask, frames, read_to, served, types, until
+from tests.wires.agui.protobuf_reader import read_stream
 
 pytestmark = pytest.mark.req("SRV-07")
 
@@ -268,6 +270,23 @@ class TestAResumeUnderTheRunsOwnId:
             assert answer[-1]["outcome"] == {"type": "success"}
             await until(lambda: not s.server.runs.of_session("t1", owner=ANONYMOUS_OWNER))
             assert s.server.runs.find("r", owner=ANONYMOUS_OWNER) is None  # the store still has its message
+
+
+@pytest.mark.parametrize("accept", ["text/event-stream", PROTOBUF])
+async def test_a_history_that_is_too_long_to_be_copied_is_sent_whole(accept: str) -> None:
+    """It is handed to the socket as it is: before the model answers, and with all events to a reader who comes later."""
+    gate, words = Gate(), "word \u00e9 " * 6000
+    async with served(says("one"), says("two", pause=gate)) as s:
+        await run(s, user_message("u1", words))
+        async with s.post(ask(messages=[user_message("u2", "more")], run="r"), Accept=accept) as answer:
+            gate.open.set()
+            live = await answer.read()
+        async with s.get("/runs/r/events", Accept=accept) as again:
+            assert await again.read() == live
+        events = read_stream(live) if accept == PROTOBUF else [data for _, data in frames(live)]
+        snapshots = [event["messages"] for event in events if event["type"] == "MESSAGES_SNAPSHOT"]
+        assert [each["content"] for each in snapshots[-1]] == [words, "one", "more"]
+        assert events[-1]["type"] == "RUN_FINISHED"
 
 
 @pytest.mark.req("SRV-16")

@@ -40,6 +40,7 @@ PER_CLIENT = 1_000  # unless the agent file says otherwise; loopback is exempt t
 FOR_MONITORS = frozenset({b"/health", b"/health/agent", b"/ready", b"/metrics"})
 OWN_FILES = 64  # descriptors for the log, the loop, tool servers, the resolver
 FILES_EACH = 2  # a client's connection, and the one to the model on its behalf
+NOT_COPIED = 32 * 1024  # bytes: to put a longer chunk into its frame costs more than to hand the socket three pieces
 _SMALLEST = 4
 _BETWEEN_LINES = 10.0  # seconds: clients over the limit must not fill the log
 

@@ -32,6 +32,7 @@ from holodeck.errors import InvalidRequest
 from holodeck.server.connection import (
     CONNECTION,
     FOR_MONITORS,
+    NOT_COPIED,
     ConnectionLimit,
     ConnectionVerdict,
     too_many_connections,
@@ -119,21 +120,23 @@ class JoinedHead:
         self.is_out = False  # then the transport itself can be written to
 
     def write(self, data: bytes) -> None:
+        if self._held and len(data) > NOT_COPIED:
+            self.flush()
         if self._held or self.is_out:
             data, self._held, self.is_out = self._held + data, b"", True
             self._transport.write(data)
         else:
             self._held = data
-            self._loop.call_later(HELD_SECONDS, self._flush)
+            self._loop.call_later(HELD_SECONDS, self.flush)
 
     def close(self) -> None:
-        self._flush()
+        self.flush()
         self._end()
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         if self._held:
             self.write(b"")
 
@@ -201,7 +204,11 @@ class TimedProtocol(HttpToolsProtocol):
         body = take()
         if body and not cycle.disconnected:
             head = cast("JoinedHead", cycle.transport)
-            (self.transport if head.is_out else head).write(b"%x\r\n%b\r\n" % (len(body), body))
+            if len(body) <= NOT_COPIED:
+                (self.transport if head.is_out else head).write(b"%x\r\n%b\r\n" % (len(body), body))
+            else:
+                head.flush()
+                self.transport.writelines((b"%x\r\n" % len(body), body, b"\r\n"))
         return len(body)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it

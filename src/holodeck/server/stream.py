@@ -22,7 +22,7 @@ from holodeck.runs.middleware import Batch, Chain
 from holodeck.runs.run import OpenEncoder, Run
 from holodeck.runs.runs import Runs
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.connection import connection_of, unsent_bytes
+from holodeck.server.connection import NOT_COPIED, connection_of, unsent_bytes
 from holodeck.server.options import StreamSettings
 from holodeck.wires import sse
 
@@ -184,7 +184,9 @@ class EventStream(Response):
             return  # a chain may hide all that was new
         self._sending, self._silent, self._since = True, False, self._loop.time()
         self._complete = final
-        await self._send({"type": "http.response.body", "body": body, "more_body": not final})
+        is_long, connection = len(body) > NOT_COPIED and not final, self._connection
+        if not is_long or connection is None or connection.write_at_once(lambda: body) is None:
+            await self._send({"type": "http.response.body", "body": body, "more_body": not final})
         self._sending, self._since = False, self._loop.time()
 
     def _watch(self, receive: Receive) -> Callable[[], object]:

@@ -16,7 +16,7 @@ curl and every HTTP library send `*/*`, and binary is useless on a terminal, so 
 unlike in the TypeScript encoder. Clients before 1.0 cannot read ten of the protobuf events and never get them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, TypeAlias
 from urllib.parse import unquote
 
@@ -50,6 +50,8 @@ Wire: TypeAlias = dict[str, Any]
 WARNING = "holodeck.warning"
 MAX_FRAME_BYTES = 9_000_000  # the client ends a run at a frame of 10 MB
 
+_NO_MESSAGES: Wire = {"type": "MESSAGES_SNAPSHOT", "messages": ()}
+_SNAPSHOT_BEGINS = b'data: {"type":"MESSAGES_SNAPSHOT","messages":['
 _PATCH_MEMBERS = ("op", "path", "from", "value")
 
 _encode = msgspec.json.Encoder().encode
@@ -161,16 +163,8 @@ def _messages_replaced(event: e.MessagesReplaced, profile: Profile) -> tuple[Wir
     A client appends the messages that it lacks behind those it has, here behind the user's newest message. The first
     snapshot ends before that message, so that the client drops it; the second has everything, in order.
     """
-    lengths = _lengths(event)
-    if isinstance(event.messages, History):
-        encoded = event.messages.written(("ag-ui", profile), lambda message: sse.json_bytes(_message(message, profile)))
-        return tuple(_snapshot(msgspec.Raw(b"[%b]" % b",".join(encoded[:length]))) for length in lengths)
     written = [_message(message, profile) for message in event.messages]
-    return tuple(_snapshot(written[:length]) for length in lengths)
-
-
-def _snapshot(messages: Any) -> Wire:
-    return {"type": "MESSAGES_SNAPSHOT", "messages": messages}
+    return tuple({**_NO_MESSAGES, "messages": written[:length]} for length in _lengths(event))
 
 
 def _lengths(event: e.MessagesReplaced) -> tuple[int, ...]:
@@ -357,7 +351,10 @@ class SseEncoder(sse.FrameEncoder):
         for n, event in batch:
             heads = self._heads.get(type(event))
             if heads is None or n is None:
-                out.append(self._whole(event, n))
+                if isinstance(event, e.MessagesReplaced) and isinstance(event.messages, History):
+                    out += self._snapshots(event, event.messages, n)
+                else:
+                    out.append(self._whole(event, n))
                 continue
             key, delta = _fields(event)
             head = heads.get(key) or self._head(heads, event, key)
@@ -372,6 +369,23 @@ class SseEncoder(sse.FrameEncoder):
         (wire,) = translate(type(event)(key, ""), self._profile)
         heads[key] = head = b"\ndata: " + sse.json_bytes(wire)[:-_EMPTY_DELTA_END]
         return head
+
+    def _snapshots(self, event: e.MessagesReplaced, history: History, n: int | None) -> Iterator[bytes]:
+        """The frames in pieces, which are joined once: to copy a long history costs as much as to send it."""
+        pieces, lengths = history.written((sse.CONTENT_TYPE, self._profile), self._item), _lengths(event)
+        for length in lengths:
+            if n is not None and length == lengths[-1]:
+                yield b"%b%d\n" % (self._id, n)
+            frame = [_SNAPSHOT_BEGINS, *pieces[:length], b"]}\n\n"]
+            if sum(map(len, frame)) > MAX_FRAME_BYTES:
+                yield sse.frame(left_out(_NO_MESSAGES))
+            else:
+                frame[1] = frame[1].removeprefix(b",")
+                yield from frame
+
+    def _item(self, message: Message) -> bytes:
+        """A message of a snapshot, with the comma after the one before it."""
+        return b"," + sse.json_bytes(_message(message, self._profile))
 
     def _whole(self, event: Event, n: int | None) -> bytes:
         frames: list[bytes] = []
@@ -458,7 +472,7 @@ def _frame(wire: dict[str, Any]) -> bytes:
 
 
 def _snapshot_frame(messages: Sequence[bytes]) -> bytes:
-    return _framed(write_snapshot(messages), _snapshot(()))
+    return _framed(write_snapshot(messages), _NO_MESSAGES)
 
 
 def _framed(event: bytes, wire: dict[str, Any]) -> bytes:
