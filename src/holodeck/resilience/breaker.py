@@ -130,10 +130,7 @@ class CircuitBreaker:
 
     # outcomes, reported by Admission
 
-    def _succeeded(self) -> None:
-        if self._phase is Phase.CLOSED:
-            self._failures = 0
-            return
+    def _trial_succeeded(self) -> None:
         self._successes += 1
         if self._successes == self.config.half_open_max_calls:
             self._change(Phase.CLOSED)
@@ -179,7 +176,10 @@ class Admission:
         """The service answered, with success or with an error of its own."""
         breaker, self._breaker = self._breaker, None
         if breaker is not None and breaker._era == self._era:  # noqa: SLF001  the other half of the same machine
-            breaker._succeeded()  # noqa: SLF001  as above
+            if breaker.closed:
+                breaker._failures = 0  # noqa: SLF001  as above
+            else:
+                breaker._trial_succeeded()  # noqa: SLF001  as above
 
     def failed(self, error: str) -> None:
         if breaker := self._taken():

@@ -34,18 +34,20 @@ from holodeck.stores.postgres_database import Connection, PostgresDatabase
 from holodeck.stores.postgres_run_statements import FoundSession
 from holodeck.stores.postgres_runs import PostgresRunStore
 from holodeck.stores.postgres_values import PostgresValues
-from holodeck.stores.session_store import SqlSessionStore, StoreSettings, stored_session
 from holodeck.stores.stored_conversation import (
     COLUMNS,
     FIRST_STEP,
     TTL_SECONDS,
     SessionRow,
+    SqlSessionStore,
     Step,
     StoreClock,
     StoredConversation,
+    StoreSettings,
     described,
     microseconds_of,
     new_row,
+    stored_session,
 )
 
 log = logging.getLogger(__name__)
@@ -79,13 +81,13 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
 
     async def start(self) -> None:
         await self.database.open()
-        if self._clock is None:
+        if isinstance(self.now, StoreClock):
             found = await self.database.row(
                 "SELECT coalesce(max(used), 0), extract(epoch FROM now())::float8 FROM holodeck.sessions"
                 " WHERE agent = %(agent)s",
                 {"agent": self.agent},
             )
-            self._clock = StoreClock(*(found or (0.0,)))
+            self.now.begin(*(found or (0.0,)))
         if self.runs is not None:
             self.runs.clock = self.now
             await self.runs.join()

@@ -167,16 +167,25 @@ class SqliteFile:
                 self._carry_out(connection, together)
 
     def _carry_out(self, connection: sqlite3.Connection, tasks: list[_Task]) -> None:
+        """All tasks in one transaction. An error that ends the transaction is every task's."""
         writes = [task.synced for task in tasks if task.writes]
-        level = "FULL" if self._durable and any(writes) else "NORMAL"
+        level, begin = "FULL" if self._durable and any(writes) else "NORMAL", "BEGIN IMMEDIATE" if writes else "BEGIN"
         try:
             if writes and level != self._level:
                 connection.execute(f"PRAGMA synchronous={level}")
                 self._level = level
-        except sqlite3.Error as error:
+            if tasks[0].alone:
+                tasks[0].result = tasks[0].job(connection)
+            elif len(tasks) == 1:  # needs no savepoint: two statements less
+                connection.execute(begin)
+                connection.execute("COMMIT" if _try(connection, tasks[0]) else "ROLLBACK")
+            else:
+                connection.execute(begin)
+                for task in tasks:
+                    _do(connection, task)
+                connection.execute("COMMIT")
+        except (sqlite3.Error, OSError, MemoryError) as error:
             _fail(connection, tasks, error)
-        else:
-            _carry_out(connection, tasks)
         self._deliver(tasks)
 
     def _refuse_rest(self, error: BaseException) -> None:
@@ -281,24 +290,6 @@ def migrate(connection: sqlite3.Connection) -> None:
     except BaseException:
         connection.execute("ROLLBACK")
         raise
-
-
-def _carry_out(connection: sqlite3.Connection, tasks: list[_Task]) -> None:
-    """All tasks in one transaction. An error that ends the transaction is every task's."""
-    try:
-        if tasks[0].alone:
-            tasks[0].result = tasks[0].job(connection)
-            return
-        if len(tasks) == 1:  # needs no savepoint: two statements less
-            connection.execute("BEGIN IMMEDIATE" if tasks[0].writes else "BEGIN")
-            connection.execute("COMMIT" if _try(connection, tasks[0]) else "ROLLBACK")
-            return
-        connection.execute("BEGIN IMMEDIATE" if any(task.writes for task in tasks) else "BEGIN")
-        for task in tasks:
-            _do(connection, task)
-        connection.execute("COMMIT")
-    except (sqlite3.Error, OSError, MemoryError) as error:
-        _fail(connection, tasks, error)
 
 
 def _fail(connection: sqlite3.Connection, tasks: list[_Task], error: BaseException) -> None:

@@ -268,13 +268,14 @@ class SqliteRunStore:
         request = records.encode(record.request)
         if ending is not None and len(request) > SHORT_REQUEST:
             request = records.encode(kept_after_end(record.request))
+        body = None if ending is None else records.encode(ending)
         connection.execute(
             "INSERT INTO runs (agent, tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, ended, ending,"
             " v, request, root) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT (agent, tenant, user, id) DO UPDATE SET state = excluded.state, request = excluded.request,"
             " root = excluded.root, v = excluded.v, replica = NULL, ended = excluded.ended, ending = excluded.ending"
             + ("" if reopens else " WHERE runs.ended IS NULL"),
-            (*name, *about, state, now, ended, records.optional(ending), records.VERSION, request, record.root or None),
+            (*name, *about, state, now, ended, body, records.VERSION, request, record.root or None),
         )
         self._inserted[record.owner, record.run_id] = record
 

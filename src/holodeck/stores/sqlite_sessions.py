@@ -18,13 +18,12 @@ import msgspec
 from holodeck.core.events import Ending
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message
-from holodeck.core.owner import OwnedId, Owner
+from holodeck.core.owner import ANONYMOUS_OWNER, OwnedId, Owner
 from holodeck.errors import InvalidRequest, LostClaim, RateLimited, SessionBroken, SessionBusy, SessionNotFound
 from holodeck.sessions.port import Conversation, ServerSession, StoredSession
 from holodeck.sessions.transcript import cut_before, summary_after_cut, wanted_messages
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
-from holodeck.stores.session_store import SqlSessionStore, StoreSettings, stored_session
 from holodeck.stores.sqlite_file import NAMED, OF_OWNER, Job, SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_values import SqliteValues
@@ -33,13 +32,16 @@ from holodeck.stores.stored_conversation import (
     FIRST_STEP,
     TTL_SECONDS,
     SessionRow,
+    SqlSessionStore,
     Step,
     StoreClock,
     StoredConversation,
+    StoreSettings,
     described,
     microseconds_of,
     new_row,
     steps_of,
+    stored_session,
 )
 
 log = logging.getLogger(__name__)
@@ -70,8 +72,8 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         await self.file.open()
         latest, stored = await self.file.read(self._at_start)
         self._stored.update(stored)
-        if self._clock is None:
-            self._clock = StoreClock(latest)
+        if isinstance(self.now, StoreClock):
+            self.now.begin(latest)
         if self.runs is not None:
             self.runs.clock = self.now
             await self.runs.join()
@@ -357,7 +359,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         return row
 
     def _make_room(self, connection: sqlite3.Connection, owner: Owner) -> None:
-        if self._max_per_user is None or (self._spares_anonymous and owner.is_anonymous):
+        if self._max_per_user is None or (self._spares_anonymous and owner == ANONYMOUS_OWNER):
             return
         counted = f"SELECT count(*) FROM sessions WHERE {OF_OWNER}"
         if connection.execute(counted, (self.agent, owner.tenant, owner.user)).fetchone()[0] < self._max_per_user:

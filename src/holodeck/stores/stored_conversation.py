@@ -1,30 +1,35 @@
-"""A session as SQL stores keep it, and its conversation as a run sees it.
+"""A session as SQL stores keep it, its conversation as a run sees it, and what these stores have in common.
 
 A session is one row for itself and one for each step of its history, the same values in every store. A conversation is the
-end of that history, decoded once, and one commit at a time.
+end of that history, decoded once, and one commit at a time. A store knows which sessions are in use here, and cleans up.
 """
 
 import asyncio
+import logging
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 
 from holodeck.core.events import Ending
 from holodeck.core.messages import Message, PendingStep, Summary, UserMessage
 from holodeck.core.owner import OwnedId, Owner
+from holodeck.core.sizes import MB
 from holodeck.errors import HoloDeckError
-from holodeck.sessions.port import KEEP, Keep, ServerSession
+from holodeck.sessions.port import KEEP, Keep, ServerSession, StoredSession
 from holodeck.sessions.recent_histories import RecentHistories
 from holodeck.sessions.title import READ, title_in
 from holodeck.sessions.transcript import HeldParts, check_room, place_of, summary_after_cut, whole_turns
 from holodeck.stores import records
+
+log = logging.getLogger(__name__)
 
 ACCEPT_SECONDS = 0.002  # that messages wait for a commit they can join: one flush less if the model answers at once
 TTL_SECONDS = 30 * 24 * 3600.0
@@ -119,7 +124,10 @@ def described(owner: Owner, session_id: str, row: SessionRow, first_step: bytes 
 class StoreClock:
     """The clock of a store: never behind what is stored, and not moved by a clock that is set while the process runs."""
 
-    def __init__(self, latest: float, now: float | None = None) -> None:
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def begin(self, latest: float, now: float | None = None) -> None:
         """`latest` is the newest time that is stored, `now` the time by the store's own clock if it has one."""
         self._offset = max(latest, time.time() if now is None else now) - time.monotonic()
 
@@ -315,3 +323,106 @@ def _settle(stored: "asyncio.Future[None]", done: "asyncio.Future[SessionRow | N
         stored.set_exception(error)
     else:
         stored.set_result(None)
+
+
+class _Runs(Protocol):
+    async def remove_old(self) -> int: ...
+
+
+class _Values(Protocol):
+    async def remove_expired(self) -> int: ...
+
+
+R = TypeVar("R", bound=_Runs)
+V = TypeVar("V", bound=_Values)
+
+
+class StoreSettings(TypedDict, total=False):
+    max_per_user: int | None
+    spares_anonymous: bool  # clients without a credential have one owner together
+    max_bytes: int
+    max_owner_bytes: int | None
+    clock: Callable[[], float] | None
+
+
+class SqlSessionStore(ABC, Generic[R, V]):
+    values: V
+
+    def __init__(
+        self,
+        agent: str,
+        ttl_seconds: float = TTL_SECONDS,
+        *,
+        runs: R | None,
+        max_per_user: int | None = None,
+        spares_anonymous: bool = False,
+        max_bytes: int = 4 * MB,
+        max_owner_bytes: int | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.agent, self.max_bytes, self.runs = agent, max_bytes, runs
+        self._ttl, self._max_per_user, self._max_owner_bytes = ttl_seconds, max_per_user, max_owner_bytes
+        self._spares_anonymous = spares_anonymous
+        self.now: Callable[[], float] = clock or StoreClock()
+        self._in_use: Counter[OwnedId] = Counter()  # by the runs of this process
+        self.histories = RecentHistories()
+        self.accepted: dict[OwnedId, Callable[[], None]] = {}  # begins to write what a conversation has accepted
+        self._cleaner: asyncio.Task[None] | None = None
+
+    async def sessions_of(
+        self, *, owner: Owner, limit: int = 100, after: ServerSession | None = None
+    ) -> Sequence[ServerSession]:
+        return await self._listed(owner, limit, after)
+
+    async def all_sessions(self, limit: int = 1000) -> Sequence[ServerSession]:
+        """Of every owner, the one used last first: for the operator."""
+        return await self._listed(None, limit)
+
+    @abstractmethod
+    async def _listed(self, owner: Owner | None, limit: int, after: ServerSession | None = None) -> list[ServerSession]:
+        """Sessions of one owner, or of all, the one used last first, from the one after `after` on."""
+
+    @abstractmethod
+    async def cleanup_expired(self) -> int:
+        """Deletes the sessions that were not used for their time; returns how many."""
+
+    def take(self, owner: Owner, session_id: str) -> None:
+        self._in_use[owner, session_id] += 1
+
+    def give_back(self, owner: Owner, session_id: str) -> None:
+        self._in_use[owner, session_id] -= 1
+        if not self._in_use[owner, session_id]:
+            del self._in_use[owner, session_id]
+
+    def write_accepted(self, owner: Owner, session_id: str | None = None) -> None:
+        """Begins to write what was accepted for a session, or for all of an owner: it is deleted next."""
+        for session in [each for each in self.accepted if each[0] == owner and session_id in (None, each[1])]:
+            self.accepted[session]()
+
+    async def clean(self) -> None:
+        """Deletes what is too old to be kept."""
+        await self.cleanup_expired()
+        await self.values.remove_expired()
+        if self.runs is not None:
+            await self.runs.remove_old()
+
+    def _start_cleaning(self) -> None:
+        self._cleaner = asyncio.create_task(self._clean_regularly(), name="session clean-up")
+
+    async def _clean_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(min(self._ttl, CLEAN_SECONDS))
+            try:
+                await self.clean()
+            except Exception:  # a disk that is full now, or a database that is away, may not be so in a minute
+                log.exception("old sessions could not be removed")
+
+
+def stored_session(owner: Owner, session_id: str, row: SessionRow, messages: Sequence[Message]) -> StoredSession:
+    return StoredSession(
+        session=described(owner, session_id, row),
+        messages=tuple(messages),
+        pending=records.pending_of(row.pending, row.v),
+        state=records.state_of(row.state, row.v),
+        summary=records.summary_of(row.summary, row.v),
+    )
