@@ -9,9 +9,8 @@ from holodeck.access.authenticator import Authenticator
 from holodeck.access.failure import Failure
 from holodeck.access.hook import Hook
 from holodeck.access.key_ring import KeyRing
-from holodeck.access.principal import ANONYMOUS_PRINCIPAL, Defaults, Principal
+from holodeck.access.principal import ANONYMOUS_PRINCIPAL, Defaults, Principal, RequestHead
 from holodeck.access.proxy import ProxySettings, TrustedProxy
-from holodeck.access.request_head import RequestHead
 from holodeck.access.tokens import Tokens
 from tests.access.signing import NOW, claims, token
 from tests.access.test_tokens import issuer

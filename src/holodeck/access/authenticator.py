@@ -22,9 +22,8 @@ from holodeck.access.hook import Hook
 from holodeck.access.key_file import KeyLimits
 from holodeck.access.key_ring import KeyRing
 from holodeck.access.page_session import TOKEN_PREFIX, PageSession
-from holodeck.access.principal import ANONYMOUS_PRINCIPAL, Principal
+from holodeck.access.principal import ANONYMOUS_PRINCIPAL, Principal, RequestHead
 from holodeck.access.proxy import TrustedProxy
-from holodeck.access.request_head import RequestHead
 
 if TYPE_CHECKING:  # both import joserfc, which only mode jwt needs
     from holodeck.access.jwks import KeySource

@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holodeck.access.failure import Failure
-from holodeck.access.principal import SCOPES, Principal, is_user_name
-from holodeck.access.request_head import RequestHead
+from holodeck.access.principal import SCOPES, Principal, RequestHead, is_user_name
 from holodeck.core.owner import is_owner_name
 from holodeck.core.text import one_line
 

@@ -1,5 +1,9 @@
-"""The principal: on whose behalf a request is made, what it may do, and which credential shows that."""
+"""The principal: on whose behalf a request is made, what it may do, and which credential shows that.
 
+And what it is found from: the head of a request.
+"""
+
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -61,3 +65,15 @@ ANONYMOUS_PRINCIPAL = Principal(tenant=DEFAULT_TENANT, user=ANONYMOUS, scopes=SC
 def is_user_name(text: str) -> bool:
     """Whether a credential may name this user: a well-formed name that HoloDeck does not use itself."""
     return is_owner_name(text) and text != ANONYMOUS and not text.startswith(_RESERVED_PREFIXES)
+
+
+class RequestHead(msgspec.Struct, frozen=True):
+    """What a credential is read from. Header names are in small letters, as ASGI has them. `address` None is a unix socket."""
+
+    headers: Sequence[tuple[bytes, bytes]]
+    query: bytes = b""
+    address: str | None = None
+
+    def values(self, name: bytes) -> list[str]:
+        """Every value of a header. Any byte may occur in one, so it is read as Latin-1."""
+        return [value.decode("latin-1").strip(" \t") for each, value in self.headers if each == name]

@@ -12,8 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from holodeck.access.failure import BAD_PROXY, Failure
-from holodeck.access.principal import ACT_AS, SCOPES, Defaults, Principal, is_user_name
-from holodeck.access.request_head import RequestHead
+from holodeck.access.principal import ACT_AS, SCOPES, Defaults, Principal, RequestHead, is_user_name
 from holodeck.core.owner import is_owner_name
 
 SECRET_HEADER = b"x-holodeck-proxy"

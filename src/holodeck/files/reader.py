@@ -7,6 +7,8 @@ that names it; only a file of an earlier turn becomes a line of text instead, be
 import asyncio
 import base64
 import binascii
+import hashlib
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -21,7 +23,6 @@ from holodeck.files.documents.document import scan_mark
 from holodeck.files.extraction import MAX_ANSWER, Extraction, WorkerAnswer
 from holodeck.files.image_size import image_size
 from holodeck.files.limits import FileLimits, WorkerLimits
-from holodeck.files.recall import Recall
 from holodeck.files.sniff import HEAD, encoding_of, identify, is_unicode, sniff_audio
 from holodeck.files.source import Fetch, name_of, upload_of
 from holodeck.files.types import JPEG, MODEL_IMAGES, FileType
@@ -34,6 +35,45 @@ Progress: TypeAlias = Callable[[str, int, int], None]  # a file, the page that i
 class FileRead(NamedTuple):
     part: Part
     note: FileNote
+
+
+MAX_CHARACTERS = 4_000_000
+MAX_DOCUMENTS = 1_000
+_PASSING = {"too_slow", "no_reader"}  # may go better next time
+
+
+class DocumentKey(NamedTuple):
+    tenant: str
+    kind: str
+    digest: bytes
+
+
+class Recall:
+    """What was read of documents lately. Chat clients send the whole conversation, with all its files, every turn.
+
+    The key is the tenant and the content, so a client gets back only what its own tenant has sent, and cannot learn from
+    the time of an answer whether another tenant has sent the same document.
+    """
+
+    def __init__(self) -> None:
+        self._answers: OrderedDict[DocumentKey, WorkerAnswer] = OrderedDict()
+        self._characters = 0
+
+    async def key(self, tenant: str, kind: str, data: bytes) -> DocumentKey:
+        return DocumentKey(tenant, kind, await asyncio.to_thread(lambda: hashlib.sha256(data).digest()))
+
+    def get(self, key: DocumentKey) -> WorkerAnswer | None:
+        if key in self._answers:
+            self._answers.move_to_end(key)
+        return self._answers.get(key)
+
+    def put(self, key: DocumentKey, answer: WorkerAnswer) -> None:
+        if key not in self._answers and answer.refused not in _PASSING:
+            self._answers[key] = answer
+            self._characters += len(answer.text)
+        while self._characters > MAX_CHARACTERS or len(self._answers) > MAX_DOCUMENTS:
+            _, oldest = self._answers.popitem(last=False)
+            self._characters -= len(oldest.text)
 
 
 class FileReader:

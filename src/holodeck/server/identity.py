@@ -17,8 +17,7 @@ from starlette.types import Scope
 from holodeck.access.authenticator import Authenticator
 from holodeck.access.failure import TWO_CREDENTIALS, Failure
 from holodeck.access.key_file import is_user_of_key
-from holodeck.access.principal import ACT_AS, ADMIN, ANONYMOUS_PRINCIPAL, Principal, is_user_name
-from holodeck.access.request_head import RequestHead
+from holodeck.access.principal import ACT_AS, ADMIN, ANONYMOUS_PRINCIPAL, Principal, RequestHead, is_user_name
 from holodeck.access.route_access import SIGNED_IN, RouteAccess
 from holodeck.access.tickets import Tickets
 from holodeck.core.owner import Owner

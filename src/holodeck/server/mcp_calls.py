@@ -4,6 +4,7 @@ A client that closes a request of its own cancels it, as the protocol demands (2
 on without it. Clients of the older protocol may lose their connection: their runs get the usual grace.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from hashlib import sha256
@@ -12,6 +13,7 @@ from typing import Any
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Receive
 
 from holodeck._version import __version__
 from holodeck.access.principal import APPROVE, RUNS_READ, RUNS_STOP
@@ -28,8 +30,8 @@ from holodeck.server.identity import owner_of, require
 from holodeck.server.intake import Arrival, begin, json_answer, repeat_key_of, server_of, with_files
 from holodeck.server.quota import slot_of
 from holodeck.server.run_chain import last_of_chain, open_interrupts
-from holodeck.server.stream import Cursor
-from holodeck.server.timed_stream import TimedStream, ends_within
+from holodeck.server.stream import Cursor, EventStream
+from holodeck.server.sync_answer import left
 from holodeck.wires import sse
 from holodeck.wires.body import foreign_id, table
 from holodeck.wires.jsonrpc import INVALID_PARAMS, RpcError, error_message, error_object, result_message
@@ -298,3 +300,55 @@ def _task(run: Run, task_id: str) -> dict[str, Any]:
         updated_at=run.finished_at or run.created_at,
         ttl_seconds=DETACHED_SECONDS,
     )
+
+
+class TimedStream(EventStream):
+    """A stream for clients that do not wait long: after a while it ends with a last frame, and the run goes on without it.
+
+    `late` makes the last frame after `seconds`; `on_leave` is called when the client left before the end.
+    """
+
+    def __init__(
+        self,
+        server: AgentServer,
+        cursor: Cursor,
+        *,
+        seconds: float,
+        late: Callable[[], Awaitable[bytes]],
+        on_leave: Callable[[], object] | None = None,
+    ) -> None:
+        super().__init__(server.runs, (cursor,), server.settings.streams, content_type=cursor.encoder.content_type)
+        self._seconds, self._late, self._on_leave = seconds, late, on_leave
+        self._expired = False
+
+    async def _stream(self) -> None:
+        timer = self._loop.call_later(self._seconds, self._expire)
+        try:
+            await super()._stream()
+        finally:
+            timer.cancel()
+        if self._expired:
+            await self._write(await self._late(), final=True)
+
+    def _expire(self) -> None:
+        self._expired = True
+        super()._leave()
+
+    def _leave(self) -> None:
+        if not self._expired and not self._left and self._on_leave is not None:
+            self._on_leave()
+        super()._leave()
+
+
+async def ends_within(run: Run, seconds: float, receive: Receive) -> bool:
+    """Whether a run ends in so many seconds. ClientDisconnect if the client leaves first."""
+    if run.log.ended or run.task is None:
+        return True
+    leaving = asyncio.create_task(left(receive))
+    try:
+        done, _ = await asyncio.wait({leaving, run.task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        leaving.cancel()
+    if leaving in done and not run.log.ended:
+        raise ClientDisconnect
+    return run.log.ended

@@ -15,8 +15,8 @@ from holodeck.errors import (
 )
 from holodeck.models.anthropic.content_blocks import KEPT
 from holodeck.models.bedrock.converse_answer import ConverseAnswer
+from holodeck.models.bedrock.converse_model import MAX_FRAME, FramedStream
 from holodeck.models.bedrock.converse_request import body_of
-from holodeck.models.bedrock.event_frames import MAX_FRAME, FramedStream
 from holodeck.models.chunks import InBandError, Malformed
 from holodeck.models.port import ModelReply, Prompt
 from holodeck.models.settings import EndpointSettings

@@ -1,27 +1,31 @@
 """A model of Amazon Bedrock, by the Converse API, streaming.
 
-`streamed` does the talking, `converse_request` writes the request, `event_frames` and `converse_answer` read the events,
+`streamed` does the talking, `converse_request` writes the request, `converse_answer` reads the events,
 `aws_credentials` signs. A model that cannot stream is asked for its answer in one piece.
 """
 
 import contextlib
 from typing import Any
 
-from holodeck.errors import ModelError
+from botocore.eventstream import EventStreamBuffer, EventStreamMessage, ParserError
+
+from holodeck.errors import ModelError, ModelProtocolError
 from holodeck.models.anthropic.message_request import encoded
 from holodeck.models.anthropic.refused_thinking import RefusedThinking
 from holodeck.models.bedrock import converse_lessons, converse_request
 from holodeck.models.bedrock.converse_answer import ConverseAnswer
-from holodeck.models.bedrock.event_frames import FramedStream
+from holodeck.models.chunks import InBandError
 from holodeck.models.diagnosis import EndpointRefusal
 from holodeck.models.lessons import Lessons
 from holodeck.models.offered import OfferedModel
-from holodeck.models.port import Listener, Prompt
+from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.providers import bedrock_lists, converse_url, provider_named
-from holodeck.models.response_body import AnswerStream
+from holodeck.models.response_body import AnswerStream, GrowingAnswer
 from holodeck.models.settings import EndpointSettings
 from holodeck.models.streamed import StreamedModel, call_ids
 
+MAX_FRAME = 8_000_000  # bytes
+_FRAME_BEGINS = b"\x00"  # the length of a frame, four bytes; a JSON body or a web page begins otherwise
 _ACCEPTED = "application/vnd.amazon.eventstream, application/json"
 
 
@@ -79,3 +83,53 @@ class ConverseModel(StreamedModel):
         if self._refused_thinking.learn(refusal, prompt):
             return lessons
         return converse_lessons.lesson(refusal.status, refusal.text, lessons)
+
+
+class FramedStream(AnswerStream):
+    """Passes the binary frames of a response body to an answer; botocore checks lengths and checksums.
+
+    A body without frames is read as the other APIs do.
+    """
+
+    def __init__(self, answer: GrowingAnswer, *, hint: str) -> None:
+        super().__init__(answer, content_type="application/vnd.amazon.eventstream", limit=MAX_FRAME, hint=hint)
+        self._frames: EventStreamBuffer | None = None
+        self._begun = False
+        self._waiting = 0  # bytes of a frame whose end is not here yet, and of those that came with it
+
+    def feed(self, data: bytes) -> None:
+        if not self._begun and data:
+            self._begun = True
+            self._frames = EventStreamBuffer() if data.startswith(_FRAME_BEGINS) else None
+        if self._frames is None:
+            super().feed(data)
+        else:
+            self._feed_frames(self._frames, data)
+
+    def end(self) -> ModelReply:
+        is_framed = self._frames is not None or not self._begun  # a stream that ends before its first frame is one, too
+        return self.answer.reply() if is_framed else super().end()
+
+    def _feed_frames(self, frames: EventStreamBuffer, data: bytes) -> None:
+        frames.add_data(data)
+        self._waiting += len(data)
+        if self._waiting > MAX_FRAME:
+            raise ModelProtocolError(
+                f"The model endpoint sent a frame of more than {MAX_FRAME:,} bytes, which no model does."
+            )
+        try:
+            for frame in frames:
+                self._waiting = 0
+                if self.answer.done:
+                    break  # what follows is no part of the answer
+                self._take(frame)
+        except (ParserError, UnicodeDecodeError, KeyError) as error:  # KeyError: a header of an unknown type
+            raise ModelProtocolError(f"The model endpoint sent a frame that is damaged: {error}.") from error
+
+    def _take(self, frame: EventStreamMessage) -> None:
+        kind = frame.headers.get(":message-type")
+        if kind == "error":
+            code, message = (frame.headers.get(name) for name in (":error-code", ":error-message"))
+            raise InBandError({"type": code, "message": message})
+        name = frame.headers.get(":exception-type" if kind == "exception" else ":event-type")
+        self.answer.take(str(name).encode(), frame.payload)

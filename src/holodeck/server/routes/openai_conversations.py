@@ -20,8 +20,8 @@ from holodeck.server.agent_server import AgentServer
 from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import json_answer, json_body, no_session, server_of, session_of, whole_number
+from holodeck.server.openai_schemas import CONVERSATION, CONVERSATION_BODY, DELETED, INPUT_ITEMS, INPUT_PARAMETERS
 from holodeck.server.quota import spender_of
-from holodeck.server.responses_schemas import CONVERSATION, CONVERSATION_BODY, DELETED, INPUT_ITEMS, INPUT_PARAMETERS
 from holodeck.server.routes.openai_models import answer_error
 from holodeck.server.routes.sessions import shown_messages
 from holodeck.server.routing import Routes

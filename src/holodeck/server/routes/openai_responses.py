@@ -43,8 +43,7 @@ from holodeck.server.intake import (
     whole_number,
     with_files,
 )
-from holodeck.server.quota import slot_of
-from holodeck.server.responses_schemas import (
+from holodeck.server.openai_schemas import (
     DELETED,
     INPUT_ITEMS,
     INPUT_PARAMETERS,
@@ -52,6 +51,7 @@ from holodeck.server.responses_schemas import (
     RESPONSE,
     RESPONSE_BODY,
 )
+from holodeck.server.quota import slot_of
 from holodeck.server.routes import openai_conversations, openai_models
 from holodeck.server.routes.openai_conversations import item_page
 from holodeck.server.routes.openai_models import OWN_PREFIX, answer_error, check_model, own_tools
