@@ -200,7 +200,7 @@ MUTANTS = (
     Mutant("server/protocol.py", "            transport.abort()\n\n    def connection_lost", "            pass\n\n    def connection_lost", CONNECTIONS, "connections far beyond the limit stay"),
     Mutant("server/protocol.py", "        self.connection_limit.leave(self._address)\n", "", CONNECTIONS, "a connection that is gone keeps its place"),
     Mutant("server/protocol.py", "self._whole_app if asks_how_it_is else too_many_connections", "too_many_connections", CONNECTIONS, "monitors are turned away"),
-    Mutant("server/quota.py", "        HistoryCompacted: _compacted,\n", "", "tests/scenarios/test_long_conversations.py", "summaries are not charged to anybody"),
+    Mutant("server/quota.py", "    def history_compacted(self", "    def not_counted(self", "tests/scenarios/test_long_conversations.py", "summaries are not charged to anybody"),
     Mutant("server/quota.py", "self._estimated(self._estimate_step())", "self._estimated(0)", "tests/server/test_server_quota.py", "a step that broke off is free"),
     Mutant("server/uploads.py", "except OSError as error:", "except ZeroDivisionError as error:", DISKS, "a full disk is an internal error"),
     Mutant("files/extraction.py", "view = view[file.write(view[:_WRITE]) :]", "file.write(view[:_WRITE]); view = view[_WRITE:]", DISKS, "a document is cut where the disk is full"),

@@ -20,10 +20,11 @@ The ending is always there, always last, and nothing is open when it comes.
 Events hold no live objects and mention no wire: they can be stored, sent to another process, replayed.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, get_args
 
 import msgspec
 
@@ -261,10 +262,20 @@ Emit: TypeAlias = Callable[[Event], None]
 """How a run emits its events: a plain call that never awaits and never fails."""
 
 
-class Observer:
-    """Reads those events of one run that it has a handler for."""
+def methods_by_event(cls: type) -> dict[type[Event], Callable[[Any, Any], Any]]:
+    """The methods of a class that are named as events are: `text_added` for TextAdded."""
+    names = {kind: re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() for kind in get_args(AnyEvent)}
+    return {kind: getattr(cls, name) for kind, name in names.items() if hasattr(cls, name)}
 
-    handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {}  # methods of the class
+
+class Observer:
+    """Reads events of one run: a subclass has a method for each that it wants, named as the event is."""
+
+    handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        if "handlers" not in vars(cls):
+            cls.handlers = methods_by_event(cls)
 
     def __call__(self, event: Event) -> None:
         handle = self.handlers.get(type(event))

@@ -18,7 +18,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import ClassVar
 
 import msgspec
 from starlette.requests import HTTPConnection
@@ -33,8 +32,6 @@ from holodeck.core.events import (
     HistoryCompacted,
     Observer,
     ReasoningAdded,
-    RunFailed,
-    RunFinished,
     StepFinished,
     StepStarted,
     TextAdded,
@@ -391,17 +388,19 @@ class Meter(Observer):
         for use, amount in zip(uses, taken.amounts, strict=True):
             self._held[use.window] = self._held.get(use.window, 0) + amount
 
-    def _step_started(self, _event: StepStarted) -> None:
+    def step_started(self, _event: StepStarted) -> None:
         self._step_at = len(self._run.log) if self._run is not None else 0
 
-    def _step_finished(self, event: StepFinished) -> None:
+    def step_finished(self, event: StepFinished) -> None:
         self._settle(event.usage or self._estimated(self._estimate_step()))
 
-    def _compacted(self, event: HistoryCompacted) -> None:
+    def history_compacted(self, event: HistoryCompacted) -> None:
         self._settle(event.usage or self._estimated(event.estimate))
 
-    def _ended(self, _event: Ending) -> None:
+    def run_finished(self, _event: Ending) -> None:
         self.end()
+
+    run_failed = run_finished
 
     def end(self) -> None:
         """Gives back what was reserved and not used, and the run's share."""
@@ -433,14 +432,6 @@ class Meter(Observer):
         pieces = (each.delta for each in events if isinstance(each, TextAdded | ReasoningAdded | ToolArgumentsAdded))
         written = tokens_of_text("".join(pieces))
         return written and written + tokens_in(self._run.request.messages)
-
-    handlers: ClassVar = {
-        StepStarted: _step_started,
-        StepFinished: _step_finished,
-        HistoryCompacted: _compacted,
-        RunFinished: _ended,
-        RunFailed: _ended,
-    }
 
 
 _meter: ContextVar[Meter | None] = ContextVar("holodeck meter", default=None)

@@ -11,7 +11,6 @@ Metrics belong to the event loop, so counting needs no lock. Labels cannot fill 
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sized
-from typing import ClassVar
 
 from holodeck.core import events as e
 from holodeck.core.usage import TokenUsage
@@ -168,7 +167,7 @@ class RunMetrics(e.Observer):
         self._silent = True
         self._model = NONE
 
-    def started(self, event: e.RunStarted) -> None:
+    def run_started(self, event: e.RunStarted) -> None:
         self._model = event.model or NONE
 
     def text_started(self, _event: e.TextStarted) -> None:
@@ -189,15 +188,17 @@ class RunMetrics(e.Observer):
         if event.usage is not None:
             self._count_tokens(event.usage, model)
 
+    history_compacted = step_finished  # a model call, too
+
     def tool_finished(self, event: e.ToolFinished) -> None:
         tool = self._metrics.tool_label(event.name)
         self._metrics.tool_calls.add(tool, "failed" if event.failed else "success")
         self._metrics.tool_seconds.observe(event.seconds, tool)
 
-    def finished(self, event: e.RunFinished) -> None:
+    def run_finished(self, event: e.RunFinished) -> None:
         self._ended(event.outcome.value)
 
-    def failed(self, event: e.RunFailed) -> None:
+    def run_failed(self, event: e.RunFailed) -> None:
         self._ended("failed", event.code)
 
     def _ended(self, outcome: str, code: str = NONE) -> None:
@@ -221,14 +222,3 @@ class RunMetrics(e.Observer):
         if self._tenant is not None:
             self._metrics.tenant_tokens.add(self._tenant, by=usage.total_tokens)
             self._metrics.tenant_cost.add(self._tenant, by=usage.cost or 0.0)
-
-    handlers: ClassVar = {
-        e.RunStarted: started,
-        e.TextStarted: text_started,
-        e.TextEnded: text_ended,
-        e.StepFinished: step_finished,
-        e.HistoryCompacted: step_finished,  # a model call, too
-        e.ToolFinished: tool_finished,
-        e.RunFinished: finished,
-        e.RunFailed: failed,
-    }

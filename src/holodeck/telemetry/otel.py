@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 
@@ -89,7 +89,7 @@ class RunSpans(e.Observer):
         self._text: list[str] = []
         self._tools: dict[str, Span] = {}
 
-    def started(self, event: e.RunStarted) -> None:
+    def run_started(self, event: e.RunStarted) -> None:
         self._model = event.model or ""
         self._run.set_attributes(_model_attributes(self._model))
 
@@ -104,11 +104,13 @@ class RunSpans(e.Observer):
         if self._content:
             self._text.append(event.delta)
 
-    def part_ended(self, _event: e.Event) -> None:
+    def text_ended(self, _event: e.TextEnded | e.ReasoningEnded) -> None:
         self._reply_ended = time.time_ns()
 
-    def call_ended(self, event: e.ToolCallEnded) -> None:
-        self.part_ended(event)
+    reasoning_ended = text_ended
+
+    def tool_call_ended(self, event: e.ToolCallEnded) -> None:
+        self._reply_ended = time.time_ns()
         attributes = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": event.name,
@@ -145,13 +147,13 @@ class RunSpans(e.Observer):
         self._step.end(end_time=self._reply_ended)
         self._step = None
 
-    def finished(self, event: e.RunFinished) -> None:
+    def run_finished(self, event: e.RunFinished) -> None:
         self._run.set_attributes({**_usage_attributes(event.usage), **_answered_by(event.model)})
         self._run.set_attribute("gen_ai.response.finish_reasons", [event.finish_reason])
         self._run.set_attribute("holodeck.run.outcome", event.outcome.value)
         self._end()
 
-    def failed(self, event: e.RunFailed) -> None:
+    def run_failed(self, event: e.RunFailed) -> None:
         self._run.set_attributes({**_usage_attributes(event.usage), **_answered_by(event.model)})
         self._run.set_attribute("error.type", event.reason or event.code)
         self._run.set_status(Status(StatusCode.ERROR, event.message))
@@ -164,19 +166,6 @@ class RunSpans(e.Observer):
             span.end()
         self._tools.clear()
         self._run.end()
-
-    handlers: ClassVar = {
-        e.RunStarted: started,
-        e.StepStarted: step_started,
-        e.TextAdded: text_added,
-        e.TextEnded: part_ended,
-        e.ReasoningEnded: part_ended,
-        e.ToolCallEnded: call_ended,
-        e.ToolFinished: tool_finished,
-        e.StepFinished: step_finished,
-        e.RunFinished: finished,
-        e.RunFailed: failed,
-    }
 
 
 def _in(parent: Span | None) -> Any:

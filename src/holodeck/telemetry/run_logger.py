@@ -6,7 +6,7 @@ beginning of an error's text; texts, arguments and results only with --debug.
 
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 from holodeck.core import events as e
 from holodeck.core.messages import text_of
@@ -52,7 +52,7 @@ class RunLogger(e.Observer):
         self._begun = self._step_begun = self._thought_begun = time.monotonic()
         self._reply_ended: float | None = None
 
-    def started(self, event: e.RunStarted) -> None:
+    def run_started(self, event: e.RunStarted) -> None:
         self._model = event.model
 
     def step_started(self, event: e.StepStarted) -> None:
@@ -61,7 +61,7 @@ class RunLogger(e.Observer):
         details = {"model": self._model, "step": event.number, "prompt_length": event.prompt_length}
         self._log.info("model_called", details=details, **self._who)
 
-    def part_ended(self, _event: e.Event) -> None:
+    def text_ended(self, _event: e.TextEnded) -> None:
         self._reply_ended = time.monotonic()
 
     def step_finished(self, event: e.StepFinished) -> None:
@@ -84,17 +84,17 @@ class RunLogger(e.Observer):
             write = self._log.info if success else self._log.warning
             write("model_result", duration_ms=duration, details={**details, "success": success}, **self._who)
 
-    def thinks(self, _event: e.ReasoningStarted) -> None:
+    def reasoning_started(self, _event: e.ReasoningStarted) -> None:
         self._thought_begun = time.monotonic()
 
-    def thought(self, event: e.ReasoningEnded) -> None:
-        self.part_ended(event)
+    def reasoning_ended(self, _event: e.ReasoningEnded) -> None:
+        self._reply_ended = time.monotonic()
         shown = {"reasoning": self._reasoning()[-_MAX_SHOWN:]} if self._debug else {}
         details = {"model": self._model, "step": self._step, **shown}
         self._log.info("agent_reasoning", duration_ms=_since(self._thought_begun), details=details, **self._who)
 
-    def call_ended(self, event: e.ToolCallEnded) -> None:
-        self.part_ended(event)
+    def tool_call_ended(self, event: e.ToolCallEnded) -> None:
+        self._reply_ended = time.monotonic()
         if event.name not in self._called:
             self._called[event.name] = None
             self._request.tools_called.append(event.name)
@@ -115,12 +115,12 @@ class RunLogger(e.Observer):
         write = self._log.warning if event.failed else self._log.info
         write("mcp_tool_result", duration_ms=event.seconds * 1000, details=details, **self._who)
 
-    def warned(self, event: e.WarningRaised) -> None:
+    def warning_raised(self, event: e.WarningRaised) -> None:
         self._write_result()
         details = {"error_type": event.code, "error_message": event.message, "recoverable": True}
         self._log.warning("error_occurred", details=details, **self._who)
 
-    def compacted(self, event: e.HistoryCompacted) -> None:
+    def history_compacted(self, event: e.HistoryCompacted) -> None:
         self._write_result()
         details = {
             "model": event.model or self._model,
@@ -130,7 +130,7 @@ class RunLogger(e.Observer):
         }
         self._log.info("history_compacted", details=details, **self._who)
 
-    def failed(self, event: e.RunFailed) -> None:
+    def run_failed(self, event: e.RunFailed) -> None:
         self._write_result(success=False)
         self._request.failed = True
         details = {
@@ -143,7 +143,7 @@ class RunLogger(e.Observer):
         }
         self._log.error("error_occurred", duration_ms=_since(self._begun), details=details, **self._who)
 
-    def finished(self, event: e.RunFinished) -> None:
+    def run_finished(self, event: e.RunFinished) -> None:
         self._write_result()
         shown = {"reply": self._reply()[:_MAX_SHOWN]} if self._debug else {}
         details = {
@@ -157,21 +157,6 @@ class RunLogger(e.Observer):
             **shown,
         }
         self._log.info("run_completed", duration_ms=_since(self._begun), details=details, **self._who)
-
-    handlers: ClassVar = {
-        e.RunStarted: started,
-        e.StepStarted: step_started,
-        e.StepFinished: step_finished,
-        e.TextEnded: part_ended,
-        e.ReasoningStarted: thinks,
-        e.ReasoningEnded: thought,
-        e.ToolCallEnded: call_ended,
-        e.ToolFinished: tool_finished,
-        e.WarningRaised: warned,
-        e.HistoryCompacted: compacted,
-        e.RunFailed: failed,
-        e.RunFinished: finished,
-    }
 
 
 def _since(begin: float, end: float | None = None) -> float:

@@ -4,13 +4,11 @@ The model may write text several times, between tool calls. In one message, each
 *answer* is the last of them, as in `AgentResponse.final_response`.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Generic, TypeVar, get_args
+from typing import Any, ClassVar, Generic, TypeVar
 
 from holodeck.core.events import (
-    AnyEvent,
     Ending,
     Event,
     Interrupt,
@@ -19,6 +17,7 @@ from holodeck.core.events import (
     RunFinished,
     StepStarted,
     TextAdded,
+    methods_by_event,
 )
 from holodeck.core.text import one_line
 from holodeck.core.tools import arguments_shown
@@ -29,7 +28,6 @@ PARAGRAPH = "\n\n"
 WAITING = frozenset({Outcome.INTERRUPTED, Outcome.CLIENT_TOOLS})
 MAX_EXCERPT = 200  # characters of a tool's arguments or result in a line about it
 _MAX_READ = 4_000  # characters that are looked at for it
-_WORD = re.compile(r"(?<!^)(?=[A-Z])")
 T = TypeVar("T")
 
 
@@ -42,8 +40,7 @@ class EventReader(Generic[T]):
     _readers: ClassVar[Mapping[type[Event], Callable[[Any, Any], Sequence[Any]]]]
 
     def __init_subclass__(cls) -> None:
-        names = {kind: _WORD.sub("_", kind.__name__).lower() for kind in get_args(AnyEvent)}
-        cls._readers = {kind: getattr(cls, name) for kind, name in names.items() if hasattr(cls, name)}
+        cls._readers = methods_by_event(cls)
 
     def read(self, event: Event) -> Sequence[T]:
         """What shows this event; nothing for events that the protocol cannot show."""
