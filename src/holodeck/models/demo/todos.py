@@ -36,9 +36,9 @@ class Todo(msgspec.Struct, frozen=True):
 
 def arguments(fields: dict[str, Any], now: datetime, todo: Todo | None = None) -> dict[str, Any]:
     """A new todo, or the changes of one: it keeps its hour when only a day is given, and its tags."""
-    given = dict(fields)
-    if "due" in given:
-        due = given.pop("due")  # empty: no due date any more
+    given = {"due_date" if name == "due" else name: value for name, value in fields.items()}
+    if "due" in fields:
+        due = fields["due"]  # empty: no due date any more
         given["due_date"] = due and due.moment(now, todo.due(now) if todo else None).isoformat(timespec="seconds")
     if todo and "tags" in given:
         given["tags"] = list(dict.fromkeys([*todo.tags, *given["tags"]]))
