@@ -511,6 +511,23 @@ async def test_all_old_runs_keys_and_copies_are_removed_at_once(opened, monkeypa
         assert await store.file.read(lambda connection: connection.execute(left).fetchone()) == expected
 
 
+async def test_the_clean_up_reads_no_rows_that_it_keeps(opened):
+    """The thread that stores for all runs must not read a million rows each minute."""
+    store, steps = await opened(), []
+    numbers = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000)"
+    name, now = "'tester', 'default', 'anonymous', 's' || i", store.now()
+    runs = f"INSERT INTO runs (agent, tenant, user, id, session, wire, repeat_key, state, accepted, ended, v, request) {numbers}"
+    sessions = f"INSERT INTO sessions (agent, tenant, user, id, created, used, v) {numbers}"
+    add = f"{runs} SELECT {name}, 's', 'w', 'k' || i, 'finished', ?1, ?1, 1, x'7b7d' FROM n"
+    await store.file.execute(add, (now,))
+    await store.file.execute(f"{sessions} SELECT {name}, ?1, ?1, 1 FROM n", (now,))
+    await store.file.read(lambda connection: connection.set_progress_handler(lambda: steps.append(1), 100))
+    await store.clean()
+    await store.file.read(lambda connection: connection.set_progress_handler(None, 0))
+    assert len(steps) < 30, "100 instructions of SQLite each: less than one for each row"
+    assert await store.count() == 3000
+
+
 async def test_expired_sessions_are_removed_in_batches(opened):
     store = await opened()
     rows = [("tester", "default", "anonymous", f"s{n}") for n in range(1_200)]

@@ -36,6 +36,9 @@ MAX_BATCH = 256  # jobs in one transaction
 BUSY_SECONDS = 5.0  # for another process (a chat, a backup) to end its transaction
 _LEAST_ROOM = 64 * 1024  # bytes
 _OLDEST = (3, 37, 0)  # STRICT tables
+OF_AGENT = (
+    "+agent = ?"  # with the sign no index serves it: SQLite would take one over that of the times, and read all rows
+)
 OF_OWNER = "agent = ? AND tenant = ? AND user = ?"
 NAMED = f"{OF_OWNER} AND id = ?"  # one session, or one run
 

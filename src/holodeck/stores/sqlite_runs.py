@@ -19,7 +19,7 @@ from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.run_rows import COLUMNS, KEY_SECONDS, run_of
-from holodeck.stores.sqlite_file import NAMED, Job, SqliteFile
+from holodeck.stores.sqlite_file import NAMED, OF_AGENT, Job, SqliteFile
 
 FIRST_COMMIT_SECONDS = 0.05  # for the first commit of a run whose client is about to be answered
 MAX_UNENDED = 10_000
@@ -42,6 +42,7 @@ class SqliteRunStore:
         self._stored: set[OwnedId] = set()  # runs in progress: one of them that has no row was deleted
         self._awaited: dict[OwnedId, asyncio.Future[None]] = {}  # runs that have to be on the disk
         self._unended: dict[OwnedId, tuple[RunRecord, Ending]] = {}  # whose ending the disk refused
+        self._keys_taken_back = 0.0  # of all runs that ended until then
         self._copier = LogCopier(self._store_pieces)
         self.clock: Callable[[], float] = time.time
 
@@ -313,25 +314,39 @@ class SqliteRunStore:
         """How many records, and whether there may be more of anything."""
         now = self.clock()
 
-        def job(connection: sqlite3.Connection) -> tuple[int, bool]:
+        def job(connection: sqlite3.Connection) -> tuple[int, bool, float]:
             old = connection.execute(
-                "SELECT key FROM runs WHERE ended <= ? AND agent = ? ORDER BY ended LIMIT ?",
+                f"SELECT key FROM runs WHERE ended <= ? AND {OF_AGENT} ORDER BY ended LIMIT ?",
                 (now - max(self._kept_seconds, KEY_SECONDS), self._agent, BATCH),
             ).fetchall()
             connection.executemany("DELETE FROM runs WHERE key = ?", old)
-            keys = connection.execute(
-                "UPDATE runs SET repeat_key = NULL WHERE key IN (SELECT key FROM runs WHERE repeat_key IS NOT NULL"
-                " AND ended <= ? AND agent = ? ORDER BY ended LIMIT ?)",
-                (now - KEY_SECONDS, self._agent, BATCH),
-            )
+            last, are_more_keys = self._take_keys_back(connection, now - KEY_SECONDS)
             copies = connection.execute(  # at least one piece of each run
-                "DELETE FROM pieces WHERE run IN (SELECT DISTINCT run FROM pieces JOIN runs ON runs.key = pieces.run"
-                " WHERE runs.agent = ? AND runs.ended <= ? LIMIT ?)",
+                "DELETE FROM pieces WHERE run IN (SELECT DISTINCT run FROM pieces CROSS JOIN runs ON runs.key = pieces.run"
+                f" WHERE {OF_AGENT} AND runs.ended <= ? LIMIT ?)",
                 (self._agent, now - self._replay_window, BATCH),
             )
-            return len(old), max(len(old), keys.rowcount, copies.rowcount) >= BATCH
+            return len(old), are_more_keys or max(len(old), copies.rowcount) >= BATCH, last
 
-        return await self._file.write(job)
+        removed, are_more, self._keys_taken_back = await self._file.write(job)
+        return removed, are_more
+
+    def _take_keys_back(self, connection: sqlite3.Connection, until: float) -> tuple[float, bool]:
+        """Of the next batch of runs that ended before; up to when, and whether there are more.
+
+        No run is added behind it: those that end now end a day later.
+        """
+        after = self._keys_taken_back
+        ends = connection.execute(
+            "SELECT ended FROM runs WHERE ended > ? AND ended <= ? ORDER BY ended LIMIT ?", (after, until, BATCH)
+        ).fetchall()
+        is_full = len(ends) >= BATCH
+        last = ends[-1][0] if is_full else until
+        connection.execute(
+            f"UPDATE runs SET repeat_key = NULL WHERE ended > ? AND ended <= ? AND {OF_AGENT} AND repeat_key IS NOT NULL",
+            (after, last, self._agent),
+        )
+        return last, is_full
 
     def _store_pieces(self, pieces: list[LogPiece]) -> Awaitable[tuple[()]]:
         """Nothing of a run whose session was deleted: it has no row any more. A copy need not survive a loss of power."""

@@ -24,7 +24,7 @@ from holodeck.sessions.port import Conversation, ServerSession, StoredSession
 from holodeck.sessions.transcript import cut_before, summary_after_cut, wanted_messages
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
-from holodeck.stores.sqlite_file import NAMED, OF_OWNER, Job, SqliteFile
+from holodeck.stores.sqlite_file import NAMED, OF_AGENT, OF_OWNER, Job, SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_values import SqliteValues
 from holodeck.stores.stored_conversation import (
@@ -245,11 +245,10 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         used, kept = self.now() - self._ttl, set(+self._in_use)
 
         def job(connection: sqlite3.Connection) -> int:
-            statement = "SELECT count(*) FROM sessions WHERE agent = ? AND used > ?"
-            (alive,) = connection.execute(statement, (self.agent, used)).fetchone()
-            statement = "SELECT tenant, user, id FROM sessions WHERE used <= ? AND agent = ?"
+            (stored,) = connection.execute("SELECT count(*) FROM sessions WHERE agent = ?", (self.agent,)).fetchone()
+            statement = f"SELECT tenant, user, id FROM sessions WHERE used <= ? AND {OF_AGENT}"
             overdue = connection.execute(statement, (used, self.agent))
-            return int(alive) + sum((Owner(tenant, user), name) in kept for tenant, user, name in overdue)
+            return int(stored) - sum((Owner(tenant, user), name) not in kept for tenant, user, name in overdue)
 
         return await self.file.read(job)
 
@@ -396,7 +395,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
     def _remove_expired(self, connection: sqlite3.Connection, before: float) -> list[tuple[Owner, int]]:
         """At most one batch; what another agent stored in this file is that agent's to remove."""
         found = connection.execute(
-            "SELECT key, tenant, user, id, size FROM sessions WHERE used <= ? AND agent = ? ORDER BY used LIMIT ?",
+            f"SELECT key, tenant, user, id, size FROM sessions WHERE used <= ? AND {OF_AGENT} ORDER BY used LIMIT ?",
             (before, self.agent, BATCH + sum(self._in_use.values())),
         ).fetchall()
         unused = [each for each in found if not self._is_used(connection, Owner(each[1], each[2]), each[3])]
