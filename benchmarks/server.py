@@ -68,17 +68,17 @@ def measure_capacity(systems: Sequence[System], model_port: int, options: Option
 
     One system after the other would compare different minutes of a shared machine.
     """
-    held = dict.fromkeys(systems, 0)
+    held = {system.name: 0 for system in systems}
     climbing = list(systems)
     for streams in LADDER:
         for system in list(climbing):
             with subject(system, model_port, options.scratch) as started:
                 if any(started.held(system.wires[0], streams) for _ in range(TRIES)):
-                    held[system] = streams
+                    held[system.name] = streams
                 else:
                     climbing.remove(system)
-    for system, streams in held.items():
-        samples[HELD, system.name].append(streams)
+    for name, streams in held.items():
+        samples[HELD, name].append(streams)
 
 
 def measure(options: Options) -> Samples:

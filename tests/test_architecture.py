@@ -248,6 +248,30 @@ def _prose(path):
                 yield token.start[0], token.string
 
 
+def test_only_one_module_of_the_server_knows_anonymous_clients():
+    """Identity has one source: the principal that `server/identity.py` puts into the scope."""
+    found = {path.name for path in (SOURCE / "server").rglob("*.py") if "ANONYMOUS" in path.read_text()}
+    assert found == {"identity.py"}
+
+
+def test_every_wire_starts_its_runs_by_begin_in_few_lines():
+    """What a wire writes to start a run: its `Arrival`. Only `begin` starts runs in the server."""
+    starts, arrivals = set(), 0
+    for path in sorted((SOURCE / "server").rglob("*.py")):
+        for node in nodes_of(path):
+            if not isinstance(node, ast.Call):
+                continue
+            called = ast.unparse(node.func)
+            if called.endswith("runs.start"):
+                starts.add(path.name)
+            if called == "Arrival":
+                arrivals += 1
+                length = (node.end_lineno or 0) - node.lineno + 1
+                assert length < 15, f"{path}:{node.lineno}: {length} lines to start a run"
+    assert starts == {"intake.py"}
+    assert arrivals >= 8
+
+
 def test_files_and_functions_stay_readable():
     for path in modules():
         text = path.read_text()

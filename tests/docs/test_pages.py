@@ -81,6 +81,11 @@ def test_every_block_of_an_agent_file_has_its_table():
     assert sorted(found) == sorted(wanted), f"add to docs/agent-yaml.md, then run python docs/tables.py:{missing}"
 
 
+def test_the_glossary_has_few_terms_of_our_own():
+    rows = re.findall(r"^\| ([a-z][\w ]*) \|", (DOCS / "glossary.md").read_text(), re.MULTILINE)
+    assert 0 < len(set(rows) - {"term"}) <= 15
+
+
 def test_every_event_and_every_error_is_documented():
     assert "events" in tables.tables_in(DOCS / "python.md")
     assert {"problems", "reasons"} <= set(tables.tables_in(DOCS / "errors.md"))
