@@ -83,7 +83,10 @@ class SqliteFile:
             self._reader.close()
             self._reader = None
         if self._thread is not None:
-            thread, self._thread = self._thread, None  # from here on `_put` refuses: a job behind the end is never done
+            thread, self._thread = (
+                self._thread,
+                None,
+            )  # from here on `write` refuses: a job behind the end is never done
             self._queue.put(None)
             await asyncio.to_thread(thread.join)
 
@@ -105,15 +108,21 @@ class SqliteFile:
 
     def read(self, job: Job[T]) -> "asyncio.Future[T]":
         """Queues a job that changes nothing. It sees every job that was queued before it."""
-        return self._put(job, writes=False)
+        return self.write(job, changes=False)
 
-    def write(self, job: Job[T], *, synced: bool = True) -> "asyncio.Future[T]":
+    def write(
+        self, job: Job[T], *, synced: bool = True, changes: bool = True, alone: bool = False
+    ) -> "asyncio.Future[T]":
         """Queues a job. The future is done when the job's transaction is on the disk.
 
         A job that is not `synced` survives the end of the process, not a loss of power; the next transaction that is
-        synced takes it to the disk as well.
+        synced takes it to the disk as well. One that is `alone` is in no transaction.
         """
-        return self._put(job, writes=True, synced=synced)
+        if self._loop is None or self._thread is None or not self._thread.is_alive():
+            raise StoreUnavailable("The session store is closed.")
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._queue.put(_Task(job, changes, future, alone=alone, synced=synced))
+        return future
 
     def execute(self, statement: str, values: Sequence[object], *, synced: bool = True) -> "asyncio.Future[int]":
         """Queues one statement; the future has the number of rows that it has changed."""
@@ -121,14 +130,7 @@ class SqliteFile:
 
     async def vacuum(self) -> None:
         """Gives free pages back to the disk. Not within a transaction, so nothing else is done meanwhile."""
-        await self._put(_vacuum, writes=False, alone=True)
-
-    def _put(self, job: Job[T], *, writes: bool, alone: bool = False, synced: bool = True) -> "asyncio.Future[T]":
-        if self._loop is None or self._thread is None or not self._thread.is_alive():
-            raise StoreUnavailable("The session store is closed.")
-        future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.put(_Task(job, writes, future, alone=alone, synced=synced))
-        return future
+        await self.write(_vacuum, changes=False, alone=True)
 
     # in the thread
 

@@ -483,7 +483,7 @@ def _framed(event: bytes, wire: dict[str, Any]) -> bytes:
 
 def encoder_for(accept: str | None, profile: Profile, run_id: str) -> Encoder:
     """The encoder for one reader of one run."""
-    if profile is Profile.FULL and _prefers_protobuf(accept or ""):
+    if profile is Profile.FULL and accept and _prefers_protobuf(accept):
         return ProtoEncoder(run_id, profile)
     return SseEncoder(run_id, profile)
 
