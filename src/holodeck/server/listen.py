@@ -57,13 +57,16 @@ def bind_unix(path: str) -> socket.socket:
     return taken
 
 
-def acceptors(listener: socket.socket) -> list[socket.socket]:
+def acceptors(listener: socket.socket, *, is_shared: bool = False) -> list[socket.socket]:
     """The listener and copies of it, for a loop that accepts one connection for each in a turn.
+
+    One that other processes listen on has no copies: a worker would take sixteen that come together from the others.
 
     libuv accepts one connection in a turn: with a single socket, the last of fifty that come together waits for fifty turns,
     in which the requests before it are served.
     """
-    return [listener, *(listener.dup() for _ in range(ACCEPTED_AT_ONCE - 1))]
+    copies = 0 if is_shared else ACCEPTED_AT_ONCE - 1
+    return [listener, *(listener.dup() for _ in range(copies))]
 
 
 def _is_abandoned(path: str) -> bool:

@@ -279,7 +279,8 @@ class Service:
                 await self._stop(serving)
 
     def _listening(self) -> "asyncio.Task[None]":
-        return asyncio.create_task(self._http.serve(sockets=acceptors(self._listener)), name="http")
+        sockets = acceptors(self._listener, is_shared=self._options.worker is not None)
+        return asyncio.create_task(self._http.serve(sockets=sockets), name="http")
 
     async def _start(self) -> bool:
         """Starts the agent; False if a signal came first."""
