@@ -71,9 +71,9 @@ async def connect(agent: AgentDefinition, report: "Report", config: LoadedConfig
     report.note(f"connecting to {agent.model.name} and the tools …")
     try:
         reached = await asyncio.gather(
-            report.attempt(f"the model {agent.model.name} answers", agent.model.check()),
+            report.attempt(_model_answers(agent)),
             report.attempt_tools(agent),
-            report.attempt_store(config),
+            report.attempt(durability_of(config)),
         )
         report.tools(agent)
         if verbose:
@@ -81,6 +81,11 @@ async def connect(agent: AgentDefinition, report: "Report", config: LoadedConfig
     finally:
         await agent.close()
     return 0 if all(reached) else StartError.exit_code
+
+
+async def _model_answers(agent: AgentDefinition) -> str:
+    await agent.model.check()
+    return f"the model {agent.model.name} answers"
 
 
 class Report:
@@ -98,27 +103,19 @@ class Report:
     def note(self, text: str) -> None:
         click.echo(self._paint.dim(f"  {one_line(text, 300)}"))
 
-    async def attempt(self, what: str, work: Awaitable[None]) -> bool:
+    async def attempt(self, work: Awaitable[str]) -> bool:
+        """Whether it worked; prints what the work says, or why it failed."""
         try:
-            await work
+            self.good(await work)
         except HoloDeckError as error:
             self.bad(error.message)
             return False
-        self.good(what)
         return True
 
     def attempt_access(self, config: LoadedConfig) -> bool:
         """Whether `serve` could check who its clients are; nothing is printed where it could."""
         try:
             build_access(config)
-        except HoloDeckError as error:
-            self.bad(error.message)
-            return False
-        return True
-
-    async def attempt_store(self, config: LoadedConfig) -> bool:
-        try:
-            self.good(await durability_of(config))
         except HoloDeckError as error:
             self.bad(error.message)
             return False

@@ -114,20 +114,17 @@ class _Player:
             return self.read
 
     def _understood(self, words: str) -> Request | ToolUse:
+        """Todo sentences come first if there are todo tools; a guess ("buy eggs") comes after the names of tools."""
         if len(words) > sentences.LONGEST or not words:
             return Request("too_long" if words else "no_words")
-        request = self._request(words)
+        line = sentences.one_line(words)
+        bare, topic = sentences.bare_request(line), talk.read_topic(line)
+        use = read_tool_use(bare, list(self.tools.values()))
+        command = Request(topic) if topic else sentences.read_command(bare, self.now)
+        known = (command or use) if self.has_todos else (use or command)
+        request = known or sentences.guess(bare, self.now) or Request("unknown")
         question, self.question = self.question, None
         return self._answer(question, words, request) or request if question else request
-
-    def _request(self, words: str) -> Request | ToolUse:
-        """Todo sentences come first if there are todo tools; a guess ("buy eggs") comes after the names of tools."""
-        line = sentences.one_line(words)
-        request, topic = sentences.bare_request(line), talk.read_topic(line)
-        use = read_tool_use(request, list(self.tools.values()))
-        command = Request(topic) if topic else sentences.read_command(request, self.now)
-        known = (command or use) if self.has_todos else (use or command)
-        return known or sentences.guess(request, self.now) or Request("unknown")
 
     def _answer(self, question: OpenQuestion, words: str, request: Request | ToolUse) -> Request | ToolUse | None:
         """What a message means as the answer to a question; None if it is about something else."""
