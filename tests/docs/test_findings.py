@@ -1,7 +1,10 @@
 """The page of findings: every test that it names exists, and no finding is left out."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
+
+import pytest
 
 from benchmarks.__main__ import BENCHMARKS
 
@@ -67,12 +70,27 @@ def test_every_sentence_about_durability_has_a_row_with_its_test_or_command() ->
     for section in sections:
         numbers = [int(number) for each, number, _ in found if int(each) == section]
         assert numbers == list(range(1, len(numbers) + 1))
+    assert commands_in(shown for *_, shown in found) <= known_commands()
+
+
+@pytest.mark.parametrize(
+    ("letter", "sections"), [("G", range(1, 17)), ("H", (*range(1, 10), *range(11, 15)))], ids=["findings", "one door"]
+)
+def test_every_sentence_about_findings_and_the_redesign_has_a_row_with_its_test_or_command(letter, sections) -> None:
+    rows = re.findall(rf"^\| {letter}(\d+)\.(\d+) \|", PAGE, re.MULTILINE)
+    found = re.findall(rf"^\| {letter}(\d+)\.(\d+) \|.*\| (`[^|]+`) \|$", PAGE, re.MULTILINE)
+    assert [(section, number) for section, number, _ in found] == rows
+    assert [int(section) for section, number in rows if number == "1"] == list(sections)
+    assert commands_in(shown for *_, shown in found) <= known_commands()
+
+
+def commands_in(cells: Iterable[str]) -> set[str]:
+    return {name for shown in cells for name in re.findall(r"`([^`]+)`", shown) if not name.startswith("tests/")}
+
+
+def known_commands() -> set[str]:
     verbs = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    commands = {
-        name for *_, shown in found for name in re.findall(r"`([^`]+)`", shown) if not name.startswith("tests/")
-    }
-    known = {f"make {verb}" for verb in verbs} | {f"python -m benchmarks {name}" for name in BENCHMARKS}
-    assert commands <= known
+    return {f"make {verb}" for verb in verbs} | {f"python -m benchmarks {name}" for name in BENCHMARKS}
 
 
 def test_every_sentence_about_access_has_a_row_with_its_tests() -> None:
