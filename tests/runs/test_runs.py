@@ -1,6 +1,7 @@
 """Runs: they outlive their readers, take turns on a session, and always end."""
 
 import asyncio
+import sys
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,7 @@ from holodeck.runs.run import Run
 from holodeck.runs.run_settings import RunSettings, WhenBusy
 from holodeck.runs.runs import MAX_PARTS, Runs
 from holodeck.sessions.memory import MemorySessionStore
+from holodeck.wires.agui.encode import ProtoEncoder, SseEncoder
 from tests.agent.parts import PlainTools, echo
 from tests.runs.following import more
 
@@ -269,6 +271,33 @@ async def test_such_a_client_gets_a_long_history_whole_in_each_turn():
         shown = [event.messages for event in run.log.since(0) if isinstance(event, e.MessagesReplaced)]
         assert [[message.content for message in messages] for messages in shown] == ([expected] if turn else [])
         expected.append(f"answer {turn}")
+
+
+@pytest.mark.req("SRV-15")
+@pytest.mark.parametrize("make", [SseEncoder, ProtoEncoder])
+async def test_a_turn_makes_as_many_calls_late_as_early(make):
+    """For a client that is sent the whole history with each. Calls do not depend on the machine, as times do."""
+    early, late = 60, 240
+    runs = make_runs(*[says(f"answer {n}") for n in range(late + 1)])
+    runs.agent = replace(runs.agent, max_messages=10)
+    made = {}
+    for turn in range(late + 1):
+        counted = 0
+
+        def count(_frame, event, _arg):
+            nonlocal counted
+            counted += event in {"call", "c_call"}
+
+        sys.setprofile(count)
+        try:
+            run = await runs.start(ask(f"question {turn}", session_id="s", keeps_history=True))
+            await run.done()
+            shown = make(run.run_id).encode_many(enumerate(run.log.since(0)))
+        finally:
+            sys.setprofile(None)
+        made[turn] = counted
+    assert shown.count(b"question ") == 2 * late + 1, "two snapshots, the first without what is new"
+    assert made[late] < 1.1 * made[early], f"{made[early]} calls, then {made[late]}"
 
 
 async def test_going_back_in_a_long_history():

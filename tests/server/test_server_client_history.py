@@ -10,6 +10,7 @@ from holodeck.core.owner import ANONYMOUS_OWNER
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.runs.client_history import ClientHistory
 from holodeck.server.options import ServerSettings
+from holodeck.wires.agui.client_events import CLIENT_HEADER, TERMINAL
 from holodeck.wires.agui.encode import PROTOBUF
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, Served, ask, frames, read_to, served, types, until
@@ -270,6 +271,17 @@ class TestAResumeUnderTheRunsOwnId:
             assert answer[-1]["outcome"] == {"type": "success"}
             await until(lambda: not s.server.runs.of_session("t1", owner=ANONYMOUS_OWNER))
             assert s.server.runs.find("r", owner=ANONYMOUS_OWNER) is None  # the store still has its message
+
+
+@pytest.mark.parametrize("client", ["a page", TERMINAL])
+async def test_the_terminal_is_not_sent_what_it_does_not_show(client: str) -> None:
+    async with served(says("one"), says("two")) as s:
+        await run(s, user_message("u1", "first"))
+        async with s.post(ask(messages=[user_message("u2", "second")]), **{CLIENT_HEADER: client}) as answer:
+            events = types(await answer.read())
+        assert events[-1] == "RUN_FINISHED"
+        assert ("MESSAGES_SNAPSHOT" in events) == (client != TERMINAL)
+        assert shown(s) == ["U: first", "A: one", "U: second"]
 
 
 @pytest.mark.parametrize("accept", ["text/event-stream", PROTOBUF])

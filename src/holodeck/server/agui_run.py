@@ -3,6 +3,7 @@
 import logging
 from functools import partial
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -58,6 +59,9 @@ async def start(request: Request, body: bytes, accept: str | None = None) -> Eve
     with_parts = [each for each in given.request.messages if not isinstance(each.content, str)]
     progress = ScanProgress() if any(map(has_files, with_parts)) else None
     wire = TERMINAL if request.headers.get(CLIENT_HEADER) == TERMINAL else NAME
+    if wire == TERMINAL:  # it shows its own turns, whatever came before
+        wanted = msgspec.structs.replace(given.request, keeps_history=False)
+        given = msgspec.structs.replace(given, request=wanted)
     arrival = Arrival(
         request=request,
         wire=wire,

@@ -16,7 +16,7 @@ curl and every HTTP library send `*/*`, and binary is useless on a terminal, so 
 unlike in the TypeScript encoder. Clients before 1.0 cannot read ten of the protobuf events and never get them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, TypeAlias
 from urllib.parse import unquote
 
@@ -370,18 +370,19 @@ class SseEncoder(sse.FrameEncoder):
         heads[key] = head = b"\ndata: " + sse.json_bytes(wire)[:-_EMPTY_DELTA_END]
         return head
 
-    def _snapshots(self, event: e.MessagesReplaced, history: History, n: int | None) -> Iterator[bytes]:
+    def _snapshots(self, event: e.MessagesReplaced, history: History, n: int | None) -> list[bytes]:
         """The frames in pieces, which are joined once: to copy a long history costs as much as to send it."""
         pieces, lengths = history.written((sse.CONTENT_TYPE, self._profile), self._item), _lengths(event)
+        frames: list[bytes] = []
         for length in lengths:
-            if n is not None and length == lengths[-1]:
-                yield b"%b%d\n" % (self._id, n)
             frame = [_SNAPSHOT_BEGINS, *pieces[:length], b"]}\n\n"]
+            frame[1] = frame[1].removeprefix(b",")
             if sum(map(len, frame)) > MAX_FRAME_BYTES:
-                yield sse.frame(left_out(_NO_MESSAGES))
-            else:
-                frame[1] = frame[1].removeprefix(b",")
-                yield from frame
+                frame = [sse.frame(left_out(_NO_MESSAGES))]
+            if n is not None and length == lengths[-1]:
+                frames.append(b"%b%d\n" % (self._id, n))
+            frames += frame
+        return frames
 
     def _item(self, message: Message) -> bytes:
         """A message of a snapshot, with the comma after the one before it."""
