@@ -46,7 +46,7 @@ def command() -> None:
 @demo_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each session.")
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="At most so many.")
-def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> int:
+def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> None:
     """The sessions of an agent, the one used last first."""
     config = chosen(path, demo=demo)
     is_there = _in_database(config) or sessions_path(config).exists()
@@ -54,7 +54,7 @@ def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> int:
     if as_json:
         for each in found:
             click.echo(msgspec.json.encode(each).decode())
-        return 0
+        return
     for each in found:
         user = "/".join(one_line(name) for name in (each.owner.tenant, each.owner.user))
         used, size = each.last_activity.astimezone().strftime("%Y-%m-%d %H:%M"), f"{each.size / 1024:.0f} kB"
@@ -62,7 +62,6 @@ def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> int:
         click.echo(f"{one_line(each.session_id)}  {used}  {about}".rstrip())
     if not found:
         click.echo("None yet; answers to a single question are kept only with --session ID.", err=True)
-    return 0
 
 
 @command.command("show")
@@ -71,7 +70,7 @@ def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> int:
 @demo_option
 @user_option
 @tenant_option
-def show(*, session_id: str, path: str | None, demo: bool, user: str | None, tenant: str) -> int:
+def show(*, session_id: str, path: str | None, demo: bool, user: str | None, tenant: str) -> None:
     """The messages of a session."""
     stored = _with_store(path, demo, lambda store: _read(store, session_id, user, tenant))
     for message in stored.messages:
@@ -84,7 +83,6 @@ def show(*, session_id: str, path: str | None, demo: bool, user: str | None, ten
             click.echo(terminal_safe(f"  calls {call.name} {call.arguments}"))
     if stored.pending is not None:
         click.echo("A step waits to be approved or completed.")
-    return 0
 
 
 @command.command("export")
@@ -93,7 +91,7 @@ def show(*, session_id: str, path: str | None, demo: bool, user: str | None, ten
 @demo_option
 @user_option
 @tenant_option
-def export(*, session_id: str | None, path: str | None, demo: bool, user: str | None, tenant: str) -> int:
+def export(*, session_id: str | None, path: str | None, demo: bool, user: str | None, tenant: str) -> None:
     """Write a session, or all of them, as lines of JSON."""
 
     async def exported(store: Store) -> list[StoredSession]:
@@ -104,7 +102,6 @@ def export(*, session_id: str | None, path: str | None, demo: bool, user: str | 
 
     for stored in _with_store(path, demo, exported):
         click.echo(msgspec.json.encode(stored).decode())
-    return 0
 
 
 @command.command("import")
@@ -112,7 +109,7 @@ def export(*, session_id: str | None, path: str | None, demo: bool, user: str | 
 @click.option("--skip-existing", is_flag=True, help="Leave sessions that are there as they are, and read the others.")
 @agent_option
 @demo_option
-def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> int:
+def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> None:
     """Read sessions as `export` wrote them; `-` is standard input. If one of them exists, none is read."""
     try:
         found = [msgspec.json.decode(line, type=StoredSession) for line in file if line.strip()]
@@ -132,7 +129,6 @@ def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> 
     skipped = _with_store(path, demo, restore, create=True)
     left_out = f", {skipped} left as they were" if skipped else ""
     click.echo(f"{len(found) - skipped} sessions read{left_out}.", err=True)
-    return 0
 
 
 def _exist_already(there: Sequence[StoredSession]) -> str:
@@ -155,7 +151,7 @@ def _exist_already(there: Sequence[StoredSession]) -> str:
 @tenant_option
 def delete(
     *, session_id: str | None, all_of_user: bool, path: str | None, demo: bool, user: str | None, tenant: str
-) -> int:
+) -> None:
     """Delete a session for good, with its runs; or all sessions of a user."""
     if all_of_user == (session_id is not None) or (all_of_user and user is None):
         raise click.UsageError("Write either the ID of a session, or --all and --user.")
@@ -170,13 +166,12 @@ def delete(
         owner = Owner(tenant, user)
         number = _with_store(path, demo, lambda store: store.delete_all(owner=owner))
         click.echo(f"{number} sessions deleted.", err=True)
-    return 0
 
 
 @command.command("vacuum")
 @agent_option
 @demo_option
-def vacuum(*, path: str | None, demo: bool) -> int:
+def vacuum(*, path: str | None, demo: bool) -> None:
     """Remove expired sessions and give their space back to the disk; PostgreSQL does the latter by itself."""
 
     async def vacuumed(store: Store) -> int:
@@ -187,14 +182,13 @@ def vacuum(*, path: str | None, demo: bool) -> int:
 
     removed = _with_store(path, demo, vacuumed)
     click.echo(f"{removed} expired sessions removed.", err=True)
-    return 0
 
 
 @command.command("backup")
 @click.argument("target", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE")
 @agent_option
 @demo_option
-def backup(*, target: Path, path: str | None, demo: bool) -> int:
+def backup(*, target: Path, path: str | None, demo: bool) -> None:
     """Copy the whole file, also while a server uses it. To restore it, put it in the place of the original."""
     config = chosen(path, demo=demo)
     if _in_database(config):
@@ -210,7 +204,6 @@ def backup(*, target: Path, path: str | None, demo: bool) -> int:
             original.backup(copy)
     except (sqlite3.Error, OSError) as error:
         raise StartError(f"{source} cannot be copied: {error}") from error
-    return 0
 
 
 def _with_store(

@@ -14,7 +14,7 @@ from holodeck.agent.loop import run
 from holodeck.agent.response import AgentResponse
 from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
 from holodeck.agent.structured_output import OutputType
-from holodeck.core.events import Emit, Event
+from holodeck.core.events import Emit
 from holodeck.core.messages import UserMessage, can_be_answered, text_of, unanswered
 from holodeck.core.secrets import Redactor
 from holodeck.core.zones import is_zone, local_zone
@@ -138,7 +138,7 @@ async def run_agent(
     transcript = Transcript(messages)
     context = AgentContext(conversation=transcript, user_id=user_id, timezone=timezone or local_zone())
     async with agent:
-        response = await run(agent, context, emit or _no_reader)
+        response = await run(agent, context, emit or (lambda _event: None))
     return response.model_copy(update={"history": tuple(transcript.messages)})
 
 
@@ -174,7 +174,3 @@ class _Instructions:
         if isinstance(prompt, SystemPrompt):
             prompt = prompt.to_prompt_string(user_id, has_tools=self._has_tools)
         return "\n\n".join(part for part in (prompt, self._of_history, time) if part)
-
-
-def _no_reader(_event: Event) -> None:
-    return None

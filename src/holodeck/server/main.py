@@ -87,7 +87,7 @@ def serve(options: ServeOptions) -> None:
 
 
 def _serve(options: ServeOptions, access: Authenticator, settings: ServerSettings, output: logs.Logging) -> None:
-    traces = _traces(options.config)
+    traces = Traces(options.config) if options.config.agent.observability.enabled else None
     stores = build_stores(options.config, options.worker)
     server = build_server(options.config, settings, access, trace=traces.of_run if traces else None, stores=stores)
     if options.worker is not None:
@@ -162,10 +162,6 @@ class Traces:
 
     def close(self) -> None:
         self._exporting.close()
-
-
-def _traces(config: LoadedConfig) -> Traces | None:
-    return Traces(config) if config.agent.observability.enabled else None
 
 
 def build_server(

@@ -71,7 +71,7 @@ def _operation(each: Operation, schemas: _Schemas) -> dict[str, Any]:
         "tags": [each.tag],
         "summary": each.summary,
         "description": inspect.getdoc(each.endpoint),
-        "operationId": _id(each),
+        "operationId": re.sub(r"\W+", "_", f"{each.endpoint.__name__}{each.shown_path}_{each.method.lower()}"),
         "parameters": [*in_path, *each.parameters],
         "requestBody": each.body,
         "responses": {str(status): _response(status, body, schemas) for status, body in each.responses.items()},
@@ -97,7 +97,3 @@ def _response(status: int | str, body: Any, schemas: _Schemas) -> dict[str, Any]
 
 def _phrase(status: int | str) -> str:
     return HTTPStatus(status).phrase if isinstance(status, int) else str(status)
-
-
-def _id(each: Operation) -> str:
-    return re.sub(r"\W+", "_", f"{each.endpoint.__name__}{each.shown_path}_{each.method.lower()}")

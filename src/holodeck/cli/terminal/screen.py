@@ -133,7 +133,7 @@ class Screen:
             self._write(self._safe.flush(), lambda: _Flow(GrowingText(), dim))
             self._end_flow()
         elif self._waiting is not None and not self.quiet:
-            self._note(f"✻ thought for {_seconds(self._waiting[1])} (/reasoning)", "dim")
+            self._note(f"✻ thought for {time.monotonic() - self._waiting[1]:.1f} s (/reasoning)", "dim")
         self.wait_for("answering")
 
     def call_started(self, event: e.ToolCallStarted) -> None:
@@ -344,10 +344,6 @@ def terminal_size(out: IO[str]) -> os.terminal_size:
     except OSError:  # no terminal
         return UNKNOWN_SIZE
     return size if size.columns else UNKNOWN_SIZE
-
-
-def _seconds(since: float) -> str:
-    return f"{time.monotonic() - since:.1f} s"
 
 
 def _so_far(since: float) -> str:

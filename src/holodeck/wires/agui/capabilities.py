@@ -45,7 +45,9 @@ def capabilities(
         },
         "tools": {
             "supported": True,
-            "items": [_tool(tool) for tool in offered],
+            "items": [
+                {"name": tool.name, "description": tool.description, "parameters": tool.parameters} for tool in offered
+            ],
             "parallelCalls": True,
             "clientProvided": True,
         },
@@ -62,10 +64,6 @@ def capabilities(
             "approveWithEdits": approvals,
         },
     }
-
-
-def _tool(tool: ToolSchema) -> dict[str, Any]:
-    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
 
 
 def _known(members: dict[str, Any]) -> dict[str, Any]:

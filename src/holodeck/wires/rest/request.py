@@ -97,7 +97,9 @@ def chat_request(message: Any, session_id: Any, resume: Any, files: tuple[FileCo
     """The checks that every form of a request has to pass."""
     decisions = tuple(_decision(raw, path) for path, raw in tables(resume, "resume", MAX_DECISIONS))
     text = None if message is None and decisions else _message(message)
-    return ChatRequest(message=text, session_id=_session(session_id), files=files, resume=decisions)
+    return ChatRequest(
+        message=text, session_id=optional(foreign_id, session_id, "session_id"), files=files, resume=decisions
+    )
 
 
 def _message(value: Any) -> str:
@@ -107,10 +109,6 @@ def _message(value: Any) -> str:
     if not text.strip():
         raise InvalidRequest("message is empty", field="message")
     return text
-
-
-def _session(value: Any) -> str | None:
-    return None if value is None else foreign_id(value, "session_id")
 
 
 def _file(raw: dict[str, Any], path: str) -> FileContent:
