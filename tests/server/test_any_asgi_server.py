@@ -23,7 +23,7 @@ from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.parts import PlainTools
-from tests.server.serving import Gate, ask, read_to, until
+from tests.server.serving import Gate, ask, frames, read_to, until
 
 
 def agent_server(*turns) -> AgentServer:
@@ -127,6 +127,29 @@ async def test_a_start_that_fails_is_reported_to_the_server(caplog):
     with pytest.raises(StartError):
         await Application(server)({"type": "lifespan"}, receive, send)
     assert sent == [{"type": "lifespan.startup.failed", "message": "The tool server cannot be reached."}]
+
+
+async def test_an_agent_is_mounted_in_fastapi():
+    """Its own routes, its own documentation and the agent's stand side by side; `lifespan` starts and stops the agent."""
+    fastapi = pytest.importorskip("fastapi")
+    inner = create_app(Agent(ScriptedModel([says("Hello there")]), name="one"), protocols=["rest", "ag-ui"])
+    outer = fastapi.FastAPI(lifespan=inner.lifespan)
+    outer.mount("/agents", inner)
+
+    @outer.get("/mine")
+    async def mine() -> dict[str, str]:
+        return {"is": "mine"}
+
+    async with stock_uvicorn(outer) as client:
+        status, body = await post(client, "/agents/agent/one/chat", {"message": "hi"})
+        assert (status, json.loads(body)["content"]) == (200, "Hello there")
+        async with client.post("/agents/awp", json=ask("hi")) as answer:
+            assert frames(await answer.read())[-1][1]["type"] == "RUN_FINISHED"
+        async with client.get("/mine") as answer:
+            assert await answer.json() == {"is": "mine"}
+        for path, own in (("/openapi.json", "/mine"), ("/agents/openapi.json", "/awp")):
+            async with client.get(path) as answer:
+                assert own in (await answer.json())["paths"]
 
 
 @pytest.mark.parametrize("kind", ["file", "agent"])
