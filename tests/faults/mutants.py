@@ -63,6 +63,8 @@ MUTANTS = (
     Mutant("agent/loop.py", "conversation.begin_calls(step)\n        await self.overlap.wait()\n", "conversation.begin_calls(step)\n", DURABLE, "a tool is called before the message that asked for it is stored"),
     Mutant("agent/loop.py", "        await self.overlap.wait()  # shows what was kept back before it shows more\n", "", DURABLE, "an ending is shown before the beginning of its run"),
     Mutant("stores/stored_conversation.py", "            steps, parts = joined_steps(accepted.steps, steps), {**accepted.parts, **parts}\n", "            pass\n", STORES, "a question is lost whose answer comes at once"),
+    Mutant("stores/sqlite_file.py", '"FULL" if self._durable and any(writes) else "NORMAL", "BEGIN', '"NORMAL", "BEGIN', "tests/stores/test_flushes.py", "what was acknowledged is lost with the power"),
+    Mutant("stores/sqlite_file.py", "writes = [task.synced for task in tasks if task.writes]", "writes = [task.synced for task in tasks[:1] if task.writes]", "tests/stores/test_flushes.py", "a job that is acknowledged is not flushed if it follows one that is not"),
     Mutant("stores/sqlite_runs.py", "            self._insert(connection, record, now, ending)\n", "            self._insert(connection, record, now)\n", STORES, "a run that ends at once is stored as one in progress"),
     Mutant("stores/sqlite_sessions.py", "        self.write_accepted(owner, session_id)\n", "", STORES, "a session that was deleted comes back with its first message"),
     Mutant("agent/emitter.py", "            self._task.cancel()\n", "            pass\n", DURABLE, "a run goes on whose message could not be stored"),
