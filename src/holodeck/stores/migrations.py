@@ -3,7 +3,7 @@
 Migrations only add, and drop indexes: a file may be served by the version before while a newer one is rolled out. Bodies
 are JSON as `records` has it.
 
-Each index that a commit changes is a page more to write, about 10 us on ext4: an index has to save more than that.
+Each index that a commit changes is a page more to write, with two calls of the system: an index has to save more.
 """
 
 APPLICATION_ID = 0x484F4C4F  # "HOLO": a file of another application is never touched
