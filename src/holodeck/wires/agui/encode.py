@@ -16,7 +16,7 @@ curl and every HTTP library send `*/*`, and binary is useless on a terminal, so 
 unlike in the TypeScript encoder. Clients before 1.0 cannot read ten of the protobuf events and never get them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeAlias
 from urllib.parse import unquote
 
@@ -43,7 +43,7 @@ from holodeck.core.usage import TokenUsage
 from holodeck.errors import PayloadTooLarge
 from holodeck.wires import sse
 from holodeck.wires.agui.profile import FILE_URN, MEDIA_KINDS, PROTOCOL_VERSION, Profile
-from holodeck.wires.agui.protobuf import SHAPES, varint, write_body, write_event, write_message, write_snapshot
+from holodeck.wires.agui.protobuf import SHAPES, before_messages, varint, write_body, write_event, write_message
 from holodeck.wires.reply import token_counts
 
 Wire: TypeAlias = dict[str, Any]
@@ -420,7 +420,10 @@ class ProtoEncoder(sse.FrameEncoder):
         for _, event in batch:
             heads = self._heads.get(type(event))
             if heads is None:
-                out.append(self._whole(event))
+                if isinstance(event, e.MessagesReplaced) and isinstance(event.messages, History):
+                    out += self._snapshots(event, event.messages)
+                else:
+                    out.append(self._whole(event))
                 continue
             key, delta = _fields(event)
             by_size = heads.get(key)
@@ -439,10 +442,20 @@ class ProtoEncoder(sse.FrameEncoder):
         return _Heads(shape.arm, write_body(wire) + (shape.delta or b""))
 
     def _whole(self, event: Event) -> bytes:
-        if isinstance(event, e.MessagesReplaced) and isinstance(event.messages, History):
-            written = event.messages.written((PROTOBUF, self._profile), self._message)
-            return b"".join([_snapshot_frame(written[:length]) for length in _lengths(event)])
         return b"".join(map(_frame, self._wires(event)))
+
+    def _snapshots(self, event: e.MessagesReplaced, history: History) -> list[bytes]:
+        """As that of the SSE encoder."""
+        pieces, frames = history.written((PROTOBUF, self._profile), self._message), list[bytes]()
+        for length in _lengths(event):
+            messages = pieces[:length]
+            size = sum(map(len, messages))
+            head = before_messages(size)
+            if (whole := len(head) + size) > MAX_FRAME_BYTES:
+                frames.append(_frame(left_out(_NO_MESSAGES)))
+            else:
+                frames += (whole.to_bytes(4, "big"), head, *messages)
+        return frames
 
     def _message(self, message: Message) -> bytes:
         return write_message(_decode(sse.json_bytes(_message(message, self._profile))))
@@ -469,14 +482,7 @@ class _Heads(dict[int, bytes]):
 
 
 def _frame(wire: dict[str, Any]) -> bytes:
-    return _framed(write_event(wire), wire)
-
-
-def _snapshot_frame(messages: Sequence[bytes]) -> bytes:
-    return _framed(write_snapshot(messages), _NO_MESSAGES)
-
-
-def _framed(event: bytes, wire: dict[str, Any]) -> bytes:
+    event = write_event(wire)
     if len(event) > MAX_FRAME_BYTES:
         event = write_event(left_out(wire))
     return len(event).to_bytes(4, "big") + event

@@ -10,7 +10,7 @@ Nothing here knows events of the core, or frames.
 import math
 import re
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 Json: TypeAlias = dict[str, Any]
@@ -239,10 +239,11 @@ def write_body(wire: Json) -> bytes:
     return delimited(_tag(1), base) + shape.write(wire)
 
 
-def write_snapshot(messages: Iterable[bytes]) -> bytes:
-    """The `Event` of a MESSAGES_SNAPSHOT without metadata, of messages that `write_message` has written."""
+def before_messages(size: int) -> bytes:
+    """What an `Event` that is a MESSAGES_SNAPSHOT begins with; so many bytes of `write_message` follow."""
     shape = SHAPES["MESSAGES_SNAPSHOT"]
-    return delimited(shape.arm, delimited(_tag(1), shape.base) + b"".join(messages))
+    base = delimited(_tag(1), shape.base)
+    return shape.arm + varint(len(base) + size) + base
 
 
 def write_message(message: Json) -> bytes:
