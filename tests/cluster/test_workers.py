@@ -130,12 +130,12 @@ async def test_workers_on_one_file_survive_each_other_and_end_with_their_parent(
             assert client.types.count("RUN_STARTED") == 1
             assert client.ids == sorted(set(client.ids))
             assert (await server.messages())[-1]["content"] == WORDS
-            left = await children(process, 2, without=[victim])
+            left = [*map(psutil.Process, await children(process, 2, without=[victim]))]
 
             process.kill()
             _, err = await asyncio.wait_for(process.communicate(), PATIENCE)
             assert b"another one starts" in err
-            _, alive = await asyncio.to_thread(psutil.wait_procs, map(psutil.Process, left), PATIENCE)
+            _, alive = await asyncio.to_thread(psutil.wait_procs, left, PATIENCE)
             assert not alive
             with closing(sqlite3.connect(tmp_path / "sessions.db")) as connection:
                 assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
