@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -65,7 +66,7 @@ from holodeck.errors import (
     RunTimeout,
 )
 from holodeck.models.port import ModelReply, Prompt
-from holodeck.sessions.port import KEEP, Keep
+from holodeck.sessions.port import KEEP, Conversation, Keep
 from holodeck.tools.port import ToolContext
 from holodeck.tools.shared_state import UPDATE_STATE, StateToolset
 
@@ -152,7 +153,7 @@ class _Run:
             ),
             attempts=1 + self.agent.loop.retry_attempts if self.agent.loop.enable_retry else 1,
             max_characters=self.agent.max_result_characters,
-            begin_calls=self._begin_calls,
+            begin_calls=partial(_begin_calls, conversation, self.overlap),
         )
 
     # main flow
@@ -376,11 +377,6 @@ class _Run:
         await self.context.conversation.commit(self._own(messages), pending, state=state, ending=ending)
         await self.overlap.wait()  # shows what was kept back before it shows more
 
-    async def _begin_calls(self, step: PendingStep) -> None:
-        """Nothing is called before this step and what the model was asked about are stored, and shown."""
-        await self.context.conversation.begin_calls(step)
-        await self.overlap.wait()
-
     def _store_meanwhile(self, messages: Sequence[Message]) -> None:
         """Begins to store messages. Nothing further is shown, and no tool is called, before they are stored."""
         state = KEEP if self.state is None else self.state.value
@@ -558,6 +554,15 @@ class _Run:
             output=self.typed_output,
             **fields,
         )
+
+
+async def _begin_calls(conversation: Conversation, overlap: OverlappingCommit, step: PendingStep) -> None:
+    """Nothing is called before this step and what the model was asked about are stored, and shown.
+
+    Not a method: the tool runner would reference the run, which references it.
+    """
+    await conversation.begin_calls(step)
+    await overlap.wait()
 
 
 def _has_thoughts(reply: ModelReply) -> bool:
