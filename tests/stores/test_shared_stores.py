@@ -815,7 +815,12 @@ async def test_a_run_in_the_background_is_flushed_before_its_client_is_answered(
     monkeypatch.setattr("holodeck.stores.sqlite_runs.FIRST_COMMIT_SECONDS", seconds)
     store, flushed = await files(alone=alone), []
     write = store.file.write
-    monkeypatch.setattr(store.file, "write", lambda job, synced=True: (flushed.append(synced), write(job))[1])
+
+    def noted(job, *, synced=True, changes=True, **more):
+        flushed.extend([synced] if changes else [])
+        return write(job, changes=changes, **more)
+
+    monkeypatch.setattr(store.file, "write", noted)
     if alone:
         store.runs.register(run())
     else:
