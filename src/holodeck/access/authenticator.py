@@ -123,7 +123,7 @@ class Authenticator:
         return bool(sent) or by_proxy
 
     def in_force(self, key_id: str) -> bool:
-        """Whether what this API key started may go on."""
+        """Whether what this API key started may continue."""
         return self.keys is not None and self.keys.in_force(key_id)
 
     def limits_of_key(self, key_id: str) -> KeyLimits | None:

@@ -122,7 +122,7 @@ class Report:
         return True
 
     async def attempt_tools(self, agent: AgentDefinition) -> bool:
-        """Goes on after a server that cannot be started: a person wants to mend all of them at once."""
+        """Goes on after a server that cannot be started: a person wants to fix all of them at once."""
         problems = await agent.catalogue.start_each()
         for problem in problems:
             self.bad(problem)

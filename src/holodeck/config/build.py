@@ -285,7 +285,7 @@ def _state(config: LoadedConfig) -> StateSettings | None:
 
 
 def build_files(config: LoadedConfig, limits: "FileLimits") -> "FileReader":
-    """Who reads what users send. Pictures go to models that take them, as text to the others."""
+    """The reader of users' files. Models that take images get them as they are; other models get their text."""
     from holodeck.files.reader import FileReader
 
     vision, native = sees_images(config.agent.model), native_files(config.agent.model)

@@ -76,7 +76,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     resume: tuple[Resume, ...] = ()
     files: tuple[FileNote, ...] = ()  # what became of the files in `messages`
     warnings: tuple[str, ...] = ()  # what of the newest messages cannot be used; clients are shown each
-    detached: bool = False  # it goes on without readers: no grace timer
+    detached: bool = False  # it continues without readers: no grace timer
     time_limit: float | None = None  # seconds, those in the queue included
     throw_away: bool = False  # its session is deleted when it ends
     wire: str = ""  # the protocol that it came over, for readers that come back after a restart

@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class WorkerAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the worker found. `refused` is a word for programs, `sentence` goes on after the file's name.
+    """What the worker found. `refused` is a word for programs, `sentence` continues after the file's name.
 
     `scans` are numbers of pages that are images: each is read by a worker of its own.
     """

@@ -1,7 +1,7 @@
 """Files of a request → what the model is shown of them, and a note about each for the user.
 
 It knows neither wires nor models: the caller says whether the model takes images. A file that cannot be read is an error
-that names it; only a file of an earlier turn becomes a line of text instead, because a conversation must go on.
+that names it; only a file of an earlier turn becomes a line of text instead, because a conversation must continue.
 """
 
 import asyncio

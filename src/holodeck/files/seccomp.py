@@ -1,7 +1,7 @@
 """A filter of system calls: no sockets, no other programs, no child processes, no look into others.
 
 It closes what Landlock leaves open: UDP, and starting something. Refused calls fail with EPERM, so that a library
-that tries one in passing goes on. Two architectures are known; on others there is no filter.
+that tries one in passing continues. Two architectures are known; on others there is no filter.
 """
 
 import ctypes

@@ -15,7 +15,7 @@ from holodeck.http.client_connection import ClientConnection, Response
 from holodeck.http.dial import Resolve, credentials, dial, remember_session, system_resolve
 from holodeck.http.failures import ConnectionBroken, NoProxy, Unsendable
 
-KEEPALIVE_SECONDS = 60.0  # that an idle connection is kept, unless the server's Keep-Alive header says otherwise
+KEEPALIVE_SECONDS = 60.0  # how long an idle connection is kept, unless the server's Keep-Alive header says otherwise
 MAX_KEEPALIVE_SECONDS = 300.0
 _MARGIN = 1.0  # seconds before the server closes the connection: a request must not cross the close
 _KEEPALIVE_TIMEOUT = re.compile(r"timeout\s*=\s*\"?(\d{1,9})")

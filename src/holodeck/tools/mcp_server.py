@@ -223,7 +223,7 @@ class McpState(StrEnum):
     STARTING = "starting"
     READY = "ready"
     RESTARTING = "restarting"  # was ready and soon will be: calls wait
-    FAILED = "failed"  # attempts go on, but calls do not wait for them
+    FAILED = "failed"  # attempts continue, but calls do not wait for them
     CLOSED = "closed"
 
 

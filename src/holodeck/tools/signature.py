@@ -77,7 +77,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def _origin(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Behind a partial, whose own name and docstring are those of `functools.partial`."""
+    """The function behind a partial: a partial's own name and docstring are those of `functools.partial`."""
     return _origin(function.func) if isinstance(function, partial) else function
 
 

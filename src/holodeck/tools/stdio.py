@@ -2,7 +2,7 @@
 
 Stands in for the SDK's own stdio transport, which hangs on a byte that is no UTF-8, buffers a long line without limit
 and in quadratic time, and leaves children behind when we are killed. Here a message that cannot be used fails the call
-that waits for it, by answering in the server's name; everything else goes on.
+that waits for it, by answering in the server's name; everything else continues.
 
 `LineFramer` cuts bytes at newlines, bounded and linear. `ServerProcess` is started without a shell and ended without
 leftovers: it gets an allow-list of our environment, a session of its own (so that its whole group can be ended) and a
@@ -254,7 +254,7 @@ async def launch(
 
 @dataclass(frozen=True)
 class Oversize:
-    """The two ends of a line that is too long; `ended` is False while it still goes on."""
+    """The two ends of a line that is too long; `ended` is False while it still continues."""
 
     head: bytes
     tail: bytes

@@ -126,7 +126,7 @@ def _parse_halves(body: bytes, reason: Exception) -> Any:
     """Decodes what msgspec refused a second time.
 
     A JavaScript client that cuts a text in the middle of an emoji sends an escaped half of a surrogate pair. That is
-    JSON, and json.loads reads it; `clean` mends it later.
+    JSON, and json.loads reads it; `clean` repairs it later.
     """
     if not _SURROGATE_ESCAPE.search(body):
         where = (

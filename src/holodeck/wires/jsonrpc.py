@@ -19,7 +19,7 @@ MAX_ID = 1024
 MAX_METHOD = 200
 
 RequestId: TypeAlias = str | int | None
-_BAD_JSON = 400  # the status of what is no JSON; an object of another shape is 422
+_BAD_JSON = 400  # the status of a body that is not JSON; an object of another shape is 422
 
 
 class RpcMessage(msgspec.Struct, frozen=True, kw_only=True):

@@ -109,7 +109,7 @@ class ChatLoop(ABC):
         """Until the user leaves: 0, or 130 after Ctrl+C twice; 4 if a script's last answer failed, 5 if it needs an approval."""
         questions = await self._begin()
         if questions and not await self._answer_questions(questions) and not self._interactive:
-            return NOT_APPROVED  # a message would go on without the calls, which the script did not ask for
+            return NOT_APPROVED  # a message would continue without the calls, which the script did not ask for
         interrupted = False
         while not self._leaving:
             try:
@@ -188,7 +188,7 @@ class ChatLoop(ABC):
         while interrupts := _waiting(ending):
             answers = await self._decide(interrupts)
             if len(answers) < len(interrupts):
-                self._leave_open(interrupts)  # the next message goes on without them
+                self._leave_open(interrupts)  # the next message continues without them
                 break
             ending = await self._run(self._resumed(answers))
         self._failed = isinstance(ending, RunFailed)

@@ -32,7 +32,7 @@ HELP = {
     "/help": "this list",
     "/exit": "leave; the conversation stays at the server",
 }
-SHOWN_MESSAGES = 6  # of a conversation that goes on: about its last three exchanges
+SHOWN_MESSAGES = 6  # of a conversation that continues: about its last three exchanges
 LONG_QUESTION = 300
 _COMMAND = re.compile(r"/[a-z?]+(\s|$)", re.IGNORECASE)
 _MEDIA = ("image", "audio", "video")

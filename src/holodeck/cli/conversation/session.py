@@ -45,7 +45,7 @@ class ChatConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_messages: int = MAX_MESSAGES
     as_json: bool = False
     resume: str | None = None
-    session_id: str | None = None  # go on with this conversation, or begin it
+    session_id: str | None = None  # continue with this conversation, or begin it
     save: bool = True
     question: str | None = None  # answer this and leave
     each_line: bool = False  # of a pipe is a message

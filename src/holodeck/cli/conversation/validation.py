@@ -1,6 +1,6 @@
 """What a user types, on its way to the agent: a chain of checks, each a plain function (CHT-07).
 
-A check returns the text to go on with, or raises ValueError with a sentence for the user. `InputChecks.then` adds more;
+A check returns the text to continue with, or raises ValueError with a sentence for the user. `InputChecks.then` adds more;
 a Python file of the agent's folder can bring them too (`load_checks`).
 """
 

@@ -205,7 +205,7 @@ class MessageAnswer:
             block.pieces.add(initial)
         if is_provider_result(value):
             self._answer_call(value)
-        if block.kind == "fallback":  # the provider goes on with another model
+        if block.kind == "fallback":  # the provider continues with another model
             self._model = model_named(_object(value.get("to")).get("model")) or self._model
         return block
 

@@ -1,7 +1,7 @@
 """Thinking and other blocks of earlier replies that an endpoint did not accept, and that are not sent to it again.
 
 Thoughts are signed. A history that another model wrote, or an edited session, has signatures which the
-endpoint rejects: the messages go back without their thinking, and the conversation goes on.
+endpoint rejects: the messages go back without their thinking, and the conversation continues.
 """
 
 import logging
@@ -24,7 +24,7 @@ class RefusedThinking:
     def __init__(self, name: str) -> None:
         self._name = name
         self._unsigned: dict[str, None] = {}  # ids of messages whose thinking the endpoint refused; the oldest first
-        self._thoughtless: dict[str, None] = {}  # ids of user messages whose turn goes on without thinking
+        self._thoughtless: dict[str, None] = {}  # ids of user messages whose turn continues without thinking
 
     @property
     def unsigned(self) -> Container[str]:
@@ -52,7 +52,7 @@ class RefusedThinking:
 
 
 class RefusedBlocks:
-    """Replies whose blocks one endpoint refused: they go back as text and calls, and the conversation goes on.
+    """Replies whose blocks one endpoint refused: they go back as text and calls, and the conversation continues.
 
     The blocks of a provider's tools hold only while the file has the tool, or its beta header.
     """

@@ -114,7 +114,7 @@ class GrowingResponse:
         )
 
     def _carried_out(self) -> set[str]:
-        """Ids of the custom tools' calls that the provider carried out itself: its answer goes on after them.
+        """Ids of the custom tools' calls that the provider carried out itself: its answer continues after them.
 
         xAI's searches on X come like this. After a call that is for us, nothing but other calls follows.
         """

@@ -66,7 +66,7 @@ class ResponsesModel(StreamedModel):
         return None if member is None else lessons.and_without(member)
 
     def _drops_items(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:
-        """Encrypted reasoning of another model or account cannot be read; the conversation goes on without it."""
+        """Encrypted reasoning of another model or account cannot be read; the conversation continues without it."""
         if refusal.status not in REFUSED | {404} or not _REFUSED_ITEMS.search(refusal.text):
             return False
         refused = [message for message in messages_with_items(prompt.messages) if message not in self._plain]

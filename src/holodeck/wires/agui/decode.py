@@ -1,6 +1,6 @@
 """RunAgentInput → RunRequest (SRV-07).
 
-Lenient where the 1.0 specification asks for it: unknown members are dropped with a log line, and the run goes on. Strict
+Lenient where the 1.0 specification asks for it: unknown members are dropped with a log line, and the run continues. Strict
 where a guess would be dangerous: ids, names, sizes. Instructions come from the agent's file alone, so the decoder drops a
 client's system and developer messages, and its reasoning and activities (T27). The owner of the history decides which of
 the other messages are new and which tool results were requested.

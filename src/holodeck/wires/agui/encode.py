@@ -360,7 +360,7 @@ class SseEncoder(sse.FrameEncoder):
             head = heads.get(key) or self._head(heads, event, key)
             try:
                 out.append(b"%b%d%b%b}\n\n" % (self._id, n, head, _encode(delta)))
-            except UnicodeEncodeError:  # half a surrogate pair: the slow way mends it
+            except UnicodeEncodeError:  # half a surrogate pair: the slow way repairs it
                 out.append(self._whole(event, n))
         return b"".join(out)
 
@@ -431,7 +431,7 @@ class ProtoEncoder(sse.FrameEncoder):
                 by_size = heads[key] = self._heads_of(event, key)
             try:
                 text = delta.encode()
-            except UnicodeEncodeError:  # half a surrogate pair: the slow way mends it
+            except UnicodeEncodeError:  # half a surrogate pair: the slow way repairs it
                 text = b""
             out += (by_size[len(text)], text) if text else (self._whole(event),)
         return b"".join(out)

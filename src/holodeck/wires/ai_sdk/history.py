@@ -1,4 +1,4 @@
-"""Stored messages → UI messages, as a page shows them when it is loaded; and as chunks, for a turn that still goes on."""
+"""Stored messages → UI messages, as a page shows them when it is loaded; and as chunks, for a turn that still continues."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any

@@ -155,7 +155,7 @@ def _message_of(raw: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def _continued(given: Sequence[_Item], named: str | None) -> _Item | None:
-    """The assistant message that goes on: the one that the client names, else the last message."""
+    """The assistant message that continues: the one that the client names, else the last message."""
     for path, message in reversed(given):
         if message["role"] == "assistant" and message["id"] == named:
             return path, message

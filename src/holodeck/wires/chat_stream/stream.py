@@ -1,7 +1,7 @@
 """A run as the five events of the chat-stream wire (ORC-02): thinking, tool_call, response_delta, error, done.
 
 `done` is always the last. An error before it either ended the run (`recoverable` false) or is about a tool that failed or
-is not available, after which the run goes on. `accumulated` is kept as JSON that grows, and is left out once it is long or not wanted: otherwise a reply
+is not available, after which the run continues. `accumulated` is kept as JSON that grows, and is left out once it is long or not wanted: otherwise a reply
 would cost quadratic time.
 """
 

@@ -101,7 +101,7 @@ def tool_result(text: str, structured: dict[str, Any]) -> dict[str, Any]:
 
 
 def still_working(session: str, run: str, caller: Caller, server_info: dict[str, str]) -> dict[str, Any]:
-    """The result of a call that took longer than clients wait. The run goes on."""
+    """The result of a call that took longer than clients wait. The run continues."""
     text = f"The agent is still working. Call `{WAIT}` with the run {run} to get its answer."
     return marked(tool_result(text, about_run("working", session, run, [])), caller, server_info)
 
@@ -114,7 +114,7 @@ def marked(result: dict[str, Any], caller: Caller, server_info: dict[str, str]) 
 
 
 class ProgressEncoder(sse.FrameEncoder):
-    """Progress while the run goes on, then the response, which is the last frame.
+    """Progress while the run continues, then the response, which is the last frame.
 
     Progress is sent only under the token that the client gave, and always rises.
     """
