@@ -1,7 +1,8 @@
-"""The operations of A2A, whatever binding they come over: parameters and results are in the JSON of 1.0.
+"""The operations of A2A, shared by all bindings: parameters and results are in the JSON of version 1.0.
 
-A task goes on when its client is gone: A2A has its own word for stopping one. A message to a task that waits answers it, one
-to a task that has ended is refused, and one to a task that works has to wait for it.
+A task continues when its client disconnects: A2A has a method of its own that stops a task. A message to a task that
+waits for input answers it. A message to a task that has ended is refused. A message to a task that is still working has
+to wait for it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -57,7 +58,7 @@ NAME = "a2a"
 
 
 async def send(request: Request, params: Json) -> Json:
-    """Waits for the end of the run, or until it waits itself, unless the client wants to ask later."""
+    """Waits until the run ends or asks for input. Returns immediately if the client wants to poll."""
     server, wanted = server_of(request), _wanted(request, params)
     chain = await _started(request, wanted, params)
     if not wanted.return_immediately:
@@ -79,7 +80,7 @@ def _wanted(request: Request, params: Json) -> SendRequest:
 
 
 async def _started(request: Request, wanted: SendRequest, params: Json) -> list[Run]:
-    """The task that the message belongs to, with the run that it starts as the last one."""
+    """Returns the task that the message belongs to. Its last run is the one that the message starts."""
     server, owner = server_of(request), owner_of(request)
     before = [] if wanted.task_id is None else await _answered(server, wanted, owner)
     waiting = before[-1] if before else None
@@ -87,7 +88,7 @@ async def _started(request: Request, wanted: SendRequest, params: Json) -> list[
     if wanted.decisions and waiting is None:
         raise InvalidRequest("An approval needs the taskId of the task that waits.", field="message.taskId")
     sender = push_sender(server)
-    if wanted.push is not None:  # before the run starts: a request that is refused must have done nothing
+    if wanted.push is not None:  # before the run starts: a refused request must leave nothing behind
         await sender.check(owner, before[0].run_id if before else None, wanted.push)
 
     async def prepare() -> RunRequest:
@@ -122,7 +123,7 @@ async def _started(request: Request, wanted: SendRequest, params: Json) -> list[
 
 
 async def _answered(server: AgentServer, wanted: SendRequest, owner: Owner) -> list[Run]:
-    """The runs of the task that a message answers. Raises unless it waits for one."""
+    """Returns the runs of the task that a message answers. Raises unless the task waits for an answer."""
     chain = await chain_of(server, str(wanted.task_id), owner)
     last = chain[-1]
     if wanted.context_id is not None and wanted.context_id != last.session_id:
@@ -138,14 +139,14 @@ async def _answered(server: AgentServer, wanted: SendRequest, owner: Owner) -> l
 
 
 async def _free_id(server: AgentServer, message_id: str, session: str | None, owner: Owner) -> str:
-    """The client's id for its message, unless the conversation has it already: it would take it for an edit."""
+    """Returns the client's message id, made unique if the conversation has it: it would count as an edit."""
     if session is None:
         return message_id
     try:
         conversation = await server.store.open(session, owner=owner, last=server.agent.max_messages)
     except SessionNotFound:
         return message_id
-    try:  # not `store.read`: a long history is kept from one turn to the next
+    try:  # not `store.read`: a long history is cached from one turn to the next
         known = places_of(await conversation.history())
     finally:
         conversation.close()
@@ -153,7 +154,7 @@ async def _free_id(server: AgentServer, message_id: str, session: str | None, ow
 
 
 def open_encoder(run: Run, _accept: str | None) -> Encoder:
-    """For readers that follow a run of this wire by its id."""
+    """Encodes a run of this wire for readers that follow it by its id."""
     return TaskEncoder(TaskReader(run.root, run.session_id, run.run_id), lambda update: update)
 
 
@@ -165,7 +166,7 @@ async def get(request: Request, params: Json) -> Json:
 
 
 async def cancel(request: Request, params: Json) -> Json:
-    """Stops a task that works; one that waits is not carried out any more."""
+    """Stops a task that is working, and abandons one that waits for input."""
     server, task_id = server_of(request), foreign_id(params.get("id"), "id")
     require(request, RUNS_STOP)
     chain = await chain_of(server, task_id, owner_of(request))
@@ -190,7 +191,7 @@ async def subscribe(request: Request, params: Json, form: UpdateForm) -> Respons
 
 
 async def list_tasks(request: Request, params: Json) -> Json:
-    """The caller's tasks, the one that changed last first; of more than a thousand, the newest thousand."""
+    """The caller's tasks, most recently changed first. Looks at the newest thousand only."""
     server, wanted, owner = server_of(request), list_request(params), owner_of(request)
     require(request, RUNS_READ)
     records = server.runs.records
@@ -213,7 +214,7 @@ async def list_tasks(request: Request, params: Json) -> Json:
 
 
 async def _listed(server: AgentServer, root: str, owner: Owner, wanted: ListRequest) -> Json | None:
-    """The task of a chain; None if it was deleted meanwhile."""
+    """Returns the task of a chain, or None if it was deleted meanwhile."""
     try:
         chain = await chain_of(server, root, owner)
     except type(task_not_found(root)):
@@ -263,13 +264,13 @@ async def list_push(request: Request, params: Json) -> Json:
 async def delete_push(request: Request, params: Json) -> Json:
     """Idempotent."""
     server, owner, task_id = await _own_task(request, params)
-    if is_foreign_id(config_id := str(params.get("id") or "")):  # a database may refuse what is no id
+    if is_foreign_id(config_id := str(params.get("id") or "")):  # a database may reject a value that is not an id
         await push_sender(server).remove(owner, task_id, config_id)
     return {}
 
 
 async def _own_task(request: Request, params: Json) -> tuple[AgentServer, Owner, str]:
-    """The task that push notifications are about, which has to be the caller's."""
+    """Returns the task that push notifications are about. It has to belong to the caller."""
     server, owner = server_of(request), owner_of(request)
     require(request, RUNS_READ)
     task_id = foreign_id(params.get("taskId"), "taskId")
@@ -280,7 +281,7 @@ async def _own_task(request: Request, params: Json) -> tuple[AgentServer, Owner,
 
 
 def _push_json(config: PushConfig, task_id: str) -> Json:
-    """The configuration as it was given, credentials left out: they are the client's own."""
+    """Returns the configuration as the client gave it, without the client's credentials."""
     shown: Json = {"id": config.id, "taskId": task_id, "url": config.url}
     if config.scheme:
         shown["authentication"] = {"scheme": config.scheme}

@@ -1,7 +1,7 @@
 """Tasks of A2A: a chain of runs as one object, and the updates of its newest run as a stream.
 
-A task's id is that of its first run, its context the session. Every run of the caller can be read as a task, on whichever
-wire it was started.
+A task's id is the id of its first run, and its context is the session. Every run of the caller can be read as a task,
+on whichever wire it was started.
 """
 
 from collections import deque
@@ -28,19 +28,19 @@ from holodeck.wires.a2a.task import CANCELED, Json, TaskEncoder, TaskReader, mes
 from holodeck.wires.reply import time_text
 
 MAX_CHAIN = 50
-MAX_LISTED = 1_000  # tasks that a list looks at, the newest first
+MAX_LISTED = 1_000  # tasks that a list looks at, newest first
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateForm:
-    """What a binding sends for an update of a task, and for an error in the midst of them."""
+    """Encodes a task update, or an error between updates, for one binding."""
 
     update: Callable[[Json], Any]
     error: Callable[[Exception], Response]
 
 
 async def chain_of(server: AgentServer, task_id: str, owner: Owner) -> list[Run]:
-    """The runs of a task, oldest first. TaskNotFound, also for those of other owners."""
+    """Returns the runs of a task, oldest first. Raises TaskNotFound, also for tasks of other owners."""
     try:
         last = await last_of_chain(server, task_id, owner=owner)
         records = server.runs.records
@@ -84,7 +84,7 @@ async def task_of(
 
 
 async def _messages(server: AgentServer, chain: Sequence[Run]) -> dict[str, list[UserMessage]]:
-    """What the user wrote in each run: as the run was started with, or as the session has it when that is gone."""
+    """Returns the user's message of each run: from the run's request or, if that is gone, from the session."""
     found = {run.run_id: _users(run.request.messages) for run in chain}
     gone = {run_id for run_id, messages in found.items() if not messages}
     if gone:
@@ -99,7 +99,7 @@ def _users(messages: Sequence[Message]) -> list[UserMessage]:
 
 
 def _reader(task_id: str, run: Run) -> TaskReader:
-    """For a task as it is: what happened is dated by the run."""
+    """Reader for a task as it is: its times are those of the run."""
     return TaskReader(task_id, run.session_id, run.run_id, clock=lambda: changed_at(run))
 
 
@@ -119,13 +119,13 @@ async def task_stream(server: AgentServer, chain: Sequence[Run], form: UpdateFor
 
 
 class TaskSubscription(EventStream):
-    """The task as it is, then its updates until it has ended, over all runs that answer what it waits for.
+    """The task as it is, then its updates until it ends, across all runs that answer its questions.
 
-    What happened while the task was put together is sent again rather than lost.
+    Events that arrive while the task is being assembled are sent again rather than lost.
     """
 
     def __init__(self, server: AgentServer, chain: Sequence[Run], place: int, task: Json, form: UpdateForm) -> None:
-        """`place`: the event of the newest run from which on updates are sent."""
+        """`place` is the index of the first event of the newest run to send."""
         prefix = sse.frame(form.update({"task": task}))
         super().__init__(server.runs, (), server.settings.streams, content_type=sse.CONTENT_TYPE, prefix=prefix)
         self._server, self._form, self._task_id = server, form, chain[0].run_id
@@ -144,7 +144,7 @@ class TaskSubscription(EventStream):
             await self._send({"type": "http.response.body", "body": last, "more_body": False})
 
     async def _show_all(self) -> None:
-        """Until the task has ended; runs that answer it may start at any process that shares the store."""
+        """Follows the task until it ends. Any process that shares the store may start the runs that answer it."""
         await self._write(self._prefix)
         while not self._left:
             if not self._next:
@@ -153,7 +153,7 @@ class TaskSubscription(EventStream):
                 break
 
     async def _shown(self, run: Run, place: int) -> bool:
-        """Sends the updates of a run; whether the task has ended with it."""
+        """Sends the updates of a run. Returns whether the task ended with it."""
         self._newest = run
         encoder = TaskEncoder(TaskReader(self._task_id, run.session_id, run.run_id), self._form.update)
         with self._runs.attached(run):
@@ -161,7 +161,7 @@ class TaskSubscription(EventStream):
         return run.state is RunState.CANCELLED or not open_interrupts(run)
 
     async def _more(self) -> None:
-        """Waits for the run that answers; in silence it looks whether the task was canceled, and sends a comment."""
+        """Waits for the run that answers. While idle, checks whether the task was canceled, and sends a comment."""
         self._waiter = self._loop.create_future()
         await self._waiter
         if self._silent:
@@ -175,14 +175,14 @@ class TaskSubscription(EventStream):
             await self._write(sse.KEEPALIVE)
 
     async def _look_elsewhere(self) -> None:
-        """Takes over that another process has canceled the task."""
+        """Records that another process has canceled the task."""
         newest, stored = self._newest, self._server.stored_runs
         if stored.remote is not None:
             with suppress(RunNotFound):
                 newest.state = (await stored.find(newest.run_id, owner=newest.owner)).state
 
     def _started(self, run: Run | HoloDeckError | None) -> None:
-        """A run may be announced twice: it starts here, or is taken over, while its copy is followed."""
+        """Skips a run that is announced twice: it starts here, or is taken over, while its copy is being followed."""
         if not isinstance(run, Run):
             self._failure = run
             self._next.append(None)

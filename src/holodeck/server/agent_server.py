@@ -1,4 +1,4 @@
-"""One agent being served: its runs, its sessions, its limits, its state. Knows no route and no wire."""
+"""One agent being served: its runs, its sessions, its limits, its state. It knows no routes and no wires."""
 
 import asyncio
 import logging
@@ -46,32 +46,32 @@ from holodeck.telemetry.watchdog import Watchdog
 from holodeck.telemetry.worker_figures import WorkerFigures
 from holodeck.tools.port import ToolsetHealth
 
-_SERVER = Owner("system", "system:server")  # no credential can name it
+_SERVER = Owner("system", "system:server")  # no credential can have this name
 _SECRET, _CODE = "secret", "page-code"
 
 log = logging.getLogger(__name__)
 
-COUNT_SECONDS = 1.0  # that a count of the sessions is good for
+COUNT_SECONDS = 1.0  # seconds for which a count of the sessions stays valid
 
 
 async def shared_secret(values: ValueStore) -> bytes:
-    """The secret of the store; the first process that asks makes it."""
+    """Returns the secret of the store. The first process that asks creates it."""
     await values.put_first(KeptValue(kind=_SECRET, name="signing", body=os.urandom(32)), owner=_SERVER)
     (found,) = await values.of_topic(_SECRET, owner=_SERVER)
     return found.body
 
 
 async def spend_code(values: ValueStore, name: str) -> bool:
-    """Whether no process has used this sign-in code before."""
+    """Marks a sign-in code as used. Returns whether it was unused, in all processes."""
     return await values.put_first(KeptValue(kind=_CODE, name=name), owner=_SERVER, seconds=2 * CODE_SECONDS)
 
 
 class ServerState(StrEnum):
     """The life of a server (SRV-03)."""
 
-    INITIALIZING = "initializing"  # listening, but the agent is not ready: 503
+    INITIALIZING = "initializing"  # listening, but the agent is not ready: requests get 503
     READY = "ready"  # the agent can serve
-    RUNNING = "running"  # it does
+    RUNNING = "running"  # the agent is serving
     SHUTTING_DOWN = "shutting_down"  # running streams may finish, new runs get 503
     STOPPED = "stopped"
 
@@ -92,7 +92,10 @@ def _advance(state: ServerState, to: ServerState) -> ServerState:
 
 
 class SessionCount:
-    """How many sessions there are. Strangers may ask for /health: the store counts once for all that ask within a second."""
+    """Returns the number of sessions.
+
+    Anyone may ask for /health, so the store counts at most once a second.
+    """
 
     def __init__(self, store: SessionStore) -> None:
         self._store = store
@@ -100,7 +103,7 @@ class SessionCount:
         self._counted_at = 0.0
 
     async def __call__(self) -> int | None:
-        """None: the store cannot be reached."""
+        """Counts the sessions, or returns None if the store cannot be reached."""
         now = time.monotonic()
         if self._counted is None or (self._counted.done() and now - self._counted_at >= COUNT_SECONDS):
             self._counted, self._counted_at = asyncio.create_task(self._count(), name="count sessions"), now
@@ -130,7 +133,7 @@ class AgentServer:
         windows: WindowStore | None = None,
         leases: LeaseStore | None = None,
     ) -> None:
-        """`chain` makes the event middleware of one reader (SRV-21), `trace` the spans of one run: both keep state."""
+        """`chain` makes the event middleware of one reader (SRV-21), `trace` the spans of one run. Both keep state."""
         self.settings = settings or ServerSettings()
         limits, spending = self.settings.limits, self.settings.spending
         counts = spending.has_keys or limits.counts_spending
@@ -154,7 +157,7 @@ class AgentServer:
             metadata_url=self.settings.access.metadata_url if self.access.takes_tokens else None,
         )
         self.at_drain: list[Callable[[], Awaitable[None]]] = []  # called when the last run has ended
-        self.arriving = 0  # runs that are admitted and not started yet
+        self.arriving = 0  # runs that are admitted and not yet started
         self._trace = trace
         self.run_settings = run_settings or RunSettings()
         self.runs = Runs(self.agent, store, self.run_settings, records=records, observe=self._observers)
@@ -177,7 +180,7 @@ class AgentServer:
         self._started_at = time.monotonic()
 
     def _replica_of(self, records: RunStore | None) -> Replica | None:
-        """This process among those that share its store; None if it has the store for itself."""
+        """This process's entry among those that share its store, or None if no other process uses the store."""
         if not isinstance(records, SharedRunStore):
             return None
         return Replica(self.runs, self.stored_runs, records, self.settings.take_over_seconds)
@@ -198,7 +201,7 @@ class AgentServer:
         self.state = _advance(self.state, ServerState.READY)
 
     async def _share_secret(self) -> None:
-        """Lets tickets and sign-ins of the page hold at all processes that share the store, and after a restart."""
+        """Makes tickets and page sign-ins valid at all processes that share the store, and after a restart."""
         secret = await shared_secret(self.store.values)
         self.gate.tickets.use(secret)
         self.access.page.use(secret)
@@ -206,11 +209,11 @@ class AgentServer:
 
     def serve(self) -> None:
         self.state = _advance(self.state, ServerState.RUNNING)
-        if self._watchdog is not None:  # not before: what a start imports may well hold up the loop
+        if self._watchdog is not None:  # not earlier: the imports of a start may block the loop for a while
             self._watchdog.start()
 
     async def drain(self, seconds: float) -> None:
-        """No new runs from now on; those that run get their time, then an ending."""
+        """Refuses new runs from now on. Running ones get their grace period, then an ending."""
         self.state = _advance(self.state, ServerState.SHUTTING_DOWN)
         await self.runs.close(seconds)
         for call in self.at_drain:
@@ -228,7 +231,7 @@ class AgentServer:
             await self.close()
 
     async def close(self) -> None:
-        """Releases everything. Also for a server whose start failed half-way."""
+        """Releases all resources, also those of a server whose start failed half-way."""
         if self._watchdog is not None:
             self._watchdog.close()
         if self.worker_figures is not None:
@@ -248,10 +251,10 @@ class AgentServer:
 
     @asynccontextmanager
     async def admission(self, owner: Owner) -> AsyncIterator[None]:
-        """Around the start of a run: refuses one that there is no room for, or that exceeds a limit; else counts it.
+        """Wraps the start of a run: refuses it if the server is full or a limit is reached, else counts it.
 
-        A run counts from here on, while its files are read: many uploads at a time must not become too many runs.
-        What was reserved of the owner's limits is given back if the block raises.
+        A run counts from here on, while its files are read, so that many parallel uploads cannot become too many runs.
+        If the block raises, the reservation in the owner's limits is given back.
         """
         if self.runs.busy + self.arriving >= self.settings.max_concurrent_runs:
             raise Overloaded("The server has as many runs as it can take; try again in a moment.")
@@ -268,22 +271,22 @@ class AgentServer:
             self.arriving -= 1
 
     async def will_adopt(self, session_id: str, *, owner: Owner) -> bool:
-        """Whether a client's history on this session is adopted: the session has no messages of its own."""
+        """Returns whether to adopt a client's history: only if the session has no messages of its own."""
         adopts = self.run_settings.client_history is ClientHistory.ADOPT
         session = await self.store.get(session_id, owner=owner) if adopts else None
         return adopts and (session is None or session.message_count == 0)
 
     async def history(self, session_id: str, *, owner: Owner, last: int | None = None) -> Sequence[Message]:
-        """What is stored of a conversation, or about so many messages of its end; nothing of one that is unknown."""
+        """Reads a stored conversation, or about `last` messages of its end. An unknown one is empty."""
         stored = await self.store.read(session_id, owner=owner, last=last)
         return () if stored is None else stored.messages
 
     def chain(self) -> Chain | None:
-        """The event middleware of a new reader; None if the agent file has none."""
+        """Makes the event middleware of a new reader, or returns None if the agent file has none."""
         return None if self._chain is None else self._chain()
 
     def shown_events(self, run: Run) -> Iterator[Event]:
-        """What readers may see of a run. Of one with more events than are kept, the oldest are missing."""
+        """The events of a run that readers may see. If it has more than the log keeps, the oldest are missing."""
         chain, kept = self.chain(), run.log.kept
         return iter(kept) if chain is None else (bare(event) for _, event in chain(enumerate(kept)))
 
@@ -300,7 +303,7 @@ class AgentServer:
 
     @property
     def can_serve(self) -> bool:
-        """Whether a run that starts now has what it needs."""
+        """Returns whether a run that starts now has what it needs."""
         alive = self.state in (ServerState.READY, ServerState.RUNNING)
         has_model = not self.agent.breakers.cut_off(Dependency.MODEL)
         has_store = self._replica is None or self._replica.is_connected
@@ -308,31 +311,31 @@ class AgentServer:
 
     @property
     def retry_after(self) -> int:
-        """Whole seconds after which a server that cannot serve may be asked again."""
+        """Seconds, rounded up, after which a client may ask a server again that is not ready."""
         model = self.agent.breakers.retry_after(Dependency.MODEL)
         return max(1, math.ceil(model)) if self.agent.breakers.cut_off(Dependency.MODEL) else 1
 
     async def stop_run(self, run: Run) -> bool:
-        """Stops a run because a client wants that, and logs it. False if the run has ended."""
+        """Stops a run at a client's request, and logs it. Returns False if the run has ended."""
         stopped = await self.stored_runs.stop(run)
         if stopped:
             decided("run_stopped", run.owner, run_id=run.run_id)
         return stopped
 
     def _refusal(self, request: RunRequest) -> HoloDeckError | None:
-        """Why a run that a crash cut may not go on: its key was revoked meanwhile."""
+        """Returns why a run that a crash interrupted may not continue: its key was revoked meanwhile."""
         key = request.api_key_id
         return None if key is None or self.access.in_force(key) else _revoked()
 
     def _revoked(self, credentials: frozenset[str]) -> None:
-        """Ends what revoked keys have started, then what they still read."""
+        """Ends the runs that revoked keys started, then the requests that they still have open."""
         for run in self.runs.active:
             if run.request.api_key_id in credentials:
                 self.runs.stop(run, _revoked())
         self.gate.end(credentials)
 
     def _observers(self, run: Run) -> list[Observer]:
-        """Those of a new run: its log lines, its metrics, its spans, its quota."""
+        """Makes the observers of a new run: log lines, metrics, spans, quota."""
         lines = RunLogger(
             run_id=run.run_id,
             session_id=run.session_id,
@@ -351,7 +354,7 @@ class AgentServer:
         return observers
 
     def _meter_again(self, owner: Owner) -> Meter | None:
-        """Meters a run that goes on after a crash by its owner: the address of its request is not stored."""
+        """Meters a run that continues after a crash, by its owner: the address of its request is not stored."""
         return self.quotas.follow_up(Spender(owner, None, authenticated=self.access.enabled and not owner.is_anonymous))
 
 

@@ -50,7 +50,7 @@ async def agent_capabilities(request: Request) -> JSONResponse:
 async def start(request: Request, body: bytes, accept: str | None = None) -> EventStream:
     """Starts the run of a RunAgentInput and streams it. The same runId again joins the same run.
 
-    While the pages of a scan are read, the stream shows which one.
+    While a scan is being read, the stream shows which page it is at.
     """
     server, owner = server_of(request), owner_of(request)
     given = await decoded(decode, body, server.settings.limits.message_characters)
@@ -59,7 +59,7 @@ async def start(request: Request, body: bytes, accept: str | None = None) -> Eve
     with_parts = [each for each in given.request.messages if not isinstance(each.content, str)]
     progress = ScanProgress() if any(map(has_files, with_parts)) else None
     wire = TERMINAL if request.headers.get(CLIENT_HEADER) == TERMINAL else NAME
-    if wire == TERMINAL:  # it shows its own turns, whatever came before
+    if wire == TERMINAL:  # a terminal shows its own turns only, whatever came before
         wanted = msgspec.structs.replace(given.request, keeps_history=False)
         given = msgspec.structs.replace(given, request=wanted)
     arrival = Arrival(
@@ -98,6 +98,6 @@ def capabilities_of(server: AgentServer) -> dict[str, object]:
         max_iterations=agent.loop.max_iterations,
         timeout_seconds=agent.loop.run_timeout,
         state=agent.state is not None,
-        images=True,  # as they are, or as the text in them
+        images=True,  # the files unchanged, or the text in them
         documents=True,
     )

@@ -1,4 +1,4 @@
-"""What OpenAPI says about the AI SDK wire: the members that are read, and examples."""
+"""OpenAPI schemas of the AI SDK wire: the members that are read, and examples."""
 
 from holodeck.core.ids import MAX_FOREIGN_ID
 from holodeck.core.json_schema import array, nullable, object_of, string

@@ -1,7 +1,7 @@
-"""The ASGI application: one pass over the checks that every request goes through, then its endpoint.
+"""The ASGI application: runs the checks that every request goes through, then calls its endpoint.
 
-Any ASGI server can serve it. Under one that is not ours, `lifespan` starts and stops the agent; mounted inside another
-application, where no server sends `lifespan` events, `AgentServer.running` does.
+Any ASGI server can serve it. Under a server other than ours, `lifespan` starts and stops the agent. An application that
+mounts this one uses `AgentServer.running`, because mounts get no `lifespan` events.
 
 `RequestTrace` records each request: its id, its two lines in the log, its count in the metrics (ORC-09, SRV-18).
 """
@@ -48,9 +48,9 @@ class RequestTrace:
     __slots__ = ("_begun", "_context", "_details", "_log", "_metrics", "_operation", "request_id")
 
     def __init__(self, scope: Scope, operation: Operation | None, metrics: Metrics, *, quiet: bool = False) -> None:
-        """A `quiet` request is logged for debugging only, as those of monitors are."""
+        """A `quiet` request, such as a monitor's, is logged at debug level only."""
         headers = dict(scope["headers"])
-        given = headers.get(b"x-request-id", b"").decode("latin-1")  # nothing but an id may get into logs and headers
+        given = headers.get(b"x-request-id", b"").decode("latin-1")  # only an id may get into logs and headers
         self.request_id = given if given and is_request_id(given) else new_request_id()
         client = scope["client"][0] if scope.get("client") else None
         self._context = RequestContext(request_id=self.request_id, client=client)
@@ -59,7 +59,7 @@ class RequestTrace:
         quiet = quiet or (operation is not None and operation.is_probe)
         self._log = event_log.debug if quiet else event_log.info
         self._details = {"method": scope["method"], "path": one_line(scope["path"], _MAX_SHOWN)}
-        length = headers.get(b"content-length", b"")  # as the client declares it; a body in chunks has none
+        length = headers.get(b"content-length", b"")  # as the client declares it; a chunked body has none
         known = int(length) if length.isdigit() and len(length) < _MAX_DIGITS else None
         self._log("request_received", details={**self._details, "input_length": known})
 
@@ -73,7 +73,7 @@ class RequestTrace:
 
 
 class Application:
-    """What an ASGI server serves. Routes find it as `request.app`, and the agent's server as its `state.server`."""
+    """The ASGI application. Routes find it as `request.app`, and the agent's server as its `state.server`."""
 
     def __init__(self, server: AgentServer) -> None:
         self.state = State()
@@ -91,14 +91,14 @@ class Application:
                 wire.prepare(server)
         self._operations = operations_of(server)
         self._router = Router(self._operations)
-        self._routes = [routes for wire in wires for routes in reversed(wire.routes)]  # below /a2a is HTTP+JSON
+        self._routes = [routes for wire in wires for routes in reversed(wire.routes)]  # paths below /a2a are HTTP+JSON
         self._off = [wire for name, wire in WIRES.items() if name not in server.settings.protocols]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return
-        if scope["type"] == "websocket":  # of servers that are not ours: ours reads the request as one of HTTP
+        if scope["type"] == "websocket":  # from other ASGI servers: ours reads the request as HTTP
             await receive()
             await send({"type": "websocket.close", "code": _POLICY, "reason": "No WebSockets here."})  # HTTP 403
             return
@@ -118,10 +118,10 @@ class Application:
         try:
             await self._serve(match, origin, scope, receive, answer)
         except ClientDisconnect:
-            pass  # it left while it was sending: there is no connection to answer on
-        except Exception as error:  # whatever an endpoint raises becomes a problem
+            pass  # the client disconnected while sending: there is no connection to answer on
+        except Exception as error:  # every exception of an endpoint becomes a problem
             if answer.status is not None:
-                raise  # the server closes the connection: an answer that breaks off must not look complete
+                raise  # the server closes the connection: a truncated answer must not look complete
             answer_error = match.answer_error if match.operation is None else match.operation.answer_error
             await answer_error(error)(scope, receive, answer)
         finally:
@@ -129,9 +129,10 @@ class Application:
             trace.end(answer.status)
 
     def _explained(self, match: Match, scope: Scope) -> Match:
-        """The error at an address that nothing serves, in the form of the wire that the client seems to mean.
+        """Returns the error for an unknown address, in the form of the wire that the client seems to mean.
 
-        That is a wire which is off, one whose prefix `/v1` the client left out, or one that serves what is beside it.
+        The hint covers a wire that is off, a wire whose prefix `/v1` the client left out, and a wire that
+        serves addresses below the same prefix.
         """
         if not isinstance(match.error, NotFound):
             return match
@@ -151,7 +152,7 @@ class Application:
         return match if nearest is None else match._replace(answer_error=nearest.answer_error)
 
     async def _serve(self, match: Match, origin: str | None, scope: Scope, receive: Receive, answer: "_Answer") -> None:
-        """The checks, cheapest and most general first. Each raises the error that answers the request."""
+        """Runs the checks, cheapest and most general first. Each raises the error that answers the request."""
         self._check_host(scope)
         is_static = match.operation is not None and match.operation.access.kind in ("static", "open")
         preflight = self._check_origin(scope, origin, is_static=is_static)
@@ -179,7 +180,7 @@ class Application:
 
     @asynccontextmanager
     async def lifespan(self, _outer: object = None) -> AsyncIterator[None]:
-        """Starts the agent and stops it at the end: for an outer application, whose mounts get no events of their own."""
+        """Starts the agent and stops it at the end, for an outer application: its mounts get no lifespan events."""
         async with self._server.running():
             yield
 
@@ -210,10 +211,10 @@ class Application:
 
 
 class _Answer:
-    """`send` of one request: adds the headers that every answer has, and remembers the status.
+    """`send` of one request: adds the headers that every answer has, and records the status.
 
-    A `private` answer is for its principal only: no cache may keep it. Every 401 has a challenge (RFC 9110, 15.5.2), also
-    one about a key that was revoked while its request was answered.
+    A `private` answer is for its principal only, so no cache may keep it. Every 401 has a challenge (RFC 9110, 15.5.2),
+    also one for a key that was revoked during the request.
     """
 
     __slots__ = ("_challenge", "_check_origin", "_origin", "_request_id", "_send", "private", "status")
@@ -245,7 +246,7 @@ class _Answer:
 
 
 def operations_of(server: AgentServer) -> list[Operation]:
-    """Each once: wires of one family share operations."""
+    """Each operation once: wires of one family share operations."""
     wires = [operation for wire in wires_of(server.settings.protocols) for operation in wire.operations]
     wires = list({(operation.method, operation.path): operation for operation in wires}.values())
     return [*wires, *(operation for module in ON_EVERY_SERVER for operation in module.routes.operations)]

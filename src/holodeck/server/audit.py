@@ -1,7 +1,7 @@
-"""Log lines about access: refused credentials, missing scopes, what admins touch. Never a credential or its hash.
+"""Log lines about access: refused credentials, missing scopes, actions of admins. Never a credential or its hash.
 
-Refusals are summed by address and reason, so a client that sends a thousand wrong keys a second makes a line every ten
-seconds.
+Refusals are summed by address and reason, so a client that sends a thousand wrong keys a second causes one line every
+ten seconds.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from holodeck.core.owner import Owner
 log = logging.getLogger(__name__)
 
 SUMMED_SECONDS = 10.0
-MAX_COUNTED = 1000  # addresses and reasons at a time; the rest is counted as one
+MAX_COUNTED = 1000  # pairs of address and reason that are counted; the rest is counted as one
 OTHERS = "others"
 HINTS = {"early": "the token is from the future: compare the clocks of this server and of the issuer"}
 
@@ -43,7 +43,7 @@ class Audit:
         log.warning("auth_refused", extra={"details": details})
 
     def _sum_up_later(self, key: tuple[str | None, str]) -> None:
-        """In a context of its own: a sum is about many requests, and its line must not have the id of the first."""
+        """Logs in a context of its own: the sum covers many requests, and must not carry the id of the first."""
         asyncio.get_running_loop().call_later(SUMMED_SECONDS, self._sum_up, key, context=Context())
 
     def _sum_up(self, key: tuple[str | None, str]) -> None:
@@ -60,7 +60,7 @@ class Audit:
 
 
 def decided(event: str, owner: Owner, **details: object) -> None:
-    """What a person did to a conversation: `approval_decided`, `session_deleted`, `run_stopped`."""
+    """Logs what a person did to a conversation: `approval_decided`, `session_deleted`, `run_stopped`."""
     log.info(event, extra={"details": {"owner": owner.user, **details}})
 
 

@@ -1,4 +1,4 @@
-"""What a person sees when the server is ready (SRV-04)."""
+"""The banner that `serve` prints when the server is ready (SRV-04)."""
 
 from collections.abc import Sequence
 from urllib.parse import quote
@@ -24,7 +24,7 @@ def banner(
     root_path: str = "",
     uds: str | None = None,
 ) -> str:
-    """`host` and `port` are those that are listened on; the addresses shown are those to use."""
+    """`host` and `port` are the ones that the server listens on. The banner shows addresses that a client can use."""
     address = network_address() if uds is None and host in ANYWHERE else None
     url = (f"http://{shown_host(host)}:{port}" if uds is None else "http://localhost") + root_path
     rows = [
@@ -56,7 +56,7 @@ def banner(
 
 
 def shown_host(host: str) -> str:
-    """The host as part of an address that works on this machine."""
+    """Returns the host as part of an address that works on this machine."""
     name = "localhost" if host in ANYWHERE else host
     return f"[{name}]" if ":" in name else name
 

@@ -1,4 +1,4 @@
-"""What OpenAPI says about the REST and chat-stream wires: their own shapes, and examples that a test keeps true."""
+"""OpenAPI schemas of the REST and chat-stream wires: their own types, and examples that a test checks."""
 
 from typing import Any
 

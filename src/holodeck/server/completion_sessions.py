@@ -1,8 +1,13 @@
-"""Which session a request of Chat Completions means: most clients send the whole conversation and no id.
+"""Finds the session of a Chat Completions request: most clients send the whole conversation and no id.
 
-In this order: the session that the request names; the one that a chat page hints at, if the messages match it; with `store`,
-the one in which the server gave the last answer among the messages. Otherwise nothing is kept, and `messages` is the whole
-conversation. A wrong guess does no harm: the model is shown what the client sent.
+The server tries, in this order:
+
+- the session that the request names;
+- the session that a chat page hints at, if the messages match it;
+- with `store`, the session in which the server gave the last answer among the messages.
+
+Otherwise nothing is kept, and `messages` is the whole conversation. A wrong guess does no harm: the model is shown what
+the client sent.
 """
 
 import asyncio
@@ -28,15 +33,15 @@ log = logging.getLogger(__name__)
 KIND = "answered"
 MAX_CONVERSATIONS = 10_000  # of one owner
 KEPT_SECONDS = 30 * 24 * 3600.0
-MAX_ANSWERS = 8  # of one question, as of one that is asked again
-MAX_AT_ONCE = 500  # messages that are compared without a thread
+MAX_ANSWERS = 8  # runs that answered the same question, asked again and again
+MAX_AT_ONCE = 500  # up to this many messages are compared without a thread
 MAX_WORD = 1000  # characters that are normalized together: sorting combining marks takes quadratic time
-_DETAILS = re.compile(r"<details\b|</details>", re.IGNORECASE)  # chat pages show tools and thoughts between the two
+_DETAILS = re.compile(r"<details\b|</details>", re.IGNORECASE)  # chat pages show tools and thoughts in these tags
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompletionSession:
-    """What a request goes on with. `after` is the run whose answer it continues, if that was recognised."""
+    """The session that a request continues. `after` is the run whose answer it follows, if it was recognised."""
 
     session_id: str | None = None
     is_kept: bool = False
@@ -48,13 +53,16 @@ THROW_AWAY = CompletionSession()
 
 
 class AnsweredConversations:
-    """Which runs answered a conversation that began with the same words, in the store. The owner's oldest make way."""
+    """Index in the store: which runs answered a conversation that began with the same words.
+
+    When an owner has too many entries, the oldest are dropped.
+    """
 
     def __init__(self, values: ValueStore, limit: int = MAX_CONVERSATIONS) -> None:
         self._values, self._limit = values, limit
 
     async def note(self, owner: Owner, messages: Sequence[Message], run: Run) -> None:
-        """A run answers these messages. If the store cannot be written, the conversation is not recognised later."""
+        """Records that a run answers these messages. If the write fails, the conversation is not recognised later."""
         topic = await _digest(messages)
         value = KeptValue(kind=KIND, topic=topic, name=run.run_id, session_id=run.session_id)
         try:
@@ -63,7 +71,7 @@ class AnsweredConversations:
             log.warning("the conversation of run %s will not be recognised: %s", run.run_id, error.message)
 
     async def runs_after(self, owner: Owner, messages: Sequence[Message]) -> list[str]:
-        """Those that answered these messages, the last one first."""
+        """Returns the runs that answered these messages, newest first."""
         found = await self._values.of_topic(KIND, await _digest(messages), owner=owner)
         return [each.name for each in found[: -MAX_ANSWERS - 1 : -1]]
 
@@ -71,9 +79,10 @@ class AnsweredConversations:
 async def hinted(
     server: AgentServer, owner: Owner, session_id: str, sent: Sequence[Message], *, streams: bool
 ) -> CompletionSession:
-    """The session that a chat page names in all its requests, those for titles and searches included: it counts if it fits.
+    """Uses the session that a chat page names, if its messages match.
 
-    Only a stream begins one: pages stream what a person reads, and ask for the rest whole, some of it before the first answer.
+    A page sends the name with every request, also with those for titles and searches. Only a stream starts a session:
+    pages stream what a person reads, and ask for the rest in one piece, sometimes before the first answer.
     """
     stored = await server.store.read(session_id, owner=owner)
     if stored is None or not stored.messages:
@@ -86,7 +95,7 @@ async def hinted(
 async def recognised(
     server: AgentServer, owner: Owner, known: AnsweredConversations, sent: Sequence[Message]
 ) -> CompletionSession:
-    """The session in which the last answer among the messages was given; a new one if there is none."""
+    """Returns the session of the last answer among the messages, or a new one if none matches."""
     first = first_of_use(sent)
     if first:
         answer = visible(sent[first - 1 : first])
@@ -98,7 +107,7 @@ async def recognised(
 
 
 async def branch_of(server: AgentServer, owner: Owner, chat: CompletionSession) -> Branch:
-    """The session to go on with: a copy, if the conversation went on after the answer that the client continues."""
+    """Returns the session to continue, or a copy if it has messages after the answer that the client continues."""
     session_id = chat.session_id or new_ulid()
     if chat.after is None:
         return Branch(session_id)
@@ -110,9 +119,9 @@ async def branch_of(server: AgentServer, owner: Owner, chat: CompletionSession) 
 
 
 def visible(messages: Sequence[Message]) -> list[tuple[str, str]]:
-    """What a chat page shows of messages: who wrote what, whatever the spaces and the form of letters.
+    """The visible text of messages: who wrote what, with spaces and letter forms normalized.
 
-    Texts of one side that follow each other count as one: a run may write several, and a client has one answer of it.
+    Consecutive texts of one side count as one: a run may write several, and a client stores them as one answer.
     """
     texts: list[tuple[str, list[str]]] = []
     for message in messages:
@@ -126,7 +135,7 @@ def visible(messages: Sequence[Message]) -> list[tuple[str, str]]:
 
 
 async def _gave(answer: list[tuple[str, str]], run_id: str, server: AgentServer, session_id: str, owner: Owner) -> bool:
-    """Whether this run gave this answer. Nearly always it is the last of its session, which then is not read whole."""
+    """Returns whether this run gave this answer. It is usually the session's last run, so its end is read first."""
     for last in (1, None):
         history = await server.history(session_id, owner=owner, last=last)
         if answer == visible(
@@ -137,7 +146,7 @@ async def _gave(answer: list[tuple[str, str]], run_id: str, server: AgentServer,
 
 
 async def _digest(messages: Sequence[Message]) -> str:
-    """Stands for what is visible of the messages. That of a long conversation is made by a thread, not by the event loop."""
+    """Hashes the visible text of the messages. A long conversation is hashed in a thread, not in the event loop."""
     return _hash(messages) if len(messages) <= MAX_AT_ONCE else await asyncio.to_thread(_hash, messages)
 
 
@@ -153,7 +162,7 @@ def _normal(text: str) -> str:
 
 
 def _without_details(text: str) -> str:
-    """The text without what `<details>` encloses, in one pass: one regular expression for both tags is quadratic."""
+    """Removes what `<details>` encloses, in one pass: one regular expression for both tags would be quadratic."""
     kept: list[str] = []
     start, opened = 0, -1
     for tag in _DETAILS.finditer(text):

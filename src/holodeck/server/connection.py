@@ -1,14 +1,15 @@
-"""Connections: how many there may be at a time, and a request's socket and body as checks and streams see them (C13, T15, T17).
+"""Connections: how many may be open, and a request's socket and body as checks and streams see them (C13, T15, T17).
 
-The server answers a few connections over a limit: monitors get what they ask for, other requests a 503 with
-`Retry-After`. It closes the rest at once, since an answer would need descriptors that are not there. A client is an
+The server answers a few connections over a limit: monitors get their answer, other requests a 503 with `Retry-After`.
+It closes the rest immediately, since answering would need file descriptors that it does not have. A client is an
 address, or the network of an IPv6 address.
 
-`holodeck.server.protocol` puts itself into each request's scope as an ASGI extension. Other ASGI servers
-have no such extension, and `connection_of` returns None.
+`holodeck.server.protocol` puts itself into each request's scope as an ASGI extension. Other ASGI servers have no such
+extension, and `connection_of` returns None.
 
-A body that declares too large a size is refused before a byte of it is read. One that declares no size is read up to a
-small limit. One that arrives too slowly is given up. One that is compressed is refused: its size means nothing.
+The server refuses a body that declares too large a size before it reads a byte. It reads a body without a declared size
+up to a small limit. It gives up on a body that arrives too slowly. It refuses a compressed body, because its size says
+nothing about its content.
 """
 
 import asyncio
@@ -34,13 +35,13 @@ from holodeck.wires.problem import problem
 
 log = logging.getLogger(__name__)
 
-ANSWERED_OVER_LIMIT = 64  # connections over the limit that are answered at all
+ANSWERED_OVER_LIMIT = 64  # connections over the limit that still get an answer
 ANSWERED_OVER_CLIENT_LIMIT = 4
-PER_CLIENT = 1_000  # unless the agent file says otherwise; loopback is exempt then, where a proxy may stand
+PER_CLIENT = 1_000  # default; then loopback is exempt, because a proxy may connect from there
 FOR_MONITORS = frozenset({b"/health", b"/health/agent", b"/ready", b"/metrics"})
 OWN_FILES = 64  # descriptors for the log, the loop, tool servers, the resolver
-FILES_EACH = 2  # a client's connection, and the one to the model on its behalf
-NOT_COPIED = 32 * 1024  # bytes: to put a longer chunk into its frame costs more than to hand the socket three pieces
+FILES_EACH = 2  # a client's connection, and the one to the model for it
+NOT_COPIED = 32 * 1024  # bytes: framing a longer chunk costs more than handing the socket three pieces
 _SMALLEST = 4
 _BETWEEN_LINES = 10.0  # seconds: clients over the limit must not fill the log
 
@@ -54,10 +55,10 @@ class TooManyConnections(Overloaded):
 
 
 class ConnectionVerdict(Enum):
-    """What a new connection is."""
+    """The verdict on a new connection."""
 
     SERVED = auto()
-    OVER_LIMIT = auto()  # may ask how the server is
+    OVER_LIMIT = auto()  # may only ask for the server's health
     CLOSED = auto()
 
 
@@ -70,7 +71,7 @@ class ConnectionLimit:
         per_client: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`count` gets the verdict on each connection. A `per_client` of None is PER_CLIENT, and none for loopback."""
+        """`count` is called with each verdict. `per_client=None` means PER_CLIENT, except for loopback."""
         self.limit, self.present = limit, 0
         self._per_client = per_client
         self._by_client: Counter[str] = Counter()
@@ -78,7 +79,7 @@ class ConnectionLimit:
         self._refused, self._logged_at = 0, -_BETWEEN_LINES
 
     def enter(self, client: str) -> ConnectionVerdict:
-        """Counts a connection that was accepted. Whatever the verdict, `leave` has to be called when it is closed."""
+        """Counts an accepted connection. Whatever the verdict, the caller has to call `leave` when it closes."""
         self.present += 1
         key = network_of(client)
         self._by_client[key] += 1
@@ -96,7 +97,7 @@ class ConnectionLimit:
             del self._by_client[key]
 
     def _over_client_limit(self, key: str) -> int:
-        """How many connections more than it may a client has."""
+        """Returns by how many connections a client exceeds its limit."""
         if self._per_client is None and is_loopback(key):
             return 0
         return self._by_client[key] - (self._per_client or PER_CLIENT)
@@ -124,7 +125,7 @@ class ConnectionLimit:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address, or a network, is this machine's own. A socket file, which has none, is too."""
+    """Returns whether an address or a network belongs to this machine. A unix socket, without address, does."""
     try:
         return not address or ipaddress.ip_network(address, strict=False).is_loopback
     except ValueError:
@@ -146,15 +147,15 @@ async def too_many_connections(scope: Scope, receive: Receive, send: Send) -> No
 
 
 def room_for(wanted: int) -> int:
-    """How many connections there can be, `wanted` at most. Asks the system for the descriptors that they need.
+    """Returns how many connections are possible, at most `wanted`. Raises the descriptor limit for them.
 
-    The soft limit is usually 1,024, whatever the machine could do; the hard one is what an administrator decided.
+    The soft limit is usually 1,024, whatever the machine can do. The hard limit is the administrator's decision.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = OWN_FILES + ANSWERED_OVER_LIMIT + FILES_EACH * wanted
     if soft != resource.RLIM_INFINITY and soft < needed:
         higher = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        with suppress(OSError, ValueError):  # where there is no hard limit, the kernel may have one of its own (macOS)
+        with suppress(OSError, ValueError):  # without a hard limit, the kernel may still have one of its own (macOS)
             resource.setrlimit(resource.RLIMIT_NOFILE, (higher, hard))
             soft = higher
     if soft == resource.RLIM_INFINITY or soft >= needed:
@@ -173,7 +174,7 @@ class Connection(Protocol):
     def write_at_once(self, take: Callable[[], bytes]) -> int | None:
         """Writes what `take` returns as a chunk of the current response, and returns its size.
 
-        None if no chunk can be written without waiting, as `send` does: then `take` is not called.
+        Returns None, and does not call `take`, if writing a chunk would have to wait.
         """
 
 
@@ -183,7 +184,7 @@ def connection_of(scope: Scope) -> Connection | None:
 
 
 def unsent_bytes(transport: asyncio.Transport) -> int:
-    """Bytes that the client has not acknowledged, in our buffer and, where the kernel reports them, in its own."""
+    """Bytes that the client has not acknowledged, in our buffer and, where the kernel reports it, in the kernel's."""
     waiting = bytearray(4)
     try:
         fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, waiting)
@@ -193,14 +194,14 @@ def unsent_bytes(transport: asyncio.Transport) -> int:
 
 
 def metered(scope: Scope, receive: Receive, limits: RequestLimits, max_body: int) -> Receive:
-    """`receive`, with a limit to the size and the slowness of the body; itself if the body is here already."""
+    """Limits the size and the slowness of the body that `receive` returns. A body that has arrived needs no limits."""
     headers = dict(scope["headers"])
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise UnsupportedMediaType("Compressed bodies are not read; send it without Content-Encoding.")
     if b"transfer-encoding" in headers:
         return MeteredBody(receive, limits, limits.max_unmeasured_body)
     declared = headers.get(b"content-length", b"0")
-    if not declared.isdigit():  # the parser refuses these; other servers may not
+    if not declared.isdigit():  # our parser refuses these; other servers may not
         raise InvalidRequest("Content-Length is not a number.", status=400, field="Content-Length")
     if int(declared) > max_body:
         raise too_large(max_body)
@@ -211,7 +212,7 @@ def metered(scope: Scope, receive: Receive, limits: RequestLimits, max_body: int
 
 
 class MeteredBody:
-    """`receive`, until the body is complete; after that the original does as well."""
+    """Replaces `receive` until the body is complete."""
 
     def __init__(self, receive: Receive, limits: RequestLimits, max_bytes: int) -> None:
         self._receive, self._limits, self._max = receive, limits, max_bytes
@@ -234,7 +235,7 @@ class MeteredBody:
         return message
 
     def _seconds_left(self) -> float:
-        """Time for the next piece: the first seconds are free, the others have to be earned with bytes."""
+        """Returns the time left for the next piece: a fixed number of seconds, and more for every byte received."""
         now = asyncio.get_running_loop().time()
         self._begun = now if self._begun is None else self._begun
         return max(0.0, self._begun + self._limits.body_seconds + self._size / self._limits.body_rate - now)

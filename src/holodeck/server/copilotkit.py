@@ -1,7 +1,8 @@
-"""CopilotKit's runtime contract, so that its front ends talk to the agent with no Node process between.
+"""CopilotKit's runtime contract, so that its front ends talk to the agent without a Node process.
 
-Each route exists twice, as a path of its own and as a `method` of one route; clients use either. Read in
-`@copilotkit/runtime` 1.75. Nothing here runs the agent in a way of its own: `run` is AG-UI's, `connect` is cursor.
+Each route exists twice, as a path of its own and as a `method` of one route; clients use either. The contract was read
+from `@copilotkit/runtime` 1.75. `run` is the run of AG-UI, and `connect` is a cursor: nothing here runs the agent in
+its own way.
 """
 
 from collections.abc import Iterator, Sequence
@@ -83,7 +84,7 @@ async def run(request: Request) -> Response:
 
 @routes.post("/agent/{agent_id}/connect", "Replay", access=needs(RUNS_READ), body=AGENT_INPUT_BODY, responses=_STREAM)
 async def connect(request: Request) -> Response:
-    """The runs of a thread that are kept, then what is going on."""
+    """Streams the runs of a thread that the server still has, then the run in progress."""
     return await _connect(request, request.path_params["agent_id"], await json_body(request))
 
 
@@ -179,7 +180,7 @@ async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
 
 
 def _readable(runs: Sequence[Run]) -> Sequence[Run]:
-    """The runs from the newest truncated one onward; without it if it has ended, since the history has it then."""
+    """The runs from the newest truncated one on. If that one has ended it is left out: the history has it."""
     cut = next((i for i in reversed(range(len(runs))) if not runs[i].log.is_whole), None)
     if cut is None:
         return runs
@@ -194,7 +195,7 @@ async def _cursor(run: Run, profile: Profile, chain: Chain | None) -> Cursor:
 
 
 def _before(history: Sequence[Message], kept: Sequence[Run], given: AguiInput, chain: Chain) -> bytes:
-    """The messages before the oldest run that is kept, as a run of their own with nothing but a snapshot."""
+    """The messages before the oldest run in the log, as a run that holds only a snapshot."""
     shown = set().union(*(_ids_of(each) for each in kept))
     older: list[Message] = []
     for message in history:
@@ -209,7 +210,7 @@ def _before(history: Sequence[Message], kept: Sequence[Run], given: AguiInput, c
 
 
 def _ids_of(run: Run) -> set[str]:
-    """The messages that a reader of the run gets: those that came with its request, and those it made."""
+    """The messages that a reader of the run gets: those of its request, and those that it produced."""
     made = {
         event.message_id
         for event in run.log.since(0)
@@ -227,7 +228,7 @@ class LateCursor(Cursor):
     def __post_init__(self) -> None:
         self.place = len(self.run.log)
         self._conversation = self.run.conversation
-        self._older: Sequence[Message] = ()  # stored before what the run has read
+        self._older: Sequence[Message] = ()  # messages stored before those that the run has read
 
     async def with_history(self) -> Self:
         if self._conversation is not None:
@@ -256,7 +257,7 @@ class LateCursor(Cursor):
             yield None, StateReplaced(self._conversation.state)
 
     def _history(self) -> Iterator[Numbered]:
-        """With the step that waits, if there is one."""
+        """Includes the pending step, if there is one."""
         if self._conversation is not None:
             step = self._conversation.pending
             waiting: tuple[Message, ...] = () if step is None else (step.assistant, *step.results)
@@ -264,7 +265,7 @@ class LateCursor(Cursor):
 
 
 class ReplayEncoder(SseEncoder):
-    """SSE whose RUN_STARTED carries the input, from which a client that comes back restores the user's messages."""
+    """SSE whose RUN_STARTED carries the input: a client that reconnects restores the user's messages from it."""
 
     def __init__(self, run: Run, profile: Profile) -> None:
         super().__init__(run.run_id, profile)

@@ -1,9 +1,12 @@
-"""Who may talk to the server: the name in `Host` and the page in `Origin`. Checks, which the application calls.
+"""Checks of `Host` and `Origin`: which names the server answers to, and which web pages may use it.
 
-A web page can make its visitor's browser send requests to a server on the visitor's machine. Three checks stop it: the
-server answers only to its own names, which a rebound DNS name is not (T07); only pages of allowed origins may change
-anything (T08), by default those of this machine; and what a browser marks as cross-site has to come from an allowed
-origin whatever it asks for. Programs send neither `Origin` nor `Sec-Fetch-Site`; for them nothing changes.
+A web page can make its visitor's browser send requests to a server on the visitor's machine. Three checks stop it:
+
+- The server answers only to its own names, and a rebound DNS name is not one of them (T07).
+- Only pages of allowed origins may change anything (T08). By default these are pages of this machine.
+- A request that a browser marks as cross-site has to come from an allowed origin, whatever it asks for.
+
+Programs send neither `Origin` nor `Sec-Fetch-Site`, so the checks do not affect them.
 """
 
 import ipaddress
@@ -26,7 +29,7 @@ RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 ANYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  compared with, not bound to
 ANY = "*"
-LOOPBACK_PAGES = "loopback"  # in place of an origin: pages that this machine serves, on any port
+LOOPBACK_PAGES = "loopback"  # stands for an origin: pages that this machine serves, on any port
 FORM = "multipart/form-data"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 METHODS = "GET, POST, DELETE"
@@ -41,7 +44,7 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+(?::\d*)?|\[[0-9A-Fa-f:.]+\](?::\d*)?")
 
 
 class HostCheck:
-    """400 for a `Host` that is not ours. An address is ours when we listen everywhere: rebinding needs a name."""
+    """Refuses a foreign `Host` with 400. A server on all addresses accepts any IP: DNS rebinding needs a name."""
 
     def __init__(self, access: Access) -> None:
         everywhere = access.bind_host in ANYWHERE
@@ -53,7 +56,7 @@ class HostCheck:
     def __call__(self, scope: Scope) -> None:
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         if not hosts and scope["http_version"] != "1.1":
-            return  # HTTP/1.0 may do without: monitors speak it, browsers do not
+            return  # HTTP/1.0 has no Host: monitors use it, browsers do not
         if len(hosts) != 1:
             raise InvalidRequest("A request needs exactly one Host header.", status=400, field="Host")
         host = hosts[0].decode("latin-1").strip(" \t")
@@ -78,7 +81,7 @@ class HostCheck:
 
 @lru_cache(maxsize=32)
 def name_of(host: str) -> str | None:
-    """The name in a Host header, without the port; None if it is no such header."""
+    """Returns the name in a Host header without the port, or None if the header is malformed."""
     try:
         parts = urlsplit(f"//{host}")
         name, _port = parts.hostname, parts.port
@@ -88,24 +91,24 @@ def name_of(host: str) -> str | None:
 
 
 class OriginCheck:
-    """403 for pages of other origins that want to change something, or anything across sites; answers to preflights.
+    """Refuses changes from other origins, and anything cross-site, with 403. Answers preflights.
 
-    Lets pages of allowed origins read answers, problems too. Cookies and other credentials are never allowed across
+    Pages of allowed origins may read answers, also errors. Cookies and other credentials are never allowed across
     origins, so `*` gives no page what its visitor has.
     """
 
     def __init__(self, access: Access, *, secured: bool = False, behind_proxy: bool = False) -> None:
-        """`secured`: the server asks for credentials, and pages may send the headers of its own interface only.
+        """`secured`: the server requires credentials, and pages may send only the headers of its own interface.
 
-        `behind_proxy`: a proxy says who the user is, perhaps by a cookie, which a browser sends from any page. So a link
-        on a page of another site leads to static pages only.
+        `behind_proxy`: a proxy identifies the user, perhaps by a cookie, which a browser sends from any page. So a link
+        on a page of another site may lead to static pages only.
         """
         self._behind_proxy = behind_proxy
         self._origins = frozenset(origin.rstrip("/").lower() for origin in access.cors_origins)
         self._headers = REQUEST_HEADERS if secured else None
 
     def __call__(self, scope: Scope, origin: str | None, *, is_static: bool = False) -> Response | None:
-        """The answer to a preflight; None for any other request that may pass. `is_static`: a page without data."""
+        """Answers a preflight; returns None for any other allowed request. `is_static`: a page without data."""
         self._check_site(scope, origin, is_static=is_static)
         if origin is None:
             return None
@@ -116,7 +119,7 @@ class OriginCheck:
         return _preflight(headers, self._headers) if preflight else None
 
     def lets_read(self, origin: str, headers: RawHeaders) -> RawHeaders:
-        """The headers of an answer, with those that let a page of an allowed origin read it."""
+        """Returns the headers of an answer, including those that let a page of an allowed origin read it."""
         if not _allowed(origin, self._origins):
             return headers
         answer = MutableHeaders(raw=headers)
@@ -126,9 +129,9 @@ class OriginCheck:
         return answer.raw
 
     def _check_site(self, scope: Scope, origin: str | None, *, is_static: bool) -> None:
-        """A browser says truly whether a request comes from a page of another site; a page cannot change that.
+        """Returns whether a browser marks the request as cross-site. A page cannot change that mark.
 
-        A link to the server is no request of the page that it stands on, and that page cannot read what it leads to.
+        Following a link is not a request of the page that has the link, and that page cannot read the answer.
         """
         if ANY in self._origins:
             return
@@ -139,7 +142,7 @@ class OriginCheck:
             raise _forbidden(origin)
 
     def _check(self, origin: str, headers: Headers) -> None:
-        """`*` does not cover forms: a browser sends them without asking first, whatever page they are on (T07)."""
+        """`*` does not cover forms: a browser sends them without a preflight, from any page (T07)."""
         is_form = headers.get("content-type", "").lower().startswith(FORM)
         origins = self._origins - {ANY} if is_form else self._origins
         if not _allowed(origin, origins) and not _same_origin(origin, headers.get("host", "")):
@@ -154,7 +157,7 @@ def _forbidden(origin: str | None) -> Forbidden:
 
 
 def _fetch_metadata(scope: Scope) -> tuple[bytes, bytes, bytes]:
-    """`Sec-Fetch-Site`, `-Mode` and `-Dest`: what a browser says about a request; empty from programs."""
+    """Returns `Sec-Fetch-Site`, `-Mode` and `-Dest`. Programs do not send them: then they are empty."""
     site = mode = target = b""
     for name, value in scope["headers"]:
         if name == b"sec-fetch-site":
@@ -167,7 +170,7 @@ def _fetch_metadata(scope: Scope) -> tuple[bytes, bytes, bytes]:
 
 
 def _preflight(headers: Headers, allowed: str | None) -> Response:
-    """`allowed` are the headers that a page may send; None: whatever it wants to."""
+    """`allowed` are the headers that a page may send; None allows all of them."""
     if headers["access-control-request-method"] not in METHODS.split(", "):
         raise MethodNotAllowed(f"Allowed are {METHODS}.")
     answer = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Max-Age": PREFLIGHT_SECONDS}
@@ -183,16 +186,16 @@ def _allowed(origin: str, origins: frozenset[str]) -> bool:
 
 
 def is_loopback_page(origin: str) -> bool:
-    """Whether a browser shows pages of this origin only if this machine serves them (`localhost`: RFC 6761, 6.3)."""
+    """Returns whether only this machine can serve pages of this origin (`localhost`: RFC 6761, 6.3)."""
     return _LOOPBACK_PAGE.fullmatch(origin) is not None
 
 
 def origin_of(scope: Scope) -> str | None:
-    """The origin of the page that asks; None for programs. Two headers are one origin that matches none."""
+    """Returns the origin of the page that asks, None for programs. Two headers count as one that matches nothing."""
     found = [value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"]
     return ", ".join(found) if found else None
 
 
 def _same_origin(origin: str, host: str) -> bool:
-    """Compares text: an origin is a scheme and the value of `Host`. Parsers raise on malformed origins."""
+    """Compares texts: an origin is a scheme and the value of `Host`. Parsers raise on malformed origins."""
     return host != "" and origin.lower() in (f"http://{host}".lower(), f"https://{host}".lower())

@@ -1,8 +1,8 @@
-"""Who sends a request, and whether the operation lets them in. Routes learn it here and nowhere else.
+"""Identifies the sender of a request, and checks whether it may use the operation. Routes have no other source.
 
 The gate puts a `Principal` into the scope of each request before a route sees it. Without authentication it is the
-anonymous one. The gate sees the head of a request only, so a client that is refused need not send its body. The router
-asks it with the operation that was matched, never with a path.
+anonymous one. The gate reads only the head of a request, so a client that is refused need not send its body. The router
+calls the gate with the operation that matched, never with a path.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from holodeck.telemetry.log_context import current
 from holodeck.telemetry.metrics import Metrics
 
 _CODES = {"invalid": "invalid_token", "expired": "invalid_token", "two-credentials": "invalid_request"}
-_OWN_KEYS = frozenset({"api_key", "hook"})  # their credential ids are counted by `server.limits.key`
+_OWN_KEYS = frozenset({"api_key", "hook"})  # `server.limits.key` counts their credential ids
 _REVOCABLE = frozenset({"api_key", "ticket"})
-REVOKED_GRACE = 1.0  # seconds in which the last event of a stopped run reaches its readers
+REVOKED_GRACE = 1.0  # seconds for the last event of a stopped run to reach its readers
 
 
 class GivenAnswer(Protocol):
@@ -56,11 +56,11 @@ def principal_of(request: HTTPConnection) -> Principal:
 
 
 def owner_of(request: HTTPConnection, user_id: str | None = None) -> Owner:
-    """The owner of what a request reads or creates: the user of its credential.
+    """Returns the owner of what a request reads or creates: the user of its credential.
 
     A credential with the scope `act-as` or `admin` may name another user of its tenant, in the header `X-HoloDeck-User`
-    or, on the chat-stream wire, as `user_id` in the body. From any other credential such a name is 403: a name that is
-    ignored would look as if it had worked. Every use by an admin is logged.
+    or, on the chat-stream wire, as `user_id` in the body. Any other credential gets 403: ignoring the name would look
+    as if it had worked. Every use by an admin is logged.
     """
     principal = principal_of(request)
     current().authenticated = principal.via != "none"
@@ -83,7 +83,7 @@ def owner_of(request: HTTPConnection, user_id: str | None = None) -> Owner:
 
 
 def check_named_user(principal: Principal, scope: Scope) -> None:
-    """403 for a user in a header whom the credential may not name, also where a route has no use for a user."""
+    """Raises 403 if the header names a user that the credential may not name, also on routes that ignore the user."""
     if principal.may(ACT_AS) or principal.may(ADMIN):
         return
     if any(name != principal.user for name in _named_users(scope)):
@@ -95,19 +95,19 @@ def _named_users(scope: Scope) -> list[str]:
 
 
 def api_key_of(request: HTTPConnection) -> str | None:
-    """The id of the API key that a request came with; None for other credentials, which cannot be revoked here."""
+    """Returns the id of the request's API key, or None: other credentials cannot be revoked here."""
     principal = principal_of(request)
     return principal.credential_id if principal.via == "api_key" else None
 
 
 def note_approvals(owner: Owner, resume: Sequence[GivenAnswer]) -> None:
-    """Logs answers that a run took up. One to a question that is not open was refused before."""
+    """Logs answers that a run accepted. An answer to a question that is not open was refused earlier."""
     for answer in resume:
         decided("approval_decided", owner, interrupt_id=answer.interrupt_id, approved=answer.approved)
 
 
 def require(request: Request, scope: str) -> None:
-    """For routes that need a scope because of what is in the body."""
+    """Checks a scope that a route needs because of what the body contains."""
     request.app.state.server.gate.require(principal_of(request), scope, request.scope)
 
 
@@ -118,7 +118,7 @@ def _mismatch(message: str) -> Forbidden:
 
 
 class Gate:
-    """Knows the authenticator, what is open to strangers, and which requests each key has open."""
+    """Holds the authenticator, the routes that are open to strangers, and the open requests of each key."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Gate:
         self._open: dict[str, set[Callable[[], None]]] = {}
 
     async def admit(self, scope: Scope, access: RouteAccess) -> Callable[[], None] | None:
-        """Puts the principal into the scope, or raises. Returns what has to be called when the request has ended."""
+        """Puts the principal into the scope, or raises. Returns a function to call when the request has ended."""
         if not self._access.enabled:
             scope[PRINCIPAL] = ANONYMOUS_PRINCIPAL
             return None
@@ -186,11 +186,11 @@ class Gate:
         raise error
 
     def is_flooding(self, scope: Scope) -> bool:
-        """Whether the client sent so many bad credentials that its requests are logged for debugging only."""
+        """Returns whether the client sent so many bad credentials that its requests are logged at debug level only."""
         return self._access.enabled and self._access.is_exhausted(head_of(scope))
 
     def end(self, credentials: frozenset[str]) -> None:
-        """Cuts the connections of revoked keys, after their runs had the time to end properly."""
+        """Closes the connections of revoked keys, after their runs had time to end properly."""
         asyncio.get_running_loop().call_later(REVOKED_GRACE, self._cut, credentials)
 
     def _cut(self, credentials: frozenset[str]) -> None:
@@ -251,13 +251,13 @@ def _error_of(failure: Failure) -> HoloDeckError:
 
 
 def _scope_of(words: Sequence[str]) -> str:
-    """The parameter of a challenge by which clients choose what to ask an issuer for (RFC 6750, 3)."""
+    """The parameter of a challenge by which clients choose the scopes to request (RFC 6750, 3)."""
     named = " ".join(word for word in words if word.isascii() and word.isprintable() and not {'"', "\\"} & set(word))
     return f', scope="{named}"' if named else ""
 
 
 def _ticket_in(head: RequestHead) -> str | None:
-    """The value of `ticket` in the query. Two of them are none that is valid."""
+    """Returns the value of `ticket` in the query. Two tickets are invalid."""
     if b"ticket=" not in head.query:
         return None
     found = [value for name, value in parse_qsl(head.query.decode("latin-1")) if name == "ticket"]

@@ -1,4 +1,4 @@
-"""What the limits of an agent's file are counted with, and the store that they are counted in."""
+"""Builds the settings that an agent file's limits are counted with, and the store that counts them."""
 
 import logging
 from urllib.parse import urlsplit
@@ -15,12 +15,12 @@ from holodeck.server.options import SpendingSettings
 log = logging.getLogger(__name__)
 
 _SECURE = ("rediss://", "valkeys://", "unix://")
-DEFAULT_MAX_TOKENS = 4000  # reserved for a step where the agent's file leaves it to the model
+DEFAULT_MAX_TOKENS = 4000  # reserved for a step if the agent file leaves the maximum to the model
 _PLACE = ("server", "limits")
 
 
 def spending_of(config: LoadedConfig, *, has_keys: bool) -> SpendingSettings:
-    """What money and tokens are counted with. StartError for a limit of money without a price."""
+    """Returns how money and tokens are counted. StartError for a money limit without a price."""
     given = config.agent.model.price
     if given is None and config.agent.server.limits.counts_money:
         raise StartError(str(config.error(_PLACE, "money_per_day needs to know what tokens cost; add model.price")))
@@ -32,7 +32,7 @@ def spending_of(config: LoadedConfig, *, has_keys: bool) -> SpendingSettings:
 
 
 def open_store(config: LoadedConfig) -> tuple[WindowStore | None, LeaseStore | None]:
-    """The store that replicas share; None for both if each process counts for itself."""
+    """Returns the store that replicas share, or None twice if each process counts for itself."""
     file = config.agent.server.limits
     if file.store is None:
         return None, None

@@ -1,4 +1,4 @@
-"""The port, taken before the banner names it (SRV-02), and whether other machines can reach it (T09)."""
+"""Binds the port before the banner names it (SRV-02), and finds out whether other machines can reach it (T09)."""
 
 import errno
 import ipaddress
@@ -10,8 +10,8 @@ from contextlib import closing
 
 from holodeck.errors import StartError
 
-MAX_IN_KERNEL = 128 * 1024  # bytes that wait in the kernel for one client; it would take megabytes for one that is deaf
-ACCEPTED_AT_ONCE = 16  # connections in one turn of the event loop; each of these costs every new connection 4 µs
+MAX_IN_KERNEL = 128 * 1024  # bytes that the kernel buffers per client; by default, megabytes for a stalled one
+ACCEPTED_AT_ONCE = 16  # connections that one loop iteration accepts; each of these costs every new connection 4 µs
 _TRIES = 50
 _NOTSENT_LOWAT: int | None = getattr(socket, "TCP_NOTSENT_LOWAT", 25 if sys.platform == "linux" else None)
 
@@ -22,7 +22,7 @@ class PortBusy(StartError):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A bound socket that does not listen yet; raises StartError with a one-line reason."""
+    """Returns a bound socket that does not listen yet. Raises StartError with a one-line reason."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (socket.gaierror, UnicodeError) as error:
@@ -40,7 +40,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def bind_unix(path: str) -> socket.socket:
-    """A unix socket that only this user may connect to. A socket that a killed server left behind is replaced."""
+    """Binds a unix socket that only this user may connect to. Replaces a socket that a killed server left behind."""
     taken = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     earlier = os.umask(0o177)
     try:
@@ -58,19 +58,20 @@ def bind_unix(path: str) -> socket.socket:
 
 
 def acceptors(listener: socket.socket, *, is_shared: bool = False) -> list[socket.socket]:
-    """The listener and copies of it, for a loop that accepts one connection for each in a turn.
+    """Returns the listener and copies of it: an event loop accepts one connection per socket and iteration.
 
-    One that other processes listen on has no copies: a worker would take sixteen that come together from the others.
+    libuv accepts one connection per iteration. With a single socket, the last of fifty simultaneous connections waits
+    for fifty iterations, which also serve the requests before it.
 
-    libuv accepts one connection in a turn: with a single socket, the last of fifty that come together waits for fifty turns,
-    in which the requests before it are served.
+    A socket that other processes listen on gets no copies: a worker would take sixteen simultaneous connections from
+    the others.
     """
     copies = 0 if is_shared else ACCEPTED_AT_ONCE - 1
     return [listener, *(listener.dup() for _ in range(copies))]
 
 
 def _is_abandoned(path: str) -> bool:
-    """Whether there is a socket that no process listens on."""
+    """Returns whether the path is a socket that no process listens on."""
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
         try:
             probe.connect(path)
@@ -82,7 +83,7 @@ def _is_abandoned(path: str) -> bool:
 
 
 def only_on_loopback(host: str) -> bool:
-    """Whether every address that `host` stands for is this machine's own; False if that cannot be found out."""
+    """Returns whether every address of `host` belongs to this machine. False if that cannot be found out."""
     try:
         found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         return all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
@@ -91,9 +92,10 @@ def only_on_loopback(host: str) -> bool:
 
 
 def network_address() -> str | None:
-    """The address under which other machines of the network reach this one; None without a network.
+    """Returns the address at which other machines reach this one, or None without a network.
 
-    Connecting a datagram socket sends nothing: the kernel only chooses the interface. The address is one for documentation.
+    Connecting a datagram socket sends nothing: the kernel only chooses the interface. The address is reserved for
+    documentation.
     """
     with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
         try:

@@ -56,24 +56,24 @@ from holodeck.telemetry.worker_figures import WorkerFigures
 
 log = logging.getLogger(__name__)
 
-LOG_KEY = "HOLODECK_LOG_KEY"  # of the hash that names users, if `logs.user_ids` is hashed
+LOG_KEY = "HOLODECK_LOG_KEY"  # salts the hash that names users if `logs.user_ids` is hashed
 ALLOWED_HOSTS = "HOLODECK_ALLOWED_HOSTS"
 GC_THRESHOLDS = (
     2_000,
     5,
     200,
-)  # streams stand still meanwhile: for 50 ms if a collection has 100,000 new objects to visit
-FLUSH_SECONDS = 2  # for clients to take the last events, after the runs have ended
-CANCEL_SECONDS = 1.0  # for tasks that are left at the end
+)  # streams pause during a collection: 50 ms if it has 100,000 new objects to visit
+FLUSH_SECONDS = 2  # for clients to read the last events after the runs have ended
+CANCEL_SECONDS = 1.0  # for tasks that remain at the end
 LAST_WORDS_SECONDS = 0.2  # for the log's last lines, after a second signal
 
 
 def serve(options: ServeOptions) -> None:
-    """Serves until a signal comes. Raises ConfigError or StartError when it cannot; a second signal ends the process."""
+    """Serves until a signal arrives; a second one ends the process. Raises ConfigError or StartError if it cannot."""
     access = build_access(options.config)
     refuse_exposure(options, access)
     settings = settings_of(options, keys=access.keys is not None)
-    output = logs.configure(  # before the server is built: what is wrong with its stores is worth a line
+    output = logs.configure(  # before the server is built, so that problems of its stores are logged
         debug=options.debug,
         secrets=secrets_of(options.config),
         level=options.log_level,
@@ -114,7 +114,7 @@ def _listener_of(options: ServeOptions) -> socket.socket:
 
 
 def run_to_end(main: Coroutine[Any, Any, None]) -> None:
-    """Runs `main` in a loop of its own. Tasks that are left get a moment to end when they are cancelled, and no more.
+    """Runs `main` in its own loop. Remaining tasks are cancelled and get a moment to end, no more.
 
     `asyncio.Runner` waits for them without a limit: a tool that swallows its cancellation would keep the process alive.
     """
@@ -147,10 +147,10 @@ async def _end_tasks() -> None:
 
 
 class Traces:
-    """OpenTelemetry spans of runs, on their way to a collector (CHT-11: the same spans as in the terminal)."""
+    """Exports OpenTelemetry spans of runs to a collector (CHT-11: the same spans as in the terminal)."""
 
     def __init__(self, config: LoadedConfig) -> None:
-        otlp = import_module("holodeck.telemetry.otlp")  # an extra, for those who ask for it
+        otlp = import_module("holodeck.telemetry.otlp")  # an optional dependency
         wanted = config.agent.observability
         self._exporting = otlp.exporting(wanted, agent=config.agent.name, environment=config.environment)
         self._names_users = wanted.user_ids
@@ -173,7 +173,7 @@ def build_server(
     stores: Stores | None = None,
     agent: AgentDefinition | None = None,
 ) -> AgentServer:
-    """The server of a file; `agent` replaces the one that the file describes."""
+    """Builds the server of a file. `agent` replaces the agent that the file describes."""
     metrics, stores = Metrics(config.agent.observability.tenants), stores or build_stores(config)
     windows, leases = open_store(config)
     return AgentServer(
@@ -198,7 +198,7 @@ def build_server(
 
 
 def _naming(options: ServeOptions) -> Callable[[str], str] | None:
-    """How log lines name users; None: as they are."""
+    """Returns how log lines name users. None: unchanged."""
     if options.config.agent.logs.user_ids == "plain":
         return None
     key = options.config.environment.get(LOG_KEY, "") or ("" if options.worker is None else options.worker.secret)
@@ -206,7 +206,7 @@ def _naming(options: ServeOptions) -> Callable[[str], str] | None:
 
 
 def refuse_exposure(options: ServeOptions, access: Authenticator) -> None:
-    """Refuses to serve strangers by mistake: other machines without auth, any web page with it (T08, T09)."""
+    """Refuses to serve strangers by mistake: other machines without auth, or any web page with it (T08, T09)."""
     if access.enabled and ANY in options.cors_origins:
         raise StartError("--cors-origins * does not go with server.auth: name the origins of your own pages.")
     if access.enabled or options.insecure_no_auth or options.uds or only_on_loopback(options.host):
@@ -251,7 +251,7 @@ def settings_of(options: ServeOptions, *, keys: bool = False) -> ServerSettings:
 
 
 class Service:
-    """One life of a server, from INITIALIZING to STOPPED."""
+    """One lifetime of a server, from INITIALIZING to STOPPED."""
 
     def __init__(
         self, server: AgentServer, listener: socket.socket, options: ServeOptions, last_words: Callable[[], None]
@@ -266,8 +266,8 @@ class Service:
             serving = None if worker is not None else self._listening()
             try:
                 if await self._start():
-                    if serving is None:  # a worker listens when it is ready: the others answer till then
-                        self._listener.listen()  # before the banner: the task begins later
+                    if serving is None:  # a worker listens when it is ready: until then the other workers answer
+                        self._listener.listen()  # before the banner: the task starts later
                         serving = self._listening()
                     self._announce()
                     await self._first(serving, asyncio.create_task(self._stop_requested.wait()))
@@ -279,7 +279,7 @@ class Service:
         return asyncio.create_task(self._http.serve(sockets=sockets), name="http")
 
     async def _start(self) -> bool:
-        """Starts the agent; False if a signal came first."""
+        """Starts the agent. Returns False if a signal arrived first."""
         starting = asyncio.create_task(self._server.start(), name="start")
         await self._first(starting, asyncio.create_task(self._stop_requested.wait()))
         if not starting.done():
@@ -309,7 +309,7 @@ class Service:
     def _signalled(self, number: signal.Signals) -> None:
         if self._stop_requested.is_set():
             self._last_words()
-            os._exit(128 + number)  # the second time: at once
+            os._exit(128 + number)  # the second signal stops immediately
         self._stop_requested.set()
 
     def _announce(self) -> None:
@@ -334,7 +334,7 @@ class Service:
             asyncio.get_running_loop().run_in_executor(None, webbrowser.open, self._page_address(port))
 
     def _page_address(self, port: int) -> str:
-        """Where the browser is sent. With authentication it gets a code that signs it in, once."""
+        """Returns the address for the browser. With authentication it has a code that signs the browser in, once."""
         code = f"#code={self._server.access.page.new_code()}" if self._server.gate.enabled else ""
         return f"http://{shown_host(self._options.host)}:{port}{self._options.root_path}/{code}"
 
@@ -358,7 +358,7 @@ class Service:
             self._say(f"Stopping: {what} given up to {seconds:g} s to end. Ctrl+C again stops at once.")
 
     def _say(self, text: str) -> None:
-        """Prints to stderr through a stream of its own: text stuck in `sys.stderr` would make the exit code 120.
+        """Prints to stderr through its own stream: text stuck in `sys.stderr` would make the exit code 120.
 
         Drops the text if stderr is not writable: a stopped terminal must not keep the server from serving or stopping.
         """
@@ -388,7 +388,7 @@ def http_server(server: AgentServer) -> HttpServer:
 
 @contextmanager
 def _lifeline(worker: WorkerSeat | None, when_cut: Callable[[], None]) -> Iterator[None]:
-    """A worker ends with its parent, however that ends: else it would keep the port and the session file."""
+    """Ends a worker when its parent ends for any reason: otherwise it would keep the port and the session file."""
     if worker is None:
         yield
         return
@@ -409,7 +409,7 @@ def _lifeline(worker: WorkerSeat | None, when_cut: Callable[[], None]) -> Iterat
 def _signals(on_signal: Callable[[signal.Signals], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     handled = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # else `nohup` wants the process to outlive its terminal
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # else `nohup` keeps the process alive
         handled.append(signal.SIGHUP)
     for number in handled:
         loop.add_signal_handler(number, on_signal, number)

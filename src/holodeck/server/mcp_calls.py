@@ -1,7 +1,7 @@
 """What MCP clients call: the tools `ask`, `continue` and `wait`, and runs as tasks.
 
-A client that closes a request of its own cancels it, as the protocol demands (2026-07-28); runs that it takes as tasks go
-on without it. Clients of the older protocol may lose their connection: their runs get the usual grace.
+A client that closes its own request cancels the run, as the protocol demands (2026-07-28). Runs that it takes as tasks
+continue without it. Clients of the older protocol may lose their connection: their runs get the usual grace period.
 """
 
 import asyncio
@@ -51,8 +51,8 @@ from holodeck.wires.mcp.envelope import TASKS, Caller, McpCall, missing_capabili
 from holodeck.wires.mcp.tools import ASK, CONTINUE, WAIT, ask_arguments, continue_arguments, wait_arguments
 
 NAME = "mcp"
-WITHOUT_HEADERS = "holodeck.without_headers"  # in the scope of a message that came over standard input
-QUICK_SECONDS = 1.0  # an answer that takes no longer is given at once, also to clients that take tasks
+WITHOUT_HEADERS = "holodeck.without_headers"  # marks the scope of a message that arrived over standard input
+QUICK_SECONDS = 1.0  # seconds: a faster answer is sent directly, also to clients that accept tasks
 
 
 def server_info(server: AgentServer) -> dict[str, str]:
@@ -67,7 +67,7 @@ def result_answer(call: McpCall, result: Mapping[str, Any]) -> Response:
 
 
 async def ask(request: Request, call: McpCall, given: dict[str, Any]) -> Response:
-    """A new message; with `requestState`, the same call again, with a person's decisions."""
+    """Sends a new message. With `requestState`, it is the same call again, with a person's decisions."""
     server, owner = server_of(request), owner_of(request)
     if call.caller.is_modern and call.params.get("requestState") is not None:
         return await _decided(request, call)
@@ -82,7 +82,7 @@ async def ask(request: Request, call: McpCall, given: dict[str, Any]) -> Respons
 
 
 async def _decided(request: Request, call: McpCall) -> Response:
-    """Goes on with the run that asked for approvals. What the run does is not read from this request again."""
+    """Continues the run that asked for approvals. The request's other arguments are not read again."""
     server = server_of(request)
     state = foreign_id(call.params["requestState"], "requestState")
     try:
@@ -102,7 +102,7 @@ async def _decided(request: Request, call: McpCall) -> Response:
 
 
 async def _resumed(request: Request, run: Run, decisions: tuple[Resume, ...], *, detached: bool = False) -> Run:
-    """The run that goes on where this one waits. The same decisions again join it."""
+    """Returns the run that continues where this one waits. The same decisions again join it."""
 
     async def prepare() -> RunRequest:
         return RunRequest(session_id=run.session_id, parent_run_id=run.run_id, resume=decisions, detached=detached)
@@ -118,7 +118,7 @@ async def _begun(
     key: RunKey | None,
     content: object,
 ) -> Run:
-    """Starts a run, or joins the one that the same key and content have started."""
+    """Starts a run, or joins the run that the same key and content started."""
     arrival = Arrival(
         request=request,
         owner=owner_of(request),
@@ -144,7 +144,7 @@ async def go_on(request: Request, call: McpCall, given: dict[str, Any]) -> Respo
 
 
 async def wait(request: Request, call: McpCall, given: dict[str, Any]) -> Response:
-    """The answer of a run that was not finished when its call ended. Closing this request stops nothing."""
+    """Returns the answer of a run that was unfinished when its call ended. Closing this request stops nothing."""
     require(request, RUNS_READ)
     run = await _run_named(request, wait_arguments(given))
     await slot_of(request).take(owner_of(request))
@@ -152,7 +152,7 @@ async def wait(request: Request, call: McpCall, given: dict[str, Any]) -> Respon
 
 
 async def _run_named(request: Request, run_id: str) -> Run:
-    """The newest run of a chain of the caller's own."""
+    """Returns the newest run of a chain. The chain has to belong to the caller."""
     try:
         return await last_of_chain(server_of(request), run_id, owner=owner_of(request))
     except RunNotFound as error:
@@ -176,9 +176,9 @@ async def call_tool(request: Request, call: McpCall, tools: Mapping[str, Tool] =
 
 
 async def _answer(request: Request, call: McpCall, run: Run, *, owns: bool = True) -> Response:
-    """The result of a run, as it comes: at once, as a task, or at the end of a stream.
+    """Sends the result of a run: directly, as a task, or at the end of a stream.
 
-    `owns`: the request started the run, so that closing it cancels the run.
+    `owns`: this request started the run, so closing the request cancels the run.
     """
     server, caller = server_of(request), call.caller
     stop = partial(server.runs.stop, run) if owns and caller.is_modern else None
@@ -192,7 +192,7 @@ async def _answer(request: Request, call: McpCall, run: Run, *, owns: bool = Tru
             if stop is not None:
                 stop()
             raise
-        if not ended:  # before the client gets its id: the run can be found by it after a crash
+        if not ended:  # before the client gets its id, so that the run can be found by it after a crash
             await server.runs.keep_going(run)
     if ended:
         return result_answer(call, _result_of(server, run, call))
@@ -231,7 +231,7 @@ def _result_of(server: AgentServer, run: Run, call: McpCall) -> dict[str, Any]:
 
 
 def open_encoder(run: Run, _accept: str | None) -> Encoder:
-    """For readers that follow a run of this wire by its id."""
+    """Encodes a run of this wire for readers that follow it by its id."""
     return ProgressEncoder(run.run_id, AnswerReader(Caller(), {}), run.run_id)
 
 
@@ -248,7 +248,7 @@ async def get_task(request: Request, call: McpCall) -> Response:
 
 
 async def _outcome(server: AgentServer, run: Run, call: McpCall) -> dict[str, Any]:
-    """The members that a task has only when its run has ended."""
+    """The members that a task has only after its run has ended."""
     ending = run.log.ending
     if isinstance(ending, RunFinished) and ending.outcome is Outcome.CANCELLED:
         return {"status": CANCELLED}
@@ -258,20 +258,20 @@ async def _outcome(server: AgentServer, run: Run, call: McpCall) -> dict[str, An
     answered = {each.interrupt_id for each in await kept_answers(server.runs, run)}
     wanted = result["inputRequests"]
     left = {key: value for key, value in wanted.items() if key not in answered}
-    # All are answered and the run has not gone on: the server was full, or was killed. Any answer lets it go on.
+    # All are answered and the run has not continued: the server was full, or was killed. Any answer continues it.
     return {"status": INPUT_REQUIRED, "inputRequests": left or wanted}
 
 
 async def update_task(request: Request, call: McpCall) -> Response:
-    """Takes decisions one by one, which the stored step keeps; the run goes on when the last is there.
+    """Takes decisions one by one and stores them with the step. The run continues after the last one.
 
-    A form that a person closes takes back the decision before it. The log names the decisions when the run goes on.
+    A form that a person closes withdraws the decision before it. The log names the decisions when the run continues.
     """
     server, run = server_of(request), await _task_run(request, call)
     interrupts = open_interrupts(run)
     answers = form_answers(call.params.get("inputResponses") or {}, interrupts)
     if answers.decided or answers.dismissed:
-        require(request, APPROVE)  # before a decision is kept: the request that completes them may be another client's
+        require(request, APPROVE)  # before a decision is stored: another client's request may complete them
         decided = await keep_answers(server.runs, run, answers.decided, answers.dismissed)
         if len(decided) == len(interrupts):
             await server.runs.keep_going(await _resumed(request, run, decided, detached=True))
@@ -303,9 +303,9 @@ def _task(run: Run, task_id: str) -> dict[str, Any]:
 
 
 class TimedStream(EventStream):
-    """A stream for clients that do not wait long: after a while it ends with a last frame, and the run goes on without it.
+    """A stream for clients with short timeouts: after a while it ends with a last frame, and the run continues.
 
-    `late` makes the last frame after `seconds`; `on_leave` is called when the client left before the end.
+    `late` makes the last frame after `seconds`. `on_leave` is called if the client disconnects before the end.
     """
 
     def __init__(
@@ -341,7 +341,7 @@ class TimedStream(EventStream):
 
 
 async def ends_within(run: Run, seconds: float, receive: Receive) -> bool:
-    """Whether a run ends in so many seconds. ClientDisconnect if the client leaves first."""
+    """Returns whether a run ends within `seconds`. ClientDisconnect if the client leaves first."""
     if run.log.ended or run.task is None:
         return True
     leaving = asyncio.create_task(left(receive))

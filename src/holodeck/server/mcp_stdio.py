@@ -41,7 +41,7 @@ _HEADERS = [
 
 
 class _Head(msgspec.Struct):
-    """What has to be known of a line before the application reads it."""
+    """The members of a message that are needed before the application reads it."""
 
     id: RequestId = None
     method: str = ""
@@ -81,7 +81,7 @@ class StdioExchange:
         }
 
     def leave(self) -> None:
-        """As if the client had closed the connection."""
+        """Behaves as if the client had closed the connection."""
         self._left.set()
 
     async def receive(self) -> Message:
@@ -103,7 +103,7 @@ class StdioExchange:
             self._write(bytes(self._received))
 
     def _write_frames(self) -> None:
-        """Whole frames only; each has one line of data, and comments have none."""
+        """Takes whole frames only. Each has one line of data; comments have none."""
         *frames, rest = bytes(self._received).split(b"\n\n")
         self._received = bytearray(rest)
         for frame in frames:
@@ -129,7 +129,7 @@ class StdioServer:
                 self._take(line)
 
     async def finish(self, seconds: float) -> None:
-        """Lets answers in progress end, for so long; then their clients count as gone."""
+        """Lets answers in progress end within the time limit. Then their clients count as disconnected."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         for exchange in self._open.values():
@@ -165,7 +165,7 @@ class StdioServer:
 
 
 def serve(config: LoadedConfig, *, debug: bool = False) -> None:
-    """Serves until standard input ends or a signal comes. Raises StartError when it cannot."""
+    """Serves until standard input ends or a signal arrives. Raises StartError if it cannot."""
     out = _private_stdout()
     output = logs.configure(fd=_STDERR, debug=debug, secrets=secrets_of(config), level="warning", style="text")
     traces = Traces(config) if config.agent.observability.enabled else None
@@ -179,7 +179,7 @@ def serve(config: LoadedConfig, *, debug: bool = False) -> None:
 
 
 def _private_stdout() -> int:
-    """A duplicate of standard output. Standard output itself becomes standard error, for tools that print."""
+    """Duplicates standard output, then redirects it to standard error, for tools that print."""
     sys.stdout.flush()
     private = os.dup(_STDOUT)
     os.dup2(_STDERR, _STDOUT)
@@ -204,14 +204,14 @@ async def _run(config: LoadedConfig, out: int, *, debug: bool, trace: Callable[[
 
 
 def _stores(config: LoadedConfig) -> Stores:
-    """The agent's sessions, which a server may use at the same time. What runs are known is this process's own."""
+    """The agent's sessions, which a server may use at the same time. Only this process knows its own runs."""
     if config.agent.sessions.store == "memory":
         return build_stores(config)
     return Stores(build_sqlite(config).sessions, MemoryRunStore())
 
 
 class _Writer:
-    """Writes whole lines. Blocking: a desktop client that reads nothing has no other request to wait for."""
+    """Writes whole lines. It may block: a desktop client that reads nothing has no other request to wait for."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

@@ -1,4 +1,4 @@
-"""What OpenAPI says about the Chat Completions and the Responses wire: the members that are read, and examples."""
+"""OpenAPI schemas of the Chat Completions and the Responses wire: the members that are read, and examples."""
 
 import msgspec
 

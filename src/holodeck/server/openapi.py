@@ -52,7 +52,7 @@ def document(
 
 
 class _Schemas:
-    """JSON Schema of our types, and how to refer to each."""
+    """Collects the JSON Schemas of our types, and the references to them."""
 
     def __init__(self, types: list[type]) -> None:
         references, self.components = msgspec.json.schema_components(types, ref_template=REFERENCE)
@@ -80,7 +80,7 @@ def _operation(each: Operation, schemas: _Schemas) -> dict[str, Any]:
 
 
 def _security(each: Operation) -> dict[str, Any]:
-    """What the operation asks for; the scope is a role of the scheme (OpenAPI 3.1, 4.8.30)."""
+    """The security requirement of the operation. The scope is a role of the scheme (OpenAPI 3.1, 4.8.30)."""
     if each.access.kind in ("static", "open"):
         return {"security": []}
     roles = [each.access.scope] if each.access.scope else []

@@ -11,8 +11,8 @@ from holodeck.files.addresses import is_public
 from holodeck.files.limits import FileLimits
 
 RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
-CHAT_STREAM_SECONDS = 30.0  # for one answer on that wire, unless `loop.run_timeout` says otherwise (ORC-07)
-MCP_WAIT_SECONDS = 50.0  # for one answer over MCP: many clients give up after 60
+CHAT_STREAM_SECONDS = 30.0  # seconds for one answer on that wire, unless `loop.run_timeout` is set (ORC-07)
+MCP_WAIT_SECONDS = 50.0  # seconds for one answer over MCP: many clients give up after 60
 
 
 ProtocolType: TypeAlias = str
@@ -21,7 +21,7 @@ ProtocolType: TypeAlias = str
 
 @dataclass(frozen=True, kw_only=True)
 class SpendingSettings:
-    """What limits of tokens and money are counted with."""
+    """Prices and sizes that limits of tokens and money are counted with."""
 
     price: Price | None = None  # of the model
     max_tokens: int = 1000  # that a step may cost at most, besides its prompt: reserved before it
@@ -36,28 +36,28 @@ class StreamSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """Which names the server answers to, and which web pages may use it (T07, T08)."""
+    """The names that the server answers to, and the web pages that may use it (T07, T08)."""
 
     bind_host: str = "127.0.0.1"
     allowed_hosts: tuple[str, ...] = ()
-    public: frozenset[str] = frozenset({"health"})  # what strangers may see, in the words of server.auth.public
+    public: frozenset[str] = frozenset({"health"})  # what strangers may see, in the values of server.auth.public
     public_url: str | None = None  # the server's address for clients; never taken from a request
     cors_origins: tuple[str, ...] = ("loopback",)
 
     @property
     def metadata_url(self) -> str | None:
-        """Where clients learn which issuers are trusted (RFC 9728)."""
+        """Returns the address at which clients learn which issuers are trusted (RFC 9728)."""
         return None if self.public_url is None else self.public_url.rstrip("/") + RESOURCE_METADATA
 
 
 @dataclass(frozen=True, kw_only=True)
 class PushSettings:
-    """Which hosts the server may call when a task of a client changes; none: it calls no one (T14)."""
+    """The hosts that the server may call when a client's task changes. Empty: it calls none (T14)."""
 
     allow_hosts: tuple[str, ...] = ()
-    permit: Callable[[str], bool] = is_public  # which addresses a host may have
+    permit: Callable[[str], bool] = is_public  # which IP addresses a host may have
     attempts: int = 5
-    wait: float = 1.0  # seconds before the second attempt; each further one waits twice as long
+    wait: float = 1.0  # seconds before the second attempt; the pause doubles after each attempt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,17 +66,17 @@ class ServerSettings:
     limits: ServerLimits = field(default_factory=ServerLimits)
     spending: SpendingSettings = field(default_factory=SpendingSettings)
     max_connections: int = 10_000
-    max_upload: int = 101 * MB  # a body on routes that accept files: the files, and the form around them
+    max_upload: int = 101 * MB  # bytes of a body on routes that accept files: the files, and the form around them
     files: FileLimits = field(default_factory=FileLimits)
     streams: StreamSettings = field(default_factory=StreamSettings)
     protocols: tuple[ProtocolType, ...] = ("ag-ui",)
-    root_path: str = ""  # where a proxy has this server, such as /agents/one; addresses work with and without it
+    root_path: str = ""  # where a proxy mounts this server, such as /agents/one; addresses work with and without it
     max_concurrent_runs: int = 1000
     chat_stream_timeout: float = CHAT_STREAM_SECONDS
     mcp_wait: float = MCP_WAIT_SECONDS
     push: PushSettings = field(default_factory=PushSettings)
-    remember_conversations: bool = False  # whether a chat-stream's conversation_id gives memory (ORC-03)
-    shutdown_seconds: float = 10.0  # for runs in progress, under a foreign ASGI server
-    take_over_seconds: float = 10.0  # after which another process takes over the runs of one that is still
+    remember_conversations: bool = False  # whether conversation_id of chat-stream keeps a session (ORC-03)
+    shutdown_seconds: float = 10.0  # seconds for runs in progress, under another ASGI server
+    take_over_seconds: float = 10.0  # seconds after which another process takes over the runs of a silent one
     watchdog: bool = True
     debug: bool = False

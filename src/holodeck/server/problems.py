@@ -14,7 +14,7 @@ from holodeck.wires.problem import CONTENT_TYPE, ProblemDetail, problem
 log = logging.getLogger(__name__)
 
 Describe: TypeAlias = Callable[[HoloDeckError, str | None], ProblemDetail]
-"""Makes the problem of an error and a request id; a wire may add members of its own."""
+"""Makes the problem of an error and a request id. A wire may add members of its own."""
 
 
 def answer_to(error: Exception) -> Response:
@@ -23,7 +23,7 @@ def answer_to(error: Exception) -> Response:
 
 
 def known(error: Exception) -> HoloDeckError:
-    """The error itself. One that is not ours is logged with its traceback; the client learns only that it happened."""
+    """Returns the error itself. Other exceptions are logged with a traceback, and the client gets a generic error."""
     if isinstance(error, HoloDeckError):
         return error
     log.error("an unexpected error in a request", exc_info=error)
@@ -36,7 +36,7 @@ def problem_response(error: HoloDeckError, describe: Describe = problem) -> Resp
 
 
 def headers_of(error: HoloDeckError) -> dict[str, str]:
-    """The headers of an answer to this error, besides the type of its body."""
+    """Returns the headers of the answer to this error, besides the content type."""
     headers = dict(error.headers) if isinstance(error, RequestError) else {}
     if error.challenge is not None:
         headers["WWW-Authenticate"] = error.challenge

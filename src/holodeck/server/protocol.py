@@ -1,15 +1,21 @@
 """uvicorn's HTTP/1.1 protocol with the limits and deadlines that it lacks (T17, T32).
 
 At any moment a connection is waiting for a request's head, inside a request, or draining what a client still sends
-after it has its answer. The first and the last have a deadline here, and so has a client that does not take the rest of
-its answer; inside a request `metered` in `holodeck.server.connection` and the stream keep time. A head has a size and a number of lines,
-a body one way of framing, few requests may wait behind the one that is answered, and few begin in one turn of the event
-loop. The protocol also hands itself to the stream, which must know of a client that leaves, and be able to cut off one
-that takes nothing.
+after it has its answer. This module sets a deadline for the first and the last, and for a client that does not read the
+rest of its answer. Inside a request, `metered` in `holodeck.server.connection` and the stream keep time.
 
-This is the only module that touches uvicorn's inside, which changes without notice: `pyproject.toml` allows one minor
+This module also limits:
+
+- the size of a head and its number of lines;
+- the framing of a body, to one way;
+- the requests that wait behind the one being answered;
+- the requests that begin in one iteration of the event loop.
+
+The protocol passes itself to the stream, which has to detect a disconnect and to cut off a client that reads nothing.
+
+This is the only module that touches uvicorn's internals, which change without notice: `pyproject.toml` allows one minor
 version, and `tests/server/test_uvicorn_members.py` names each member that is used here. `holodeck.server.app` does not
-need it: any ASGI server can serve the application, without these limits.
+need this module: any ASGI server can serve the application, without these limits.
 """
 
 import asyncio
@@ -40,17 +46,17 @@ from holodeck.server.connection import (
 )
 from holodeck.wires.problem import problem
 
-FRAMING = 8  # times as much as in it may come around a body in chunks: sizes, extensions, trailers
+FRAMING = 8  # framing of a chunked body may be this many times its content: sizes, extensions, trailers
 _LINGER_STEP = 1024 * 1024  # bytes that earn another `linger_seconds`
-MAX_PIPELINED = 2  # requests that wait behind the one that is answered; with one more the connection is closed
-STARTED_AT_ONCE = 1  # requests that begin in one turn of the event loop: while turns are short, monitors wait little
+MAX_PIPELINED = 2  # requests that wait behind the one being answered; one more closes the connection
+STARTED_AT_ONCE = 1  # requests that begin in one loop iteration: short iterations keep monitors from waiting
 HELD_SECONDS = 0.01
 _HEADER_FRAMING = len(b": \r\n")
 _BAD_REQUEST = "Invalid HTTP request received."
 
 
 class _RefusedHead(Exception):
-    """Stops the parser in the middle of a read: the request is answered with this status."""
+    """Stops the parser in the middle of a read. The server answers the request with this status."""
 
     def __init__(self, status: HTTPStatus, detail: str) -> None:
         super().__init__(detail)
@@ -58,28 +64,28 @@ class _RefusedHead(Exception):
 
 
 class _PipelineFull(Exception):
-    """Stops the parser in the middle of a read: more requests wait than may."""
+    """Stops the parser in the middle of a read: too many requests wait."""
 
 
 class _Nowhere(list[tuple[bytes, bytes]]):
     def append(self, _header: tuple[bytes, bytes]) -> None:
-        """Keeps nothing."""
+        """Discards everything."""
 
 
 _NOWHERE = _Nowhere()
 
 
 class PacedStarts:
-    """Begins few requests in each turn of the event loop; the others follow in their order.
+    """Begins few requests in each iteration of the event loop. The others follow in order.
 
-    All that come with one turn would run before anything else does, each for a part of a millisecond: a burst would
-    hold up every stream and every monitor.
+    Otherwise all requests that arrive in one iteration would start before anything else, each for a part of a
+    millisecond: a burst would delay every stream and every monitor.
     """
 
     __slots__ = ("_loop", "_started", "_waiting")
 
     def __init__(self) -> None:
-        self._started = 0  # in this turn
+        self._started = 0  # begun in this iteration
         self._waiting: deque[Callable[[], None]] = deque()
 
     def begin(self, start: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
@@ -94,18 +100,18 @@ class PacedStarts:
 
     def _next_turn(self) -> None:
         self._started = min(STARTED_AT_ONCE, len(self._waiting))
-        if self._started:  # first: a start that fails must not hold up all others for ever
+        if self._started:  # first: a start that fails must not block all others for ever
             self._loop.call_soon(self._next_turn)
         for _ in range(self._started):
             self._waiting.popleft()()
 
 
 class JoinedHead:
-    """As much of a transport as uvicorn's response uses, for one answer: the head leaves with what follows it at once.
+    """The part of a transport that uvicorn's response uses, for one answer: sends the head with the first body bytes.
 
-    uvicorn writes them one after the other, and each write to a socket costs more than all that we do for a token. The
-    head waits for the next write, but not long: the first event of a run comes when its message is stored, which a disk
-    does in a millisecond, and an answer that has nothing to say yet is announced all the same.
+    uvicorn writes them one after the other, and each write to a socket costs more than all our work for a token. So the
+    head waits for the next write, but not long: the first event of a run follows when the disk has stored its message,
+    within a millisecond. If nothing follows, the head is sent alone.
     """
 
     __slots__ = ("_end", "_held", "_loop", "_transport", "is_out")
@@ -113,7 +119,7 @@ class JoinedHead:
     def __init__(
         self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, end: Callable[[], None] | None = None
     ) -> None:
-        """`end` closes the connection instead of the transport's own `close`."""
+        """`end` closes the connection, in place of the transport's own `close`."""
         self._transport, self._loop = transport, loop
         self._end = end or transport.close
         self._held = b""
@@ -144,7 +150,7 @@ class JoinedHead:
 class TimedProtocol(HttpToolsProtocol):
     """Use `with_limits` to get a class that uvicorn can instantiate."""
 
-    __slots__ = (  # not in the dictionary that uvicorn's own members are in: beyond thirty it takes twice the memory
+    __slots__ = (  # not in the instance dictionary with uvicorn's members: beyond thirty it takes twice the memory
         "_answered",
         "_body_size",
         "_deadline",
@@ -183,7 +189,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._body_size = 0
         self._flush: asyncio.TimerHandle | None = None
         self._unsent = 0
-        self.when_lost: Callable[[], None] | None = None  # for the answer that is under way
+        self.when_lost: Callable[[], None] | None = None  # of the answer in progress
         self._entry = ConnectionVerdict.SERVED
         self._whole_app = self.app
         self._answered: RequestResponseCycle | None = None  # `cycle` is the last one that was read
@@ -197,7 +203,7 @@ class TimedProtocol(HttpToolsProtocol):
         return self.client[0] if self.client else ""
 
     def write_at_once(self, take: Callable[[], bytes]) -> int | None:
-        """Not in HTTP/1.0, and not while the next request waits behind the one that is answered."""
+        """False for HTTP/1.0, and while the next request waits behind the one being answered."""
         cycle = self.cycle
         if self.flow.write_paused or cycle is None or cycle.chunked_encoding is not True:
             return None
@@ -229,9 +235,9 @@ class TimedProtocol(HttpToolsProtocol):
             self.when_lost()
 
     def _release(self) -> None:
-        """Wakes the request that is answered, and frees those behind it.
+        """Wakes the request that is being answered, and frees those behind it.
 
-        Each refers to this connection; without this they would wait for a full garbage collection, which is rare.
+        Each refers to this connection. Without this they would stay until a full garbage collection, which is rare.
         """
         if self._answered is not None and not self._answered.response_complete:
             self._answered.disconnected = True
@@ -244,7 +250,7 @@ class TimedProtocol(HttpToolsProtocol):
         self.scope = {}  # type: ignore[typeddict-item]  # its extension refers to this connection
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Monitors do not wait for their turn: they measure how soon the server answers."""
+        """Monitors skip the queue: they measure how soon the server answers."""
         start = partial(self._start_now, cycle, app)
         if cycle.scope["raw_path"] in FOR_MONITORS:
             start()
@@ -269,7 +275,7 @@ class TimedProtocol(HttpToolsProtocol):
         elif self._in_body:
             self._count_body(len(data))
         elif self._between_requests() and self._deadline is None and not self.transport.is_closing():
-            self._arm(self.limits.idle_seconds)  # bytes that begin nothing, such as empty lines
+            self._arm(self.limits.idle_seconds)  # bytes that begin no request, such as empty lines
 
     def _count_body(self, size: int) -> None:
         self._body_size += size
@@ -279,7 +285,7 @@ class TimedProtocol(HttpToolsProtocol):
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The framing of the chunked body is too large.")
 
     def _discard(self, size: int) -> None:
-        """Counts bytes that nothing will read. A client that goes on sending fast gets more time, up to a limit."""
+        """Counts bytes that nothing will read. A client that keeps sending fast gets more time, up to a limit."""
         before, self._lingered = self._lingered, self._lingered + size
         if self._lingered > self._linger_limit:
             self.transport.abort()
@@ -310,7 +316,7 @@ class TimedProtocol(HttpToolsProtocol):
     def _stop_parsing(self, reason: BaseException | None) -> None:
         """Handles a parser that failed, or that a callback stopped for `reason`."""
         if isinstance(reason, _PipelineFull):
-            self.cycle.keep_alive = False  # of the last request that is taken: its answer ends the connection
+            self.cycle.keep_alive = False  # of the last accepted request: its answer ends the connection
             self._ignores_input, self._in_head = True, False
         elif isinstance(reason, _RefusedHead):
             self._refuse(reason.status, reason.detail)
@@ -321,8 +327,8 @@ class TimedProtocol(HttpToolsProtocol):
     def _decline_upgrade(self) -> None:
         """Reads the head again as if it had not asked for another protocol.
 
-        Java's client asks for HTTP/2 with the first thing that it sends, and the parser takes what follows for that
-        protocol: a body would be lost. A server that does not want to change goes on as before (RFC 9110, 7.8).
+        Java's client asks for HTTP/2 in its first request, and the parser takes what follows for that protocol, so a
+        body would be lost. A server that does not want to switch continues as before (RFC 9110, 7.8).
         """
         self._declines = False
         lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
@@ -359,10 +365,10 @@ class TimedProtocol(HttpToolsProtocol):
             UnframedCycle.take_over(self.cycle)
         answer = JoinedHead(self.transport, self.loop, self._close)
         self.cycle.transport = answer  # type: ignore[assignment]  # all that it uses
-        self.headers = _NOWHERE  # for what comes after a body, which is no header of the request
+        self.headers = _NOWHERE  # for trailers after a body, which are not headers of the request
 
     def _check_head(self) -> None:
-        """Refuses a head that is too large though it came within one read, and a body in codings besides `chunked`."""
+        """Refuses a head that is too large but arrived in one read, and a body in codings besides `chunked`."""
         headers = self.headers
         size = len(self.url) + sum(map(len, chain.from_iterable(headers))) + _HEADER_FRAMING * len(headers)
         if size > self.limits.max_head or len(headers) > self.limits.max_head_lines:
@@ -378,7 +384,7 @@ class TimedProtocol(HttpToolsProtocol):
             )
 
     def _believe_target(self) -> None:
-        """A target that is a whole address says whom it is for, whatever `Host` says (RFC 9112, 3.2.2)."""
+        """A target that is a whole URL decides whom the request is for, whatever `Host` says (RFC 9112, 3.2.2)."""
         target = httptools.parse_url(self.url)
         if target.host:
             self.url = (target.path or b"/") + (b"" if target.query is None else b"?" + target.query)
@@ -435,7 +441,7 @@ class TimedProtocol(HttpToolsProtocol):
             self.transport.abort()  # not close: it would wait for a client that may never read
 
     def _watch_flush(self) -> None:
-        """An answer that is complete may still wait in our buffer, and closing would wait with it."""
+        """A complete answer may still wait in our buffer, and closing would wait with it."""
         self._unsent = unsent_bytes(self.transport)
         self._flush = self.loop.call_later(self.limits.flush_seconds, self._check_flush)
 
@@ -449,12 +455,12 @@ class TimedProtocol(HttpToolsProtocol):
             self._watch_flush()
 
     def _refuse(self, status: HTTPStatus, detail: str) -> None:
-        """Answers what never became a request, and closes the connection."""
+        """Answers bytes that never became a request, and closes the connection."""
         self._in_head, self._linger_limit = False, self.limits.max_linger
         if self._answering() and (self.cycle.response_started or self.pipeline):
             self.transport.close()  # in the middle of another answer: nothing can be written
             return
-        if self._answering():  # the application reads a body that is refused: it has no client any more
+        if self._answering():  # the application is reading a refused body, which has no client any more
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         refusal = problem(InvalidRequest(detail, status=status))
@@ -473,7 +479,7 @@ class TimedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _linger(self) -> None:
-        """Closes our side and reads on for a moment.
+        """Closes our side and keeps reading for a moment.
 
         The kernel answers bytes that arrive on a closed socket with a reset, and a reset destroys the answer before the
         client has read it (RFC 9112, 9.6).
@@ -488,14 +494,14 @@ class TimedProtocol(HttpToolsProtocol):
 
 
 def _do_nothing() -> None:
-    """Stands for a callback that must not be called any more."""
+    """Replaces a callback that must not be called any more."""
 
 
 class UnframedCycle(RequestResponseCycle):
     """An answer to HTTP/1.0, which has neither chunks nor `100 Continue` (RFC 9112, 6.1; RFC 9110, 10.1.1).
 
-    uvicorn sends both. An answer of unknown length ends with its connection here; the last event of a stream shows
-    whether all of it came. uvicorn makes its own kind of cycle; `take_over` turns it into this one.
+    uvicorn sends both. Here an answer of unknown length ends with its connection, and the last event of a stream shows
+    whether all of it arrived. uvicorn creates its own kind of cycle; `take_over` turns it into this one.
     """
 
     _open_ended = False
@@ -525,7 +531,7 @@ class HttpServer(uvicorn.Server):
 def http_server(
     app: ASGIApp, limits: RequestLimits, connection_limit: ConnectionLimit, *, flush_seconds: int
 ) -> HttpServer:
-    """Uvicorn for one application, with these limits. `flush_seconds`: for clients to take the last bytes at the end."""
+    """Makes a uvicorn server for one application, with these limits. `flush_seconds`: time to send the last bytes."""
     return HttpServer(
         uvicorn.Config(
             cast("ASGI3Application", app),  # the same in uvicorn's own words
@@ -537,7 +543,7 @@ def http_server(
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            reset_contextvars=True,  # a request that waited behind another would begin with that one's user and meter
+            reset_contextvars=True,  # else a pipelined request would start with the previous one's user and meter
             timeout_keep_alive=limits.idle_seconds,  # type: ignore[arg-type]  # fractions work; tests use them
             timeout_graceful_shutdown=flush_seconds,
         )

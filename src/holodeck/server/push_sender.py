@@ -1,9 +1,11 @@
-"""Calls clients back when their tasks change: one queue a task, attempts with growing pauses, a signature, no way inside.
+"""Push notifications: calls clients back when their tasks change.
 
-Only hosts that the operator names are called (`server.push.allow_hosts`), and only at public addresses, which are looked up
-anew for every attempt (T14). What is registered is stored with the task's owner. The process that starts a run, or takes it
-up after a crash, sends its updates; an address that is registered later at another process is called by that one. The
-client's answer is not read.
+Each task has one queue. The sender retries with growing pauses and signs what it sends.
+
+The sender calls only hosts that the operator names (`server.push.allow_hosts`), and only at public addresses, which it
+looks up again for every attempt (T14). Registrations are stored with the task's owner. The process that starts a run,
+or takes it over after a crash, sends its updates. If a client registers an address later at another process, that
+process calls it. The sender does not read the client's answer.
 """
 
 import asyncio
@@ -40,14 +42,14 @@ from holodeck.wires.a2a.task import TERMINAL, Json, TaskReader, task_json
 
 log = logging.getLogger(__name__)
 
-MAX_CONFIGS = 10  # of one task
+MAX_CONFIGS = 10  # addresses of one task
 MAX_OWNER_CONFIGS = 1_000
-KEPT_SECONDS = 30 * 24 * 3600.0  # a task that waits for longer has no address any more
+KEPT_SECONDS = 30 * 24 * 3600.0  # seconds: a task that waits longer loses its addresses
 KIND = "push"
-MAX_FOLLOWERS, MAX_OWNER_FOLLOWERS = 2_000, 500  # runs whose updates are sent at a time
-SECONDS = 15.0  # for one attempt
-FINISH_SECONDS = 2.0  # for the updates that are left when the server stops
-AFTER_END_SECONDS = 60.0  # for the updates that are left when a run has ended; then only the last status is sent
+MAX_FOLLOWERS, MAX_OWNER_FOLLOWERS = 2_000, 500  # runs whose updates are sent at the same time
+SECONDS = 15.0  # seconds for one attempt
+FINISH_SECONDS = 2.0  # seconds for the remaining updates when the server stops
+AFTER_END_SECONDS = 60.0  # seconds for the remaining updates when a run has ended; then only the last status is sent
 ANY = "*"
 _OK = range(200, 300)
 _decode = msgspec.json.Decoder(PushConfig).decode
@@ -55,7 +57,7 @@ _senders: WeakKeyDictionary[AgentServer, "PushSender"] = WeakKeyDictionary()
 
 
 def push_sender(server: AgentServer) -> "PushSender":
-    """The one of this server. The first call makes it, before the server takes up runs that a crash cut."""
+    """Returns the sender of this server. The first call makes it, before the server continues interrupted runs."""
     sender = _senders.get(server)
     if sender is None:
         sender = _senders[server] = PushSender(server.settings.push, server.store.values)
@@ -78,7 +80,7 @@ class PushSender:
         return bool(self._settings.allow_hosts)
 
     async def check(self, owner: Owner, task_id: str | None, config: PushConfig) -> None:
-        """InvalidRequest for an address that may not be called, or one too many. `task_id` is None for a new task."""
+        """InvalidRequest for a forbidden address, or one too many. `task_id` is None for a new task."""
         self._check_url(config.url)
         configs = {} if task_id is None else await self.of_task(owner, task_id)
         if config.id not in configs and len(configs) >= MAX_CONFIGS:
@@ -95,7 +97,7 @@ class PushSender:
         await self._values.put(value, owner=owner, seconds=KEPT_SECONDS, at_most=MAX_OWNER_CONFIGS)
 
     async def of_task(self, owner: Owner, task_id: str) -> Mapping[str, PushConfig]:
-        """Those that may be called: the operator may have taken a host out of the list since they were registered."""
+        """Returns the addresses that may be called: the operator may have removed a host from the list since."""
         found = await self._values.of_topic(KIND, task_id, owner=owner)
         configs = {each.name: _decode(each.body) for each in found}
         return {id_: config for id_, config in configs.items() if self._may_call(config.url)}
@@ -105,7 +107,7 @@ class PushSender:
         await self._values.remove(KIND, task_id, config_id, owner=owner)
 
     async def follow(self, run: Run, task_id: str, chain: Chain | None = None, *, only: str | None = None) -> None:
-        """Sends the updates of a run to the addresses of its task; with `only`, to this one.
+        """Sends the updates of a run to the addresses of its task, or to `only` this one.
 
         `chain` is the middleware of this reader: what it hides is not sent.
         """
@@ -113,13 +115,13 @@ class PushSender:
         self._start(run, task_id, chain, [each for each in known if only in (None, each)])
 
     def resume(self, run: Run, chain: Chain | None) -> None:
-        """Sends what is left of a run that this process has taken up, at least how it ended."""
+        """Sends the remaining updates of a run that this process has taken over, at least how it ended."""
         task = asyncio.create_task(self._resumed(run, chain), name=f"push {run.run_id} again")
         self._resuming.add(task)
         task.add_done_callback(self._resuming.discard)
 
     async def finish(self) -> None:
-        """Gives the updates of runs that have ended a moment, then gives up: the server stops."""
+        """Gives the updates of ended runs a moment, then gives up: the server stops."""
         tasks = {*self._resuming, *(each.task for each in self._followers.values() if each.task is not None)}
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=FINISH_SECONDS)
@@ -168,7 +170,7 @@ class PushSender:
             raise InvalidRequest("url has a host that this server does not call (server.push.allow_hosts)", field="url")
 
     async def _followed(self, run: Run, task_id: str, chain: Chain | None, follower: "_Follower") -> None:
-        """Sends the updates of a run in their order; at least the last status, if a client is too slow for all of them."""
+        """Sends the updates of a run in order. A client that is too slow for all of them gets the last status."""
         try:
             await self._send_all(_Updates(run, task_id, chain), run, task_id, follower)
         except HoloDeckError as error:  # the store cannot be read
@@ -195,13 +197,13 @@ class PushSender:
                 await self.remove(run.owner, task_id, address)
 
     async def _send(self, owner: Owner, task_id: str, addresses: Collection[str], update: "_Update") -> None:
-        """To those of the addresses that are still registered, at whichever process they were removed."""
+        """Sends to those addresses that are still registered. Any process may have removed one."""
         known = [config for id_, config in (await self.of_task(owner, task_id)).items() if id_ in addresses]
         bodies = [(config, update.body_for(config)) for config in known]
         await asyncio.gather(*(self._deliver(config, body) for config, body in bodies if body is not None))
 
     async def _deliver(self, config: PushConfig, body: bytes) -> None:
-        """At least one attempt. A client that cannot be reached loses this update, not the next."""
+        """Makes at least one attempt. A client that cannot be reached loses this update, not the next."""
         message_id = new_ulid()
         for attempt in range(self._settings.attempts):
             if attempt:
@@ -232,7 +234,7 @@ class _Follower:
 
 
 class _Update(NamedTuple):
-    """An update of 1.0, and the task as it then was: clients of 0.3 are sent that, when its status changes."""
+    """An update in the form of 1.0, and the task at that time: clients of 0.3 get the task when its status changes."""
 
     update: Json
     task: Json
@@ -244,7 +246,7 @@ class _Update(NamedTuple):
 
 
 class _Updates:
-    """The updates of a run that clients are sent, from its log. Those that only add to an answer are left out."""
+    """Reads from a run's log the updates that clients are sent. Leaves out those that only add to an answer."""
 
     def __init__(self, run: Run, task_id: str, chain: Chain | None) -> None:
         self._run, self._task_id, self._chain = run, task_id, chain
@@ -270,7 +272,7 @@ class _Updates:
         )
 
     async def more(self) -> list[_Update]:
-        """Those of the events that came since; waits for the next event if there is none. ReplayGone."""
+        """Returns the updates since the last call. Waits for the next event if there are none. ReplayGone."""
         log = self._run.log
         if self._place == len(log) and not log.ended:
             await _next_event(self._run)
@@ -286,7 +288,7 @@ class _Updates:
         ]
 
     def skip_what_is_gone(self) -> None:
-        """Goes on at the first event that the log still has."""
+        """Continues at the first event that the log still has."""
         log = self._run.log
         self._place = max(self._place, len(log) - len(log.kept))
 

@@ -1,16 +1,16 @@
-"""How much an address, a key, a user and a tenant may use: requests a minute, tokens and money a day, runs at a time (T30).
+"""Limits of an address, a key, a user and a tenant: requests a minute, tokens and money a day, runs at a time (T30).
 
-All windows of a request are asked in one step: a request that is refused costs nothing in any of them. Tokens and money
-are reserved before a model is asked and settled afterwards, so parallel requests cannot pass a budget together. What an
-endpoint does not count is estimated, not free.
+All windows of a request are checked in one step: a refused request costs nothing in any of them. Tokens and money are
+reserved before a model call and settled afterwards, so parallel requests cannot pass a budget together. If an endpoint
+reports no token counts, they are estimated, not free.
 
-A request has a slot: one answer of those that its address, key, user and tenant may be getting at a time (T17). It takes
-the slot before it starts a run or reads one, and keeps it until its answer has ended. Requests that are answered at once
-need none: a client whose slots are all taken can still stop a run. Whose slot it is follows from the credential; users who
-share an address share only `server.limits.address.streams`.
+A request takes a slot before it starts or reads a run, and keeps it until its answer has ended. The slots limit how
+many answers an address, key, user and tenant may be getting at a time (T17). Requests with a short answer need no slot:
+a client whose slots are all taken can still stop a run. The credential decides whose slot it is. Users who share an
+address share only `server.limits.address.streams`.
 
-A user's stored sum makes room by itself: the conversations that were unused for longest go. One user must not take the
-conversations of another, so a tenant that stores too much (`limits.tenant.stored_mb`) starts no more runs until
+When a user stores too much, the conversations that were unused for longest are deleted. That rule must not let one user
+delete another's conversations, so a tenant that stores too much (`limits.tenant.stored_mb`) starts no more runs until
 something is deleted or expires.
 """
 
@@ -50,7 +50,7 @@ from holodeck.runs.run import Run
 from holodeck.server.options import SpendingSettings
 from holodeck.telemetry.log_context import current
 
-FRESH_SECONDS = 2.0  # the sum is looked up again after so long: in PostgreSQL it reads an entry for each session
+FRESH_SECONDS = 2.0  # seconds until the sum is looked up again: in PostgreSQL it reads an entry for each session
 MAX_TENANTS = 10_000
 NAME = "tenant-stored"
 
@@ -70,7 +70,7 @@ class TenantStorage:
         self._known: dict[str, tuple[int, float]] = {}  # bytes, and when they were looked up
 
     async def check(self, tenant: str) -> None:
-        """RateLimited if the tenant stores as much as it may."""
+        """Raises RateLimited if the tenant has used up its storage."""
         level = await self.level(tenant)
         if level is not None and level.left == 0:
             error = RateLimited(
@@ -81,7 +81,7 @@ class TenantStorage:
             raise error
 
     async def level(self, tenant: str) -> Level | None:
-        """How much is left of the limit, in bytes; None if there is none, or the store cannot be asked."""
+        """Returns how many bytes of the limit are left, or None without a limit or if the store does not answer."""
         limit = self._limits.stored_bytes(tenant)
         if limit is None:
             return None
@@ -103,16 +103,16 @@ class TenantStorage:
 
 
 class Spender(msgspec.Struct, frozen=True):
-    """Whose limits a request uses. Only the socket's own address counts, or what a trusted proxy says (T31)."""
+    """The parties whose limits a request uses. The address is the socket's, or a trusted proxy reports it (T31)."""
 
     owner: Owner
-    network: str | None  # None for a run that goes on after a crash: its request is gone, only its owner is known
+    network: str | None  # None for a run that continues after a crash: its request is gone, only its owner is known
     key: str | None = None
-    authenticated: bool = False  # a credential says who the owner is; else any client may write any name
+    authenticated: bool = False  # whether a credential names the owner; without one, any client may write any name
 
     @property
     def subjects(self) -> Iterator[tuple[str, str, str]]:
-        """Kind, the text that windows are counted by, and what overrides call it.
+        """Returns the kind, the key that windows are counted by, and the name that overrides use.
 
         A client without a credential is its address, whatever name it writes: a name never frees it from that (F5).
         """
@@ -129,7 +129,7 @@ class Spender(msgspec.Struct, frozen=True):
 
 
 def spender_of(owner: Owner) -> Spender:
-    """Whose limits the request that is being served uses."""
+    """The spender of the request that is being served."""
     request = current()
     return Spender(owner, network_of(request.client), request.key_id, request.authenticated)
 
@@ -153,19 +153,19 @@ class Quotas:
         self._leases = leases or MemoryLeases()
         self._storage = None if stored is None or not limits.counts_stored else TenantStorage(limits, stored)
         self._key_limits, self._refused = key_limits, refused
-        self.counts = spending.has_keys or limits.counts_anything  # else there is nothing to ask before a run
-        self.counts_streams = limits.counts_streams  # the same before an answer
+        self.counts = spending.has_keys or limits.counts_anything  # otherwise there is nothing to check before a run
+        self.counts_streams = limits.counts_streams  # otherwise there is nothing to check before an answer
         self._noted: dict[Window, float] = {}  # full windows that were logged, and until when
 
     async def admit(self, spender: Spender) -> "Meter | None":
-        """Counts a request and reserves its first step; RateLimited if a limit is reached."""
+        """Counts a request and reserves its first step. RateLimited if a limit is reached."""
         await self._check_stored(spender)
         limits = list(self._limits_of(spender))
         shares = _shares(limits, "runs")
         requests = [Use(window, 1) for window in _windows(limits, "requests")]
         spending = self._reservations(limits, self._spending.max_tokens)
         if not shares and not requests and not spending:
-            _meter.set(None)  # another server than ours may begin a request in the context of the one before
+            _meter.set(None)  # other ASGI servers may start a request in the context of the previous one
             return None
         lease = await self._leased(shares) if shares else None
         try:
@@ -181,7 +181,7 @@ class Quotas:
         return meter
 
     async def count(self, spender: Spender) -> None:
-        """Counts a request that stores something and starts no run; RateLimited if a limit is reached."""
+        """Counts a request that stores something and starts no run. RateLimited if a limit is reached."""
         if not self.counts:
             return
         await self._check_stored(spender)
@@ -190,7 +190,7 @@ class Quotas:
             current().rate_limit = _tightest((await self._taken(requests)).levels)
 
     def follow_up(self, spender: Spender) -> "Meter | None":
-        """The meter of a run that goes on after a crash. It was admitted before: only what it spends from now on counts."""
+        """Returns the meter of a run that continues after a crash. Its admission was counted before the crash."""
         if not self.spending_windows(spender, 0):
             return None
         meter = Meter(self, spender, {}, None)
@@ -198,7 +198,7 @@ class Quotas:
         return meter
 
     async def stream(self, spender: Spender) -> Lease | None:
-        """Counts an answer in progress, until its lease is released; RateLimited if a limit is reached."""
+        """Counts an answer in progress until its lease is released. RateLimited if a limit is reached."""
         shares = _shares(list(self._limits_of(spender)), "streams")
         return await self._leased(shares) if shares else None
 
@@ -226,7 +226,7 @@ class Quotas:
         return taken
 
     async def levels(self, spender: Spender) -> list[Level]:
-        """What is left of each limit."""
+        """Returns how much is left of each limit."""
         limits = list(self._limits_of(spender))
         windows = [window for what in ("requests", "tokens", "money") for window in _windows(limits, what)]
         stored = None
@@ -289,11 +289,11 @@ class Quotas:
 
     @property
     def store_up(self) -> bool | None:
-        """Whether the store that replicas share answers; None if there is none."""
+        """Returns whether the store that replicas share answers, or None if there is none."""
         return self._store.up if isinstance(self._store, ValkeyWindows) else None
 
     def _note(self, full: Full) -> None:
-        """One log line for each window that is full, however many requests it refuses."""
+        """Logs each full window once, however many requests it refuses."""
         now = time.monotonic()
         if self._noted.get(full.window, 0.0) > now:
             return
@@ -323,7 +323,7 @@ class Quotas:
 
 
 def _shares(limits: Sequence[tuple[str, str, SubjectLimits]], what: str) -> list[Share]:
-    """Those of runs or streams."""
+    """The limits of runs or of streams."""
     found = ((kind, subject, each.runs if what == "runs" else each.streams) for kind, subject, each in limits)
     return [Share(f"{kind}-{what}", subject, limit) for kind, subject, limit in found if limit]
 
@@ -352,7 +352,7 @@ def _tightest(levels: Sequence[Level]) -> tuple[str, str] | None:
 
 
 class Meter(Observer):
-    """What one run has reserved and used. Follows its events."""
+    """Counts what one run has reserved and used, from its events."""
 
     def __init__(self, quotas: Quotas, spender: Spender, held: dict[Window, int], lease: Lease | None) -> None:
         self._quotas, self._spender = quotas, spender
@@ -364,7 +364,7 @@ class Meter(Observer):
         self._run = run
 
     async def reserve(self, prompt: Prompt, max_tokens: int) -> None:
-        """Before a model is asked: tops the reservation up to what the call may cost. BudgetExceeded if nothing is left."""
+        """Tops up the reservation before a model call, to what it may cost. BudgetExceeded if nothing is left."""
         wanted = self._quotas.spending_windows(self._spender, estimate_prompt(prompt) + max_tokens)
         missing = [
             Use(use.window, use.amount - self._held.get(use.window, 0), partly=True)
@@ -382,7 +382,7 @@ class Meter(Observer):
         self._top_up(missing, taken)
 
     def _top_up(self, uses: Sequence[Use], taken: Taken | Full) -> None:
-        """A run that holds something goes on with that: its overdraft is one step's at most."""
+        """A run that has a reservation continues with it: its overdraft is at most one step."""
         if isinstance(taken, Full):
             return
         for use, amount in zip(uses, taken.amounts, strict=True):
@@ -403,7 +403,7 @@ class Meter(Observer):
     run_failed = run_finished
 
     def end(self) -> None:
-        """Gives back what was reserved and not used, and the run's share."""
+        """Gives back the unused reservation, and the run's share."""
         self._quotas.settle([Use(window, -amount) for window, amount in self._held.items() if amount])
         self._held = {}
         if self._lease is not None:
@@ -463,7 +463,7 @@ class MeteredModel(WrappedModel):
 
 
 class StreamSlots:
-    """Counts the answers in progress. `quotas` knows how many of them each may have."""
+    """Counts the answers in progress. `quotas` has the limits."""
 
     def __init__(self, quotas: Quotas) -> None:
         self.taken = 0
@@ -481,7 +481,7 @@ class Slot:
         self._lease: Lease | None = None
 
     async def take(self, owner: Owner) -> None:
-        """RateLimited if one of the limits is reached. Idempotent."""
+        """Raises RateLimited if a limit is reached. Idempotent."""
         if not self._taken:
             self._taken = True
             self._slots.taken += 1

@@ -1,8 +1,8 @@
-"""An AG-UI stream that begins while the request's files are still read, to show which page of a scan is being recognised.
+"""An AG-UI stream that begins while the request's files are being read, to show the page that is being recognised.
 
-Text recognition takes seconds a page. Files are read before the run starts, so that a file that cannot be read is refused
-with a status; from the first scanned page on there is a stream instead, and a refusal is its RUN_ERROR. The stream begins with
-the run's RUN_STARTED and goes on with the run's own events after that one.
+Text recognition takes seconds a page. The server reads files before the run starts, so that it can refuse an unreadable
+file with a status. From the first scanned page on it streams instead, and a refusal becomes RUN_ERROR. The stream
+begins with the run's RUN_STARTED and continues with the run's events after it.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ FILE = "file"  # the kind of the activity
 
 
 class ScanProgress:
-    """Which page is being read. `report` is called by the reader of files, before each page."""
+    """The page that is being read. The file reader calls `report` before each page."""
 
     def __init__(self) -> None:
         self._ids: dict[str, str] = {}  # a file → its activity, which each page replaces
@@ -54,7 +54,7 @@ class ScanProgress:
 async def started_or_reading(
     starting: Coroutine[Any, Any, Run], progress: ScanProgress
 ) -> tuple[Run | None, "asyncio.Task[Run]"]:
-    """Waits until the run has started (or is refused, which raises) or the first scanned page is being read."""
+    """Waits until the run has started or the first scanned page is being read. Raises if the run is refused."""
     start, reading = asyncio.ensure_future(starting), asyncio.ensure_future(progress.begun.wait())
     try:
         await asyncio.wait({start, reading}, return_when=asyncio.FIRST_COMPLETED)
@@ -67,7 +67,7 @@ async def started_or_reading(
 
 
 class ReadingStream(EventStream):
-    """The pages that are being read, then the run. If the client leaves, reading goes on and the run gets its grace."""
+    """Streams the pages being read, then the run. If the client leaves, reading continues, then the grace begins."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class ReadingStream(EventStream):
         return self._encoder.encode_many(batch if self._chain is None else self._chain(batch))
 
     async def _more(self) -> None:
-        """Waits for the next page or for the run; sends a comment in silence."""
+        """Waits for the next page or for the run. Sends a comment when idle."""
         self._waiter = self._loop.create_future()
         if self._progress.has_more or self._start.done():
             return
@@ -108,12 +108,12 @@ class ReadingStream(EventStream):
             await self._write(self._encoder.keepalive)
 
     async def _run(self) -> Run | None:
-        """The run; None, after the stream got its ending, if the request was refused."""
+        """Returns the run, or None if the request was refused; then the stream already has its ending."""
         try:
             return self._start.result()
         except HoloDeckError as error:
             refused = error
-        except Exception:  # the status is sent: a defect has to become an ending, not a stream that breaks off
+        except Exception:  # the status is already sent: an exception has to become an ending, not a broken stream
             log.exception("a run could not be started")
             refused = InternalError()
         ending = failure(self._started.run_id, self._started.session_id, refused)
@@ -124,14 +124,14 @@ class ReadingStream(EventStream):
         self._wake()
 
     def _give_grace(self, start: "asyncio.Task[Run]") -> None:
-        """The run starts without a reader: the time until it is cancelled begins now."""
+        """The run starts without a reader, so its grace period begins now."""
         if not start.cancelled() and start.exception() is None:
             self._runs.attach(start.result())
             self._runs.detach(start.result())
 
 
 class _WithoutStart(FrameEncoder):
-    """The encoder of a stream whose client has the run's beginning already."""
+    """The encoder of a stream whose client already has the run's beginning."""
 
     content_type: ClassVar[str] = ""  # the head of the answer is sent
     needs_all_events: ClassVar[bool] = False
@@ -149,4 +149,4 @@ class _WithoutStart(FrameEncoder):
 
 
 def _ignore() -> None:
-    """Before the stream begins there is nothing to wake."""
+    """Does nothing: before the stream begins there is nothing to wake."""

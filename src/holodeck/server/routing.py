@@ -1,7 +1,7 @@
-"""Routes: an address, its endpoint, and what OpenAPI says about it, in one place.
+"""Routes: an address, its endpoint, and its OpenAPI description, in one place.
 
-The router finds fixed addresses by one dictionary access and those with parameters by a few patterns. An endpoint takes a
-request and returns a response; the application turns its errors into problems.
+The router finds fixed addresses by one dictionary access and those with parameters by a few patterns. An endpoint takes
+a request and returns a response. The application turns its errors into problems.
 """
 
 import re
@@ -27,14 +27,14 @@ Described: TypeAlias = Mapping[int | str, Any]
 
 _PARAMETER = re.compile(r"{(\w+)(:path)?}")
 _ESCAPED_SLASH = re.compile("%2F", re.IGNORECASE)
-_SLASH = "\ud800"  # for one within a segment, until the segments are found; no path can hold it: it is no Unicode
+_SLASH = "\ud800"  # replaces `%2F` while a path is split; not valid Unicode, so no path contains it
 _MAX_SHOWN = 200
 _MAX_COMPARED = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """One method at one address. Without a tag it is not described."""
+    """One method at one address. Without a tag it is not documented."""
 
     method: str
     path: str
@@ -46,9 +46,9 @@ class Operation:
     body: Mapping[str, Any] | None = None
     responses: Described
     before_ready: bool = False  # answered while the agent is starting
-    is_probe: bool = False  # asked every few seconds by monitors: logged only for debugging
-    takes_files: bool = False  # its body may be as large as uploads may be
-    answer_error: AnswerError = answer_to  # how a request that is refused or fails is answered
+    is_probe: bool = False  # monitors call it every few seconds: logged at debug level only
+    takes_files: bool = False  # its body may be as large as an upload
+    answer_error: AnswerError = answer_to  # makes the answer to a request that is refused or fails
 
     @property
     def path_parameters(self) -> list[str]:
@@ -60,15 +60,16 @@ class Operation:
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """A parameter is one segment of the path; with `:path`, any number of them.
+        """Compiles a path. A parameter is one segment; with `:path`, any number of them.
 
-        That is for ids whose slashes are not escaped. Which of them are the id's, is then guessed; `%2F` always is.
+        `:path` is for ids whose slashes are not escaped. The router then guesses which slashes belong to the id; `%2F`
+        always does.
         """
         parts = _PARAMETER.split(self.path)
         fixed, names, kinds = parts[::3], parts[1::3], parts[2::3]
         found = [f"(?P<{name}>{'.*' if kind else '[^/]+'})" for name, kind in zip(names, kinds, strict=True)]
         pattern = "".join(re.escape(part) + group for part, group in zip(fixed, [*found, ""], strict=True))
-        return re.compile(pattern, re.DOTALL)  # an id with a line break is for the endpoint to refuse
+        return re.compile(pattern, re.DOTALL)  # the endpoint refuses an id with a line break
 
 
 class Routes:
@@ -85,7 +86,7 @@ class Routes:
         takes_files: bool = False,
         answer_error: AnswerError = answer_to,
     ) -> None:
-        """All but the prefix is as in `Operation`, for every operation of these."""
+        """The arguments besides the prefix are as in `Operation`, and apply to every operation of these."""
         self.operations: list[Operation] = []
         self.prefix, self.answer_error = prefix, answer_error
         self._tag, self._responses = tag, responses or {}
@@ -133,12 +134,12 @@ class Routes:
 
 
 class Match(NamedTuple):
-    """What is at an address: an operation and the parameters in the path, or the error that answers instead."""
+    """The result for an address: an operation and the parameters in the path, or the error that answers instead."""
 
     operation: Operation | None
     parameters: dict[str, str]
     error: NotFound | MethodNotAllowed | None = None
-    answer_error: AnswerError = answer_to  # how that error is answered
+    answer_error: AnswerError = answer_to  # makes the answer to that error
 
 
 class Router:
@@ -146,7 +147,7 @@ class Router:
 
     def __init__(self, operations: Iterable[Operation]) -> None:
         self._fixed: dict[str, dict[str, Operation]] = {}
-        self._patterns: dict[re.Pattern[str], dict[str, Operation]] = {}  # in the order in which they were given
+        self._patterns: dict[re.Pattern[str], dict[str, Operation]] = {}  # in the order of registration
         for each in operations:
             found = self._patterns.setdefault(each.pattern, {}) if each.path_parameters else self._at(each.path)
             found[each.method] = each
@@ -168,7 +169,7 @@ class Router:
         return Match(operation, parameters)
 
     def near(self, path: str) -> str | None:
-        """The address that a short wrong one is a slip of. Long ones are not compared: clients choose them."""
+        """Returns the address that a short wrong one is a typo of. Long ones are not compared: clients choose them."""
         found = get_close_matches(path, self._fixed, n=1, cutoff=0.8) if len(path) <= _MAX_COMPARED else []
         return found[0] if found else None
 
@@ -187,7 +188,7 @@ class Router:
 
 
 def _path_of(scope: Scope) -> str:
-    """The path below where the application is mounted, decoded but for slashes inside a segment, without one at its end."""
+    """Returns the path below the mount point, decoded except for slashes inside a segment, without a trailing slash."""
     path: str = scope["path"]
     raw: bytes = scope.get("raw_path") or b""
     if b"%2" in raw:

@@ -1,4 +1,4 @@
-"""What OpenAPI says about A2A and MCP. The schemas are the protocols' own; here are the members that are read, and examples."""
+"""OpenAPI schemas of A2A and MCP: the members that are read, and examples. The protocols have the full schemas."""
 
 from typing import Any
 

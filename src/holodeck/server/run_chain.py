@@ -1,4 +1,4 @@
-"""A task as other protocols mean it: a run, and the runs that answered what it waited for. Its id is the first run's."""
+"""A task as other protocols mean it: a run, and the runs that answered its questions. Its id is the first run's."""
 
 from holodeck.core.events import Interrupt, RunFinished
 from holodeck.core.owner import Owner
@@ -7,7 +7,7 @@ from holodeck.server.agent_server import AgentServer
 
 
 async def last_of_chain(server: AgentServer, root: str, *, owner: Owner) -> Run:
-    """The newest run of a chain. RunNotFound, also for runs of other owners."""
+    """Returns the newest run of a chain. Raises RunNotFound, also for runs of other owners."""
     run = await server.stored_runs.find_settled(root, owner=owner)
     records = server.runs.records
     if records is not None:
@@ -18,7 +18,7 @@ async def last_of_chain(server: AgentServer, root: str, *, owner: Owner) -> Run:
 
 
 def _follower(server: AgentServer, run: Run) -> Run:
-    """The run that answers this one, if it was started a moment ago and has not joined the chain yet."""
+    """Returns the run that answers this one, if it started a moment ago and has not joined the chain yet."""
     for other in reversed(server.runs.of_session(run.session_id, owner=run.owner)):
         if other.request.parent_run_id == run.run_id and other is not run:
             return other
@@ -26,6 +26,6 @@ def _follower(server: AgentServer, run: Run) -> Run:
 
 
 def open_interrupts(run: Run) -> tuple[Interrupt, ...]:
-    """What a run that has ended waits for."""
+    """Returns what a run that has ended waits for."""
     ending = run.log.ending
     return ending.interrupts if isinstance(ending, RunFinished) else ()

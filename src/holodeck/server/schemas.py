@@ -1,4 +1,4 @@
-"""Bodies of the routes that are not a wire's own, and what OpenAPI says about those that are."""
+"""Bodies of the routes that belong to no wire, and OpenAPI helpers for those that do."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeAlias
@@ -19,19 +19,19 @@ OBJECT: dict[str, Any] = {"type": "object"}
 
 
 def json_request(schema: dict[str, Any], example: Any = None, **more_content: Any) -> dict[str, Any]:
-    """A body in JSON; `more_content` are other types that it may have."""
+    """Describes a JSON body. `more_content` are other types that it may have."""
     described = {"schema": schema} if example is None else {"schema": schema, "example": example}
     return {"required": True, "content": {"application/json": described, **more_content}}
 
 
 def json_response(description: str, schema: dict[str, Any] = OBJECT, *, streams: bool = False) -> Described:
-    """An answer in JSON; `streams`: or as server-sent events."""
+    """Describes a JSON answer. `streams`: or as server-sent events."""
     stream = {"text/event-stream": {"schema": {"type": "string"}}} if streams else {}
     return {200: {"description": description, "content": {"application/json": {"schema": schema}, **stream}}}
 
 
 def parameter(name: str, where: Literal["query", "header"], description: str = "", **schema: Any) -> dict[str, Any]:
-    """A parameter; a text, unless the schema names another type."""
+    """Describes a parameter: a text, unless the schema names another type."""
     described = {"description": description} if description else {}
     kind = {} if "enum" in schema else {"type": "string"}
     return {"name": name, "in": where, **described, "schema": kind | schema}
@@ -94,7 +94,7 @@ PROBLEMS: Described = {"4XX": _PROBLEM, "5XX": _PROBLEM, 422: _PROBLEM}
 REFUSALS: Described = {"4XX": _PROBLEM}
 
 Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
-"""A time that says its zone: in OpenAPI, `format: date-time`."""
+"""A time with a zone: in OpenAPI, `format: date-time`."""
 
 
 class HealthResponse(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""`GET /sessions/{id}/events`: all runs of a session, one after the other, as they start on whatever wire."""
+"""`GET /sessions/{id}/events`: all runs of a session, one after the other, on whatever wire they start."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ MAX_SHOWN = 50  # runs whose events are counted
 
 
 class SessionFeed(EventStream):
-    """Events of AG-UI with ids `<run>:<n>`, until the client leaves, the session is deleted or the server stops.
+    """Sends AG-UI events with ids `<run>:<n>` until the client leaves, the session is deleted or the server stops.
 
-    It begins with what the session's runs in progress have shown so far; for a reader that comes back, with what follows
-    the event that it names, as long as its run can be read again.
+    It begins with the events so far of the session's runs in progress. A reader that reconnects begins after the event
+    that it names, as long as that run can be replayed.
     """
 
     def __init__(self, server: AgentServer, session: OwnedId, after: tuple[str, int] | None = None) -> None:
-        beginning = sse.KEEPALIVE  # an answer's head leaves with its first bytes
+        beginning = sse.KEEPALIVE  # the server sends the head of an answer with its first bytes
         super().__init__(server.runs, (), server.settings.streams, content_type=sse.CONTENT_TYPE, prefix=beginning)
         self._server, self._session, self._after = server, session, after
         self._next: deque[tuple[Run, int] | None] = deque()
@@ -48,14 +48,14 @@ class SessionFeed(EventStream):
             await self._send({"type": "http.response.body", "body": self._last_event(), "more_body": False})
 
     def _last_event(self) -> bytes:
-        """RUN_ERROR if runs are not announced any more."""
+        """Sends RUN_ERROR if runs are no longer announced."""
         if self._failure is None:
             return b""
         _, session_id = self._session
         return encoder_for(None, Profile.FULL, "").encode(failure("", session_id, self._failure))
 
     async def _first(self) -> list[tuple[Run, int]]:
-        """The runs to begin with, and the number of the first event to show of each."""
+        """Returns the runs to begin with, and the number of the first event to show of each."""
         owner, session_id = self._session
         stored = self._server.stored_runs
         if self._after is not None:
@@ -67,9 +67,9 @@ class SessionFeed(EventStream):
         return [(run, 0) for run in runs if not run.log.ended]
 
     async def _show(self, run: Run, first: int) -> None:
-        """Shows a run from event `first` on, with all of its parts; no event twice.
+        """Shows a run from event `first` on, with all of its parts, and no event twice.
 
-        A run may come twice: it is known here, or is taken over by this process, while its copy is followed.
+        A run may be announced twice: it is known here, or this process takes it over, while its copy is being followed.
         """
         encoder = encoder_for(None, Profile.FULL, run.run_id)
         parts: Sequence[Run] = run.parts if run.is_remote or first else (run,)
@@ -86,7 +86,7 @@ class SessionFeed(EventStream):
             del self._shown[next(iter(self._shown))]
 
     async def _more(self) -> None:
-        """Waits for the next run; sends a comment in silence."""
+        """Waits for the next run. Sends a comment when idle."""
         self._waiter = self._loop.create_future()
         await self._waiter
         if self._silent:

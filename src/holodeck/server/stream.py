@@ -1,8 +1,9 @@
-"""The streaming response: follows runs and writes what is new, one send for each wake-up, however much waits.
+"""The streaming response: follows runs and writes new events, with one send per wake-up however many wait.
 
-A run does not notice its readers. One that is slow finds more events per wake-up; one that takes nothing for
-`stall_timeout` seconds is cut off; one that leaves is noticed at once, and its run goes on for the time of its grace.
-Besides the request's own task there is one timer, idle while tokens flow. What the bytes mean is the encoder's business.
+A run does not notice its readers. A slow reader finds more events per wake-up. The stream cuts off a reader that takes
+nothing for `stall_timeout` seconds. It notices immediately when a reader leaves; the run then continues for its grace
+period. Besides the request's own task there is one timer, idle while tokens flow. The encoder knows what the bytes
+mean; the stream does not.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ def _head(content_type: str) -> list[tuple[bytes, bytes]]:
 
 @dataclass
 class Cursor:
-    """The position of one reader in one run: `place` is the index in its log of the event that it gets next."""
+    """The position of one reader in one run: `place` is the index in its log of the next event to send."""
 
     run: Run
     encoder: Encoder
@@ -48,17 +49,17 @@ class Cursor:
     has_more: bool = True  # whether `take` left something behind
 
     def __post_init__(self) -> None:
-        """Refuses, before the first byte is sent, events that are no longer kept. Feeds what has state the events before."""
+        """Refuses evicted events before the first byte is sent. Feeds the earlier events to a chain and encoder with state."""
         self.run.log.since(self.place, 0)
         if self.place > 0 and (self.chain is not None or self.encoder.needs_all_events):
             self._encode(0, self.run.log.since(0, self.place))
 
     def take(self) -> bytes:
-        """The new events, encoded; empty if a chain hides them all. Raises ReplayGone."""
+        """Returns the new events, encoded. Empty if a chain hides them all. Raises ReplayGone."""
         place, events = self.place, self.run.log.since(self.place, MAX_BATCH)
         self.place += len(events)
         self.has_more = len(events) == MAX_BATCH
-        if self.chain is None:  # the way of nearly all tokens
+        if self.chain is None:  # the path of nearly all tokens
             return self.encoder.encode_many(enumerate(events, self.run.first_number + place))
         return self._encode(place, events)
 
@@ -112,7 +113,7 @@ class EventStream(Response):
         stop_watching = self._watch(receive)
         self._timer = self._loop.call_later(self._interval, self._tick)
         try:
-            await asyncio.sleep(0)  # a run that was just started begins: its first events leave with the headers
+            await asyncio.sleep(0)  # a run that just started: its first events are sent with the headers
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await self._stream()
         finally:
@@ -124,7 +125,7 @@ class EventStream(Response):
     async def _stream(self) -> None:
         if self._prefix:
             await self._write(self._prefix)
-        for cursor in self._cursors:  # it grows when another process goes on with the last run
+        for cursor in self._cursors:  # grows when another process continues the last run
             await self._follow(cursor, last=cursor is self._cursors[-1])
             later = cursor.run.later
             if later is not None and cursor is self._cursors[-1]:
@@ -153,7 +154,7 @@ class EventStream(Response):
     async def _needed(self, cursor: Cursor) -> None:
         """Waits until the task is needed: backpressure, silence or the end. Until then callbacks forward the events."""
         self._waiter, run_log = self._loop.create_future(), cursor.run.log
-        # Neither within the run's own work nor in its name: what a middleware logs is about this request.
+        # Runs outside the run's own work and context: what a middleware logs belongs to this request.
         soon = partial(self._loop.call_soon, self._pass_on, cursor, self._waiter, context=self._context)
         self._again = partial(run_log.call_at_next, soon)
         self._again()
@@ -176,7 +177,7 @@ class EventStream(Response):
                     self._again()
                     return
             waiter.set_result(None)
-        except Exception as error:  # noqa: BLE001  whatever it is, it belongs to the task of the stream
+        except Exception as error:  # noqa: BLE001  any exception belongs to the task of the stream
             waiter.set_exception(RuntimeError("no more events") if isinstance(error, StopIteration) else error)
 
     async def _write(self, body: bytes, *, final: bool = False) -> None:
@@ -204,7 +205,7 @@ class EventStream(Response):
         self._leave()
 
     async def _really_lost(self) -> None:
-        """Waits for the end of a connection that was cut; else the server says that the answer was left unfinished."""
+        """Waits for the end of a connection that was cut: otherwise the server logs an unfinished answer."""
         if self._connection is not None:
             self._waiter = self._loop.create_future()
             await self._waiter
@@ -218,7 +219,7 @@ class EventStream(Response):
             self._waiter.set_result(None)
 
     def _tick(self) -> None:
-        """The one timer: looks how long the stream has been doing what it does."""
+        """The one timer: checks how long the stream has been sending or waiting."""
         now = self._loop.time()
         if self._sending:
             self._look_for_progress(now)
@@ -232,7 +233,7 @@ class EventStream(Response):
         self._timer = self._loop.call_later(min(max(self._since + limit - now, 0.001), self._interval), self._tick)
 
     def _look_for_progress(self, now: float) -> None:
-        """A reader that is slow is welcome, one that takes nothing is not."""
+        """A slow reader is allowed, a reader that takes nothing is not."""
         unsent = unsent_bytes(self._connection.transport) if self._connection else 0
         if unsent < self._unsent:
             self._since = now
@@ -246,10 +247,10 @@ class EventStream(Response):
 
 
 def place_of(part: Run, first: int, encoder: Encoder) -> int:
-    """Where in the log of a part a reader begins. A copy of a log may not have yet what its reader has seen already.
+    """Returns the index in the log of a part at which a reader begins. A copied log may lag behind its reader.
 
-    A reader of a log that was lost gets the snapshot that corrects it, not the texts again, if its wire shows snapshots:
-    those whose encoders have no state.
+    If a log was lost, a reader gets the snapshot that corrects it, not the texts again, provided that its wire shows
+    snapshots: those wires have encoders without state.
     """
     if part.is_rebuilt and 0 < first < part.first_number and not encoder.needs_all_events:
         return next((n for n, event in enumerate(part.log.kept) if isinstance(event, MessagesReplaced)), 0)
@@ -260,9 +261,9 @@ def place_of(part: Run, first: int, encoder: Encoder) -> int:
 def follow(
     server: AgentServer, run: Run, open_encoder: OpenEncoder, *, accept: str | None = None, first: int = 0
 ) -> EventStream:
-    """A run from event `first` on, with the parts before it that it continues under the same id.
+    """A run from event `first` on, with the earlier parts that it continues under the same id.
 
-    A reader that comes back passes the run's own `open_encoder`, a duplicate request its own.
+    A reader that reconnects passes the run's own `open_encoder`, a duplicate request its own.
     """
     encoder = open_encoder(run, accept)
     places = [(part, place_of(part, first, encoder)) for part in run.parts]

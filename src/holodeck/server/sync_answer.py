@@ -1,4 +1,4 @@
-"""Answers for clients that want the whole of a run at once: waiting for its end, and the sum of its events."""
+"""Answers for clients that want a run's result in one piece: waits for its end, and sums up its events."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from holodeck.wires.reply import ReplyText
 
 
 class SyncAnswer(NamedTuple):
-    """What a run came to, as far as its client may see it."""
+    """The result of a run, as far as its client may see it."""
 
     content: str
     executions: Sequence[ToolExecution]
 
 
 async def ending_of(runs: Runs, run: Run, receive: Receive) -> Ending:
-    """Waits for the end of a run. Counts as a reader meanwhile, so that a client that leaves starts the run's grace."""
+    """Waits for the end of a run. Counts as a reader, so that a disconnect starts the run's grace period."""
     if run.log.ended:
         return _last(run)
     with runs.attached(run):
@@ -46,7 +46,7 @@ def _last(run: Run) -> Ending:
 
 
 def answer_of(run: Run, ending: Ending, chain: Chain | None) -> SyncAnswer:
-    """The run's own result; with a middleware, what it lets through of the events."""
+    """Returns the run's own result or, with a middleware, the result of the events that it lets through."""
     result = run.result
     executions = result.executions if result is not None else ()
     if chain is None:
@@ -63,6 +63,6 @@ def answer_of(run: Run, ending: Ending, chain: Chain | None) -> SyncAnswer:
 
 
 async def left(receive: Receive) -> None:
-    """Returns when the client is gone."""
+    """Returns when the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass

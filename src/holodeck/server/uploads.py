@@ -1,7 +1,7 @@
-"""The body of a REST request, in either of its forms: JSON with base64, or a form with files as they are (SRV-12).
+"""The body of a REST request, in either form: JSON with base64, or a form with plain files (SRV-12).
 
-Forms are read with Starlette's parser, which spools large files to disk; how many parts and how large a text they may
-have is bounded here. What a file holds, and what the model is shown of it, is for `holodeck.files`.
+Forms are read with Starlette's parser, which spools large files to disk. This module limits the number of parts and the
+size of texts. `holodeck.files` reads what a file contains and decides what the model is shown of it.
 """
 
 import asyncio
@@ -29,17 +29,17 @@ log = logging.getLogger(__name__)
 FORM = "multipart/form-data"
 MAX_FIELDS = 20
 MAX_FIELD_BYTES = 64 * 1024
-PARSED_FILES = 30  # more than are allowed; beyond this the parser gives up, below it we say what is wrong
+PARSED_FILES = 30  # more than are allowed; beyond this the parser gives up, below it we can explain the error
 
 
 class PostedChat(NamedTuple):
-    """What the user says, and the files as they came."""
+    """The user's message, and the files as they arrived."""
 
     chat: ChatRequest
     uploads: list[Upload]
 
     async def fingerprint(self) -> bytes:
-        """Equal for two deliveries of one request. Large files are hashed in a thread."""
+        """Returns a hash that is equal for two deliveries of one request. Large files are hashed in a thread."""
         return await asyncio.to_thread(self._digest) if self.uploads else self._digest()
 
     def _digest(self) -> bytes:
@@ -81,7 +81,7 @@ async def _of_form(request: Request, limits: FileLimits) -> PostedChat:
 
 
 class WholeForm(MultiPartParser):
-    """Raises for a form without its end. Starlette accepts one, and drops the file that was cut off (SRV-14)."""
+    """Raises for a form without its end. Starlette accepts one, and drops the truncated file (SRV-14)."""
 
     _whole = False
 
@@ -109,7 +109,7 @@ async def _form(request: Request, *, max_files: int) -> AsyncIterator[FormData]:
 
 
 def _decisions(form: FormData) -> Any:
-    """`resume`, which in a form is JSON text; what the text says is checked where all of a request is."""
+    """Reads `resume`, which is JSON text in a form. Its content is checked together with the request."""
     if len(form.getlist("resume")) > 1:
         raise InvalidRequest("resume is in the form twice; nothing was decided", field="resume")
     given = form.get("resume") or None
@@ -125,7 +125,7 @@ def _decisions(form: FormData) -> Any:
 
 
 def _files(form: FormData, allowed: int) -> list[UploadFile]:
-    """Every part that is a file, whatever its name: none is dropped without a word."""
+    """Returns every part that is a file, whatever its name: none is dropped silently."""
     files = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
     if len(files) > allowed:
         raise InvalidRequest(f"files has {len(files)} entries; at most {allowed} are allowed", field="files")

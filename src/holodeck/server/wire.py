@@ -1,4 +1,4 @@
-"""What a wire is: one value, from which the command line, the banner, the routes and the documentation are made."""
+"""A wire as one value: the command line, the banner, the routes and the documentation are made from it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from holodeck.server.routing import Operation, Routes
 class Wire:
     """One protocol that clients may speak. Each module in `routes/` that serves one ends with it.
 
-    `endpoints` are pairs of a label and an address in which `{name}` stands for the agent; `example` is the body of a
-    POST to the first of them, as it is pasted into a shell within single quotes.
+    `endpoints` are pairs of a label and an address in which `{name}` stands for the agent. `example` is the body of a
+    POST to the first of them, as a user pastes it into a shell within single quotes.
     """
 
     name: str  # as `--protocol` takes it
@@ -27,11 +27,11 @@ class Wire:
     has_playground: bool = False  # whether the page at `/` speaks it
 
     def path_of(self, agent: str) -> str:
-        """Where its first endpoint is, for this agent."""
+        """Returns the path of its first endpoint, for this agent."""
         return self.endpoints[0][1].format(name=quote(agent))
 
     def curl(self, base: str, agent: str, options: str = "") -> str:
-        """A command that tries it. `base` is the server's address, without a slash at its end."""
+        """Returns a command that tries it. `base` is the server's address, without a trailing slash."""
         address = base + self.path_of(agent)
         return f"curl -N{options} {address} -H 'Content-Type: application/json' -d '{self.example}'"
 
@@ -41,5 +41,5 @@ class Wire:
 
     @property
     def takes_files(self) -> bool:
-        """Whether files may be posted as they are, in a form."""
+        """Returns whether clients may post files in a form."""
         return any(operation.takes_files for operation in self.operations)

@@ -22,7 +22,7 @@ WIRES: Mapping[str, Wire] = {
 
 
 def wires_of(names: Iterable[str]) -> list[Wire]:
-    """The wires of these names, in this order."""
+    """Returns the wires of these names, in this order."""
     wanted = list(names)
     unknown = sorted(set(wanted) - set(WIRES))
     if unknown:

@@ -48,21 +48,21 @@ from holodeck.wires.jsonrpc import METHOD_NOT_FOUND, RequestId, RpcError, RpcMes
 CARD_PATHS = (
     "/.well-known/agent-card.json",
     "/.well-known/agent.json",  # before 0.3
-    "/a2a/.well-known/agent-card.json",  # of a client whose base URL is that of the bindings
+    "/a2a/.well-known/agent-card.json",  # for a client whose base URL is that of the bindings
 )
 METHODS = frozenset({*OPERATIONS, *STREAMS, EXTENDED_CARD})  # of JSON-RPC in 1.0
 CACHE_SECONDS = 300
 OWN_TYPE, PLAIN_TYPE = "application/a2a+json", "application/json"
 _HEADER = "A2A-Version"
 _NEW, _OLD = "1.0", "0.3"
-_STARTED = formatdate(usegmt=True)  # a card changes with the agent file, which a process reads once
+_STARTED = formatdate(usegmt=True)  # seconds: a card changes with the agent file, which a process reads once
 
 
 # errors
 
 
 def rpc_answer_error(error: Exception, request_id: RequestId = None) -> Response:
-    """A JSON-RPC error. Only what is refused before the request is read has a status of its own."""
+    """Makes a JSON-RPC error. Only a refusal before the request is read has its own HTTP status."""
     failure = as_a2a(known(error))
     if isinstance(failure, RpcError) and request_id is None:
         request_id = failure.request_id
@@ -103,7 +103,7 @@ for _path in CARD_PATHS:
 
 
 def _url(request: Request) -> str:
-    """The address of the bindings: the operator's, else by the name under which the server was asked, which was checked."""
+    """Returns the address of the bindings: the operator's, or else the name in `Host`, which was checked."""
     settings = server_of(request).settings
     asked = f"{request.scope['scheme']}://{request.headers.get('host', 'localhost')}{settings.root_path}"
     base = settings.access.public_url or asked
@@ -148,7 +148,7 @@ async def _old(request: Request, message: RpcMessage) -> Response:
 async def _called(
     request: Request, message: RpcMessage, method: str, params: dict[str, Any], convert: Callable[[Any], Any]
 ) -> Response:
-    """One operation; `convert` turns its result, or each of its updates, into what the client's version has."""
+    """Handles one operation. `convert` turns its result, or each update, into the form of the client's version."""
     if method in STREAMS:
         form = UpdateForm(
             lambda update: jsonrpc.result_message(message.id, convert(update)),
@@ -164,7 +164,7 @@ async def _called(
 
 
 def _check_version(request: Request, wanted: str) -> None:
-    """No version is 0.3, as the protocol has it. Patch numbers do not count."""
+    """Reads the protocol version. A missing one means 0.3, as the protocol says. Patch numbers do not count."""
     given = request.headers.get(_HEADER) or request.query_params.get(_HEADER) or None
     if ".".join((given or _OLD).split(".")[:2]) != wanted:
         raise version_not_supported(given, wanted)
@@ -198,7 +198,7 @@ def _streaming(name: str) -> Endpoint:
 
 
 async def _params(request: Request, *, is_push: bool = False) -> dict[str, Any]:
-    """Body, query and path as one object. A path wins: it is what was checked."""
+    """Merges body, query and path into one object. The path wins: it is what was checked."""
     given: dict[str, Any] = dict(request.query_params)
     if request.method == "POST" and _may_have_body(request):
         try:
@@ -214,7 +214,7 @@ async def _params(request: Request, *, is_push: bool = False) -> dict[str, Any]:
 
 
 def _may_have_body(request: Request) -> bool:
-    """Whether there is a body to read. One that is sent in chunks, or over HTTP/2, need not have a length."""
+    """Returns whether there is a body to read. A body in chunks, or over HTTP/2, may have no length."""
     length = request.headers.get("content-length")
     if length is not None:
         return length != "0"
@@ -222,13 +222,13 @@ def _may_have_body(request: Request) -> bool:
 
 
 def _media_type(request: Request) -> str:
-    """The protocol's own type for clients that use it, JSON for the others."""
+    """Returns the protocol's own media type for clients that use it, JSON for the others."""
     asks = (request.headers.get("accept", ""), request.headers.get("content-type", ""))
     return OWN_TYPE if any(OWN_TYPE in each for each in asks) else PLAIN_TYPE
 
 
 def _old_endpoint(name: str) -> Endpoint:
-    """An operation as 0.3 has it over HTTP+JSON."""
+    """An operation in the form of 0.3 over HTTP+JSON."""
 
     async def endpoint(request: Request) -> Response:
         _check_version(request, _OLD)

@@ -7,7 +7,7 @@ WIRE = Wire(
     name=agui_run.NAME,
     title="AG-UI 1.0 over SSE and protobuf; CopilotKit's runtime contract",
     endpoints=(("AG-UI", "/awp"), ("CopilotKit", "/copilotkit")),
-    # Fresh ids each time it is pasted: the same run id again would only replay the same run.
+    # New ids each time it is pasted: the same run id again would only replay the same run.
     example="""{"threadId":"t1","runId":"r'$RANDOM'","messages":"""
     """[{"id":"m'$RANDOM'","role":"user","content":"Hello"}]}""",
     routes=(agui_run.routes, copilotkit.routes),

@@ -1,4 +1,4 @@
-"""Vercel's AI SDK: `POST /ai-sdk/chat` and what `useChat` asks besides. The wire is `holodeck.wires.ai_sdk`."""
+"""Vercel's AI SDK: `POST /ai-sdk/chat` and the other requests of `useChat`. The wire is `holodeck.wires.ai_sdk`."""
 
 from functools import partial
 from hashlib import sha256
@@ -43,7 +43,7 @@ from holodeck.wires.ai_sdk.stream import HEADERS, UiMessageEncoder
 
 NAME = "ai-sdk"
 
-# Ids are the client's own and may hold a slash, hence `:path`.
+# Clients choose the ids, which may contain a slash, hence `:path`.
 routes = Routes("/ai-sdk/chat", tag="AI SDK", responses=PROBLEMS)
 
 
@@ -135,7 +135,10 @@ async def stop(request: Request) -> Response:
 
 
 def _shown(stored: StoredSession | None, chain: Chain) -> tuple[list[Message], PendingStep | None]:
-    """What the agent's middleware lets through. The questions to a person always are: a hidden call cannot be approved."""
+    """The messages that the agent's middleware lets through.
+
+    Questions to a person are always included: a person cannot approve a hidden call.
+    """
     if stored is None:
         return [], None
     messages, pending = shown_messages(stored.messages, chain), stored.pending
@@ -161,7 +164,7 @@ def _server_tools(server: AgentServer) -> frozenset[str]:
 
 
 def _own_tools(server: AgentServer, ui: UiRequest) -> frozenset[str]:
-    """The names of the tools that the client carries out. Where the agent has one of the same name, the agent's is used."""
+    """The names of the client's tools. If the agent has a tool of the same name, the agent's is used."""
     return frozenset(tool.name for tool in ui.tools) - _server_tools(server) if ui.tools else frozenset()
 
 

@@ -1,4 +1,4 @@
-"""Health routes (SRV-10): 503 whenever a run started now could not be served."""
+"""Health routes (SRV-10): 503 whenever a run that starts now could not be served."""
 
 import msgspec
 from starlette.requests import Request
@@ -18,7 +18,7 @@ routes = Routes(tag="Health", responses={**REFUSALS, 503: HealthResponse}, befor
 
 
 class BreakerHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """One circuit breaker. `retry_after` is in seconds, while it is open."""
+    """State of one circuit breaker. `retry_after` is in seconds, while it is open."""
 
     service: str
     state: Phase
@@ -84,7 +84,7 @@ async def _health(server: AgentServer) -> HealthResponse:
 
 
 def _shown(request: Request, health: HealthResponse) -> Response:
-    """The status for everyone, the rest for principals with the scope `metrics`."""
+    """Returns the status for everyone, and the rest for principals with the scope `metrics`."""
     principal = request.scope[PRINCIPAL]
     if principal is not None and principal.may(METRICS):
         return _answer(server_of(request), health)

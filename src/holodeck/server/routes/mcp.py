@@ -1,6 +1,7 @@
 """The agent as an MCP server: `POST /mcp`, both eras of the protocol. The wire is `holodeck.wires.mcp`.
 
-Every message is a request of its own. Nothing is kept between two of them but sessions and runs, which all wires share.
+Every message is a request of its own. The server keeps nothing between two of them but sessions and runs, which all
+wires share.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -38,12 +39,12 @@ from holodeck.wires.mcp.answer import marked
 from holodeck.wires.mcp.envelope import LEGACY, MODERN, TASKS, McpCall, open_envelope
 from holodeck.wires.mcp.tools import tool_list
 
-TOOLS_MILLISECONDS = 3_600_000  # for which a client may keep the list of tools
+TOOLS_MILLISECONDS = 3_600_000  # seconds for which a client may cache the list of tools
 _UNPROCESSABLE, _NOT_FOUND = 422, 404
 
 
 def answer_error(error: Exception, request_id: RequestId = None, *, is_modern: bool = True) -> Response:
-    """A JSON-RPC error. Older clients read the error of a method only where the status is 200."""
+    """Makes a JSON-RPC error. Older clients read the error of a method only if the status is 200."""
     failure = known(error)
     if isinstance(failure, RpcError) and request_id is None:
         request_id = failure.request_id
@@ -55,7 +56,7 @@ def answer_error(error: Exception, request_id: RequestId = None, *, is_modern: b
 
 
 async def initialize(request: Request, call: McpCall) -> Response:
-    """The older handshake. No session comes of it: every later request stands alone, as in the newer era."""
+    """Answers the older handshake. It creates no session: every later request stands alone, as in the newer era."""
     wanted, server = call.params.get("protocolVersion"), server_of(request)
     result: dict[str, Any] = {
         "protocolVersion": wanted if wanted in LEGACY else LEGACY[0],
@@ -107,7 +108,7 @@ LEGACY_METHODS: Mapping[str, Method] = {
 
 
 class McpEndpoint:
-    """Answers messages by these methods, those of the newer and of the older era."""
+    """The handlers by method, for the newer and the older era."""
 
     def __init__(
         self, modern: Mapping[str, Method] = MODERN_METHODS, legacy: Mapping[str, Method] = LEGACY_METHODS
@@ -153,7 +154,7 @@ documents = Routes(tag="MCP", responses=PROBLEMS)
 
 @documents.get(f"{RESOURCE_METADATA}/mcp", "Whose tokens are accepted at /mcp", access=PUBLIC, responses=ANYTHING)
 async def protected_resource(request: Request) -> Response:
-    """Where MCP clients look first (RFC 9728, 3.1)."""
+    """The address where MCP clients look first (RFC 9728, 3.1)."""
     return resource_metadata(request, "/mcp")
 
 

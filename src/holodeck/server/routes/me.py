@@ -1,4 +1,4 @@
-"""Who a credential stands for, and where clients learn how to get one."""
+"""Routes about the caller: the principal of a credential, and where clients learn how to get one."""
 
 import msgspec
 from starlette.requests import Request
@@ -18,10 +18,10 @@ routes = Routes(tag="Access", responses=PROBLEMS)
 
 
 class LimitLevel(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is left of one limit, and the seconds until all of it is. Money is in millionths.
+    """How much is left of one limit, and the seconds until it is full again. Money is in millionths.
 
-    Where no time frees it, `window_seconds` is 0: of what is stored (`tenant-stored`, in bytes) and of what is in progress
-    (`user-runs`, `user-streams` and the like).
+    `window_seconds` is 0 where time does not free the limit: for storage (`tenant-stored`, in bytes) and for work in
+    progress (`user-runs`, `user-streams` and the like).
     """
 
     name: str
@@ -75,7 +75,7 @@ async def protected_resource(request: Request) -> Response:
 
 
 def resource_metadata(request: Request, path: str = "") -> Response:
-    """RFC 9728's document about the server, or about the part of it at `path`."""
+    """Returns RFC 9728's document about the server, or about the part of it at `path`."""
     server = server_of(request)
     public_url = server.settings.access.public_url
     if public_url is None or not server.access.issuers:

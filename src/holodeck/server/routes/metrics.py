@@ -33,7 +33,7 @@ async def metrics(request: Request) -> Response:
 
 
 async def own_series(server: AgentServer) -> list[Series]:
-    """The figures of this process."""
+    """The metrics of this process."""
     figures = [*server.metrics.figures(), *await _present(server), *process_figures(server.uptime)]
     return [figure.series() for figure in figures]
 

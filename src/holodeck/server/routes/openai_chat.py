@@ -138,7 +138,7 @@ def _named(request: Request) -> str | None:
 
 
 async def _whole(request: Request, run: Run, reader: CompletionReader) -> Response:
-    """The plain answer, from the same pieces as the stream."""
+    """The non-streamed answer, from the same pieces as the stream."""
     server = server_of(request)
     await ending_of(server.runs, run, request.receive)
     pieces = (piece for event in server.shown_events(run) for piece in reader.read(event))

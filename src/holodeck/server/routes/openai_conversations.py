@@ -1,6 +1,6 @@
-"""OpenAI's Conversations: a session by another name, with its messages as items. `conversation` of a response is its id.
+"""OpenAI's Conversations: a session, with its messages as items. `conversation` of a response is its id.
 
-Items come of responses alone: a client cannot add any, since the history of a session is what its runs stored.
+Only responses create items. A client cannot add any, since the history of a session is what its runs stored.
 """
 
 from collections.abc import Sequence
@@ -36,10 +36,10 @@ from holodeck.wires.openai_responses.echo import metadata_of
 from holodeck.wires.openai_responses.input_list import conversation_items
 
 KIND, NAME = "conversation", "metadata"
-MAX_CONVERSATIONS = 10_000  # of one owner that have metadata
+MAX_CONVERSATIONS = 10_000  # conversations of one owner that have metadata
 LISTED, MAX_LISTED = 20, 100
 
-# Ids are the client's own on other wires and may hold a slash, hence `:path`; the bare id comes last.
+# Clients of other wires choose the ids, which may contain a slash, hence `:path`. The bare id comes last.
 routes = Routes("/v1/conversations", tag="OpenAI Responses", responses=PROBLEMS, answer_error=answer_error)
 
 
@@ -104,7 +104,7 @@ async def delete(request: Request) -> Response:
 
 
 def item_page(request: Request, every: Sequence[dict[str, Any]]) -> Response:
-    """The part of a list, oldest first, that the query asks for."""
+    """Returns the part of a list, oldest first, that the query asks for."""
     limit = whole_number(request, "limit", range(1, MAX_LISTED + 1)) or LISTED
     order, after = request.query_params.get("order", "desc"), request.query_params.get("after")
     if order not in ("asc", "desc"):
@@ -125,7 +125,7 @@ def item_page(request: Request, every: Sequence[dict[str, Any]]) -> Response:
 
 
 async def _given(request: Request) -> dict[str, Any]:
-    """The metadata of a request. Items are refused by name."""
+    """Reads the metadata of a request. Items are refused by name."""
     raw = parse(await json_body(request))
     if raw.get("items"):
         raise unsupported("items", "items cannot be added: send them as `input` of the first response.")
@@ -148,7 +148,7 @@ async def _items(request: Request) -> list[dict[str, Any]]:
 
 
 def _items_of(server: AgentServer, stored: StoredSession) -> list[dict[str, Any]]:
-    """What the agent's middleware lets through."""
+    """The messages that the agent's middleware lets through."""
     waiting: tuple[Message, ...] = () if stored.pending is None else (stored.pending.assistant, *stored.pending.results)
     messages = shown_messages((*stored.messages, *waiting), server.chain() or Chain())
     labels = {name: label_of(row.toolset) for name, row in server.agent.catalogue.rows().items()}

@@ -23,11 +23,11 @@ from holodeck.wires.openai_chat.response import ModelList, OpenAIModel
 
 log = logging.getLogger(__name__)
 
-OWN_PREFIX = "holodeck/"  # some clients want a provider before a model's name
+OWN_PREFIX = "holodeck/"  # some clients put a provider before a model's name
 
 
 def answer_error(error: Exception, *, begun: bool = False) -> Response:
-    """The answer to an error. `begun`: a run was started, so the client must not ask again by itself."""
+    """Answers an error. `begun`: a run was started, so the client must not retry by itself."""
     failure = known(error)
     answer = problem_response(failure, chat_problem)
     answer.headers.update(retry_headers(failure, begun=begun))
@@ -50,7 +50,7 @@ async def model(request: Request) -> Response:
 
 
 def check_model(server: AgentServer, wanted: str | None) -> None:
-    """A request without a model means the agent that is served; there is no other."""
+    """Checks the model's name. A request without one means the served agent; there is no other."""
     name = server.agent.name
     if wanted is not None and wanted not in {name, OWN_PREFIX + name}:
         raise model_not_found(f"There is no model {wanted!r} here, only the agent {name!r}.")
@@ -61,9 +61,9 @@ def _model(server: AgentServer) -> OpenAIModel:
 
 
 def own_tools(server: AgentServer, given: Sequence[ToolSchema], options: RunOptions) -> frozenset[str]:
-    """The names of the tools that the client carries out. Where the agent has one of the same name, the agent's is used.
+    """The names of the client's tools. If the agent has a tool of the same name, the agent's is used.
 
-    Refuses a `tool_choice` that names neither one of them nor one of the agent's.
+    Refuses a `tool_choice` that names neither a client's tool nor an agent's.
     """
     choice = options.tool_choice
     if not given and (choice is None or choice in CHOICES):

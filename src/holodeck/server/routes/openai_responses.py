@@ -1,7 +1,8 @@
 """OpenAI's Responses: `/v1/responses`. The wire is `holodeck.wires.openai_responses`.
 
-A response is a run, `conversation` is the session of every other wire. `previous_response_id` is a position in a tree: the
-session's last run is continued, after an earlier one the conversation branches into a session of its own.
+A response is a run, and `conversation` is the session of every other wire. `previous_response_id` is a position in a
+tree. After the session's last run, the session continues. After an earlier run, the conversation branches into a new
+session.
 """
 
 from collections.abc import Sequence
@@ -71,13 +72,13 @@ from holodeck.wires.openai_responses.request import PREFIX, ResponsesRequest, de
 NAME = "responses"
 NUMBERS = range(10**15)
 
-# Ids of runs are clients' own on other wires and may hold a slash, hence `:path`; the bare id comes last.
+# Clients of other wires choose the run ids, which may contain a slash, hence `:path`. The bare id comes last.
 routes = Routes("/v1/responses", tag="OpenAI Responses", responses=PROBLEMS, answer_error=answer_error)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenResponse:
-    """How a run is encoded for readers of a response: `Run.open_encoder` of this wire's own runs."""
+    """Encodes a run for readers of a response: `Run.open_encoder` of this wire's own runs."""
 
     agent: AgentDefinition | None = None
     echo: RequestEcho = field(default_factory=RequestEcho)
@@ -172,7 +173,7 @@ async def _prepare(server: AgentServer, owner: Owner, asked: ResponsesRequest, o
 
 
 async def _branch(server: AgentServer, owner: Owner, asked: ResponsesRequest) -> Branch:
-    """The session that the client means."""
+    """Returns the session that the client means."""
     if asked.previous is None:
         return Branch(asked.conversation or new_ulid())
     session_id = await server.stored_runs.session_of(asked.previous, owner=owner)
@@ -257,7 +258,7 @@ async def _run_of(request: Request) -> Run:
 
 
 async def _opened(server: AgentServer, run: Run) -> OpenResponse:
-    """As the request that started the run has it; for a run of another wire or another process, as far as it is known."""
+    """Returns the request of the run. For a run of another wire or process, only what is known of it."""
     if isinstance(run.open_encoder, OpenResponse):
         return run.open_encoder
     parent, asked = run.request.parent_run_id, dict[str, Interrupt]()
@@ -275,7 +276,7 @@ async def _opened(server: AgentServer, run: Run) -> OpenResponse:
 
 
 def _parts_of(run: Run) -> Sequence[Run]:
-    """The parts of a run that make its response: of one that was resumed under its own id, those after its last ending."""
+    """The parts of a run that make its response. If it was resumed under its own id: those after its last ending."""
     parts = run.parts
     ends = [place for place, part in enumerate(parts[:-1]) if part.log.kept and type(part.log.kept[-1]) in ENDINGS]
     return parts[ends[-1] + 1 :] if ends else parts
@@ -288,7 +289,7 @@ def _follow(server: AgentServer, run: Run, builder: ResponseBuilder, *, after: i
 
 
 def _whole(server: AgentServer, run: Run, builder: ResponseBuilder, *, raises: bool = False) -> Response:
-    """The response object as it is now. `raises`: the error of a run that failed answers the request."""
+    """Returns the response object as it is now. `raises`: the error of a failed run answers the request."""
     for part in _parts_of(run):
         for event in server.shown_events(part):
             builder.read(event)

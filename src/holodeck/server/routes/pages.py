@@ -1,4 +1,4 @@
-"""Documentation for people that needs no internet (SRV-19)."""
+"""Documentation pages that need no internet (SRV-19)."""
 
 from functools import cache
 from importlib.resources import files

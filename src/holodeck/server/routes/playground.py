@@ -1,6 +1,6 @@
-"""The playground at `/`: the files of `holodeck.server.playground`, from memory, under a policy that lets in nothing else.
+"""The playground at `/`: serves the files of `holodeck.server.playground` from memory, under a strict content policy.
 
-The page is a client like any other: it has no route of its own beyond its files, and speaks AG-UI with the server.
+The page is a client like any other. Only its files have routes of their own, and it talks AG-UI to the server.
 """
 
 import hashlib
@@ -29,13 +29,13 @@ routes = Routes(before_ready=True)
 
 PAGE = "index.html"
 FOLDER = "playground/"  # relative to the page: it works under any path
-BASE = "{base}"  # stands for the server's address, which only the client knows
+BASE = "{base}"  # replaced by the server's address, which only the client knows
 HEADERS = {
     **STRICT,
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
-    "X-DNS-Prefetch-Control": "off",  # a host name in an answer must not even be looked up
+    "X-DNS-Prefetch-Control": "off",  # the browser must not even resolve a host name from an answer
 }
 MAX_CODE = 1000  # characters; ours have about 150
 FOREVER = "public, max-age=31536000, immutable"
@@ -45,7 +45,7 @@ _LINKS = {"playground": "/", "docs": "/docs", "openapi": "/openapi.json", "healt
 
 @dataclass(frozen=True)
 class Playground:
-    """The page, and what it loads. `version` is in the address of all that, so that browsers may keep it for ever."""
+    """The page and the files that it loads. Their addresses contain `version`, so browsers may cache them for ever."""
 
     version: str
     page: bytes
@@ -60,7 +60,7 @@ async def start(request: Request) -> Response:
         if "ag-ui" not in server.settings.protocols:
             return RedirectResponse(f"{root}/docs")  # the page speaks AG-UI only
         if root and request.scope["path"] == root:
-            return RedirectResponse(f"{root}/")  # what the page loads is relative to it
+            return RedirectResponse(f"{root}/")  # the files that the page loads have relative addresses
         return _page(request.headers.get("if-none-match", ""))
     wires = wires_of(server.settings.protocols)
     links = _LINKS | {wire.name: wire.path_of(server.agent.name) for wire in wires}
@@ -96,7 +96,7 @@ async def sign_in(request: Request) -> Response:
 
 
 def _is_from_this_machine(request: Request) -> bool:
-    """Whether a client connects from where `serve --open` opened a browser: loopback, or the address that it talks to."""
+    """Returns whether a client connects from where `serve --open` opened a browser: loopback, or this very address."""
     address = server_of(request).access.client_address(head_of(request.scope))
     ours = (request.scope.get("server") or ("",))[0]
     return address is not None and (address == ours or is_loopback(address))
@@ -112,7 +112,7 @@ def _page(known: str) -> Response:
 
 @cache
 def playground() -> Playground:
-    """Read once, with the first request for it."""
+    """Reads the files once, on the first request."""
     found, digest = {}, hashlib.sha256()
     for file in sorted((files("holodeck.server") / "playground").iterdir(), key=lambda each: each.name):
         media_type = _TYPES.get(file.name.rpartition(".")[2])

@@ -31,7 +31,7 @@ from holodeck.wires.rest.response import ChatResponse, chat_response
 from holodeck.wires.rest.stream import RestEventMapper
 
 NAME = "rest"
-NEW_SESSION = {"X-HoloDeck-Session": "new"}  # the session that the client named has expired, or is unknown
+NEW_SESSION = {"X-HoloDeck-Session": "new"}  # the session that the client named has expired or is unknown
 routes = Routes("/agent", tag="REST", responses=PROBLEMS, takes_files=True)
 
 
@@ -71,7 +71,7 @@ async def _start(server: AgentServer, request: Request) -> Run:
     key = repeat_key_of(request, NAME, owner)
     known = (
         None if key is None else await chat_of(request, limits)
-    )  # only a key needs the body before there is room for a run
+    )  # only with a key is the body needed before admission
     arrival = Arrival(
         request=request,
         wire=NAME,
@@ -99,7 +99,7 @@ async def _prepared(server: AgentServer, owner: Owner, request: Request, known: 
 
 
 def _answer(server: AgentServer, run: Run, ending: Ending) -> ChatResponse:
-    """The answer. A failure names the session that it left behind, so that the client can go on with it or delete it."""
+    """Returns the answer. A failure names the session, so that the client can continue or delete it."""
     content, executions = answer_of(run, ending, server.chain())
     error = failure_of(ending, content)
     if error is not None or not isinstance(ending, RunFinished):
@@ -128,7 +128,7 @@ def _encoder(run: Run, _accept: str | None) -> Encoder:
 
 
 def _milliseconds(run: Run) -> int:
-    """How long a run took, or has taken so far."""
+    """Returns how long a run took, or has taken so far."""
     return round(run.seconds * 1000)
 
 

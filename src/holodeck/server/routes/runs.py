@@ -1,4 +1,4 @@
-"""Runs by their id: look, read again from any event, stop."""
+"""Runs by their id: look, replay from any event, stop."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,7 +26,7 @@ from holodeck.server.stream import follow
 from holodeck.server.wires import WIRES
 from holodeck.wires.sse import position_after
 
-# Ids are the client's own and may hold a slash. Who does not escape it, is understood as far as that goes, hence `:path`;
+# Clients choose the ids, which may contain a slash. An unescaped slash works as far as possible, hence `:path`;
 # the bare id comes last, since it matches all.
 routes = Routes("/runs", tag="Runs", responses=PROBLEMS)
 
@@ -62,7 +62,7 @@ async def events(request: Request) -> Response:
 
 
 def _first(run: Run, after: int | None, last_event_id: str | None) -> int:
-    """The event to begin with. `Last-Event-ID` wins: a browser repeats the address of its first request."""
+    """Returns the first event to send. `Last-Event-ID` wins: a browser repeats the address of its first request."""
     if last_event_id:
         after = position_after(last_event_id, run.run_id)
         if after is None:
@@ -101,7 +101,7 @@ async def go_on(request: Request) -> Response:
 
 
 def _encoder_of(run: Run) -> OpenEncoder:
-    """As its own wire encodes it, also if another process started it."""
+    """Encodes the run as its own wire does, also if another process started it."""
     wire = WIRES.get(run.request.wire)
     return run.open_encoder or (open_agui_encoder if wire is None else wire.open_encoder)
 

@@ -1,4 +1,4 @@
-"""Sessions: the list of one's own; by their id: read, follow, forget all or the end of one (SRV-11)."""
+"""Sessions: the list of one's own; by id: read, follow, delete all or the end of one (SRV-11)."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ LISTED, MAX_LISTED = 50, 200
 _EPOCH, _MICROSECOND = datetime.fromtimestamp(0, UTC), timedelta(microseconds=1)
 _NO_CURSOR = "after has to be the `next` of another page."
 
-# Ids are the client's own and may hold a slash, hence `:path`; the bare id comes last, since it matches all.
+# Clients choose the ids, which may contain a slash, hence `:path`. The bare id comes last, since it matches all.
 routes = Routes("/sessions", tag="Sessions", responses=PROBLEMS)
 
 FROM = parameter("from", "query", "Only this message of the user, and what followed it", maxLength=MAX_NAME)
@@ -92,13 +92,13 @@ async def listed(request: Request) -> Response:
 
 
 def _title(title: str, chain: Chain) -> str:
-    """The title as the agent's middleware lets it through: it is a message of the user."""
+    """Returns the title, if the agent's middleware lets it through: it is a message of the user."""
     shown = shown_messages((UserMessage(content=title),), chain) if title else ()
     return one_line(text_of(shown[0].content), MAX_TITLE) if shown else ""
 
 
 def _cursor(session: ServerSession) -> str:
-    """Where a page ends, as the next one is asked for: opaque to clients."""
+    """Encodes the end of a page for the request of the next one: opaque to clients."""
     microseconds = (session.last_activity - _EPOCH) // _MICROSECOND
     return urlsafe_b64encode(f"{microseconds} {session.session_id}".encode()).rstrip(b"=").decode()
 
@@ -178,13 +178,13 @@ def _summary(summary: Summary) -> SummaryResponse:
 
 
 def shown_messages(messages: Sequence[Message], chain: Chain) -> list[Message]:
-    """What the agent's middleware lets through of a history, as on every wire."""
+    """The messages of a history that the agent's middleware lets through, as on every wire."""
     events = chain.shown(MessagesReplaced(tuple(messages)))
     return [message for event in events if isinstance(event, MessagesReplaced) for message in event.messages]
 
 
 def _waiting(pending: PendingStep, chain: Chain) -> PendingResponse:
-    """The questions are always shown: a person cannot approve a call that is hidden."""
+    """Questions to a person are always shown: a person cannot approve a hidden call."""
     calls = {call.id: call for call in pending.assistant.tool_calls}
     shown = {message.id: message for message in shown_messages((pending.assistant, *pending.results), chain)}
     empty = msgspec.structs.replace(pending.assistant, content="", reasoning="", tool_calls=())
@@ -201,7 +201,7 @@ def _waiting(pending: PendingStep, chain: Chain) -> PendingResponse:
 
 
 def _shown(message: Message) -> dict[str, Any]:
-    """Without `extra`, which holds a provider's opaque signatures."""
+    """Leaves out `extra`, which holds a provider's opaque signatures."""
     shown: dict[str, Any] = msgspec.to_builtins(message)
     shown.pop("extra", None)
     for call in shown.get("tool_calls", ()):
