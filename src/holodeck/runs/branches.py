@@ -1,7 +1,7 @@
-"""Continuing a conversation after one of its runs: where it ends with that run it goes on, else it branches.
+"""Continues a conversation after one of its runs: in the same session if that run is the last one, else in a branch.
 
 A client that names the run it continues (`previous_response_id`, a regenerated answer) means a position in a tree. A
-session is one path of it; every other path is a session of its own, a copy up to that position.
+session is one path of that tree. Every other path is a session of its own: a copy up to that position.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,7 +14,7 @@ from holodeck.sessions.port import Conversation, SessionStore, StoredSession
 
 
 class Branch(NamedTuple):
-    """The session to go on with. `follows` is for the `RunRequest`: the run that has to be the session's last one."""
+    """The session to continue. `follows` is for the `RunRequest`: the run that has to be the session's last one."""
 
     session_id: str
     follows: str | None = None
@@ -23,10 +23,10 @@ class Branch(NamedTuple):
 async def branch_after(
     run_id: str, session_id: str, store: SessionStore, *, owner: Owner, in_progress: Sequence[str] = ()
 ) -> Branch:
-    """The session in which the conversation goes on after this run: its own, or a copy that ends with it.
+    """Returns the session that continues the conversation after this run: its own, or a copy that ends with it.
 
-    `in_progress` are the runs that the session has now, in their order: the next one comes after all of them. RunNotFound
-    if the session, or what the run wrote into it, is gone.
+    `in_progress` are the session's runs that have not ended, in their order. The next run comes after all of them.
+    RunNotFound if the session, or the messages of the run, no longer exist.
     """
     if in_progress and in_progress[-1] == run_id:
         return Branch(session_id, run_id)
@@ -46,19 +46,19 @@ def is_in(run_id: str, stored: StoredSession) -> bool:
 
 
 def head_of(stored: StoredSession | Conversation) -> str:
-    """The run that a conversation ends with."""
+    """The last run of a conversation."""
     if stored.pending is not None and stored.pending.run_id:
         return stored.pending.run_id
     return stored.messages[-1].run_id if stored.messages else ""
 
 
 def next_question(messages: Sequence[Message], runs: Collection[str]) -> str | None:
-    """The id of the user's first message after all messages of these runs; None if there is none."""
+    """The id of the user's first message after all messages of these runs. None if no such message exists."""
     last = max((place for place, message in enumerate(messages) if message.run_id in runs), default=len(messages))
     return next((message.id for message in messages[last + 1 :] if isinstance(message, UserMessage)), None)
 
 
 def check_head(follows: str, conversation: Conversation) -> None:
-    """Refuses to add to a conversation that has gone on since its client was given a branch."""
+    """Refuses to add to a conversation that has continued since its client was given a branch."""
     if head_of(conversation) != follows:
         raise SessionBusy("The conversation has gone on with another request meanwhile; ask again.")

@@ -1,11 +1,11 @@
-"""What a client's copy of the conversation means for ours. Pure functions; messages are matched by their ids.
+"""Compares a client's copy of the conversation with ours. Pure functions that match messages by their ids.
 
-A session that has messages: ours counts. The client may add user messages, and it may go back, to regenerate an answer
-or to change what the user wrote. It cannot add assistant messages, tool calls or tool results (T27).
+If the session has messages, ours count. The client may add user messages. It may also go back, to regenerate an answer
+or to edit a user message. It cannot add assistant messages, tool calls or tool results (T27).
 
-A session that has none (new, expired, deleted): the client's copy is all there is, and it is adopted: the texts of user
-and assistant, calls and results of the client's own tools. Calls of server tools and their results are left out, since
-nothing shows that they happened. Adopted messages are marked `from_client`.
+If the session has none (new, expired, deleted), the server adopts the client's copy: the texts of user and assistant,
+and the calls and results of the client's own tools. It leaves out calls of server tools and their results, since
+nothing proves that they happened. Adopted messages are marked `from_client`.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ from holodeck.sessions.port import Conversation
 
 
 class ClientHistory(StrEnum):
-    """What becomes of a client's history on a session without messages."""
+    """How to treat a client's history on a session without messages."""
 
     ADOPT = "adopt"
     IGNORE = "ignore"
@@ -44,17 +44,17 @@ class ClientHistory(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What a request does to a session's messages: rewind first, then append."""
+    """The change that a request makes to a session's messages: rewind first, then append."""
 
     append: Sequence[Message] = ()
-    rewind_before: str | None = None  # the id of a stored user message; it and all that follows goes
+    rewind_before: str | None = None  # the id of a stored user message; it and all later messages are removed
     adopted: int = 0  # how many messages at the beginning of `append` are the client's history
-    left_out: int = 0  # how many messages and calls of the client's history were not adopted
-    rewound: int = 0  # how many stored messages are gone afterwards
+    left_out: int = 0  # how many messages and calls of the client's history were left out
+    rewound: int = 0  # how many stored messages the change removes
 
     @property
     def note(self) -> dict[str, int]:
-        """What clients are shown of it; empty if messages were only added."""
+        """The change as clients are shown it. Empty if messages were only added."""
         counts = {"adopted": self.adopted, "left_out": self.left_out, "rewound": self.rewound}
         return {name: count for name, count in counts.items() if count}
 
@@ -69,10 +69,10 @@ def change_of(
     unseen: Collection[str] = (),
     elsewhere: Collection[str] = (),
 ) -> Change:
-    """What this request does to a session that holds `stored` and waits for `pending`.
+    """Returns the change that this request makes to a session that holds `stored` and waits for `pending`.
 
-    `unseen` are the ids of runs that were in progress when the request came: the client may lack their replies. Runs
-    `elsewhere` were started by clients of other wires: it may lack all their messages.
+    `unseen` are the ids of runs that were in progress when the request came: the client may lack their replies. Clients
+    of other wires started the runs in `elsewhere`: this client may lack all messages of those runs.
     """
     sent = request.messages
     if stored or pending is not None:
@@ -98,7 +98,10 @@ def matched(
     unseen: Collection[str] = (),
     elsewhere: Collection[str] = (),
 ) -> Change:
-    """For a session with messages. `answers`: the request answers the step that waits, so nothing is rewound."""
+    """The change for a session with messages.
+
+    With `answers`, the request answers the pending step, so nothing is rewound.
+    """
     known = places_of(stored)
     if answers:
         return Change(append=_new_at_end(sent, known))
@@ -114,7 +117,7 @@ def matched(
 
 
 def answered_again(sent: Sequence[Message], stored: Sequence[Message], message_id: str) -> Change:
-    """For a client that names the user message whose answer it wants again, perhaps with another text."""
+    """The change for a client that names the user message it wants answered again, perhaps with another text."""
     known = places_of(stored)
     place = known.get(message_id)
     if place is None or not isinstance(stored[place], UserMessage):  # the first try did not reach us
@@ -124,16 +127,16 @@ def answered_again(sent: Sequence[Message], stored: Sequence[Message], message_i
 
 
 def adopted(sent: Sequence[Message], own_tools: Collection[str]) -> Change:
-    """For a session without messages. `own_tools` are the names of the tools that the client carries out itself."""
+    """The change for a session without messages. `own_tools` are the names of the tools that the client runs itself."""
     if not [each for each in sent if not isinstance(each, UserMessage)]:
-        return Change(append=sent)  # a conversation that begins
+        return Change(append=sent)  # a new conversation
     taken = list(_adoptable(sent, own_tools))
     left_out = _messages_and_calls(sent) - _messages_and_calls(taken)
     return Change(append=taken, adopted=first_of_use(taken), left_out=left_out)
 
 
 def first_of_use(sent: Sequence[Message]) -> int:
-    """Where the messages after the last assistant message begin. Those before it are history."""
+    """The index of the first message after the last assistant message. Everything before it is history."""
     first = len(sent)
     while first and not isinstance(sent[first - 1], AssistantMessage):
         first -= 1
@@ -141,7 +144,7 @@ def first_of_use(sent: Sequence[Message]) -> int:
 
 
 def answers_step(request: RunRequest, pending: PendingStep | None) -> bool:
-    """Whether a request answers the step that waits, at least a part of it."""
+    """Whether a request answers the pending step, or at least a part of it."""
     if request.resume:
         return True
     waiting = () if pending is None else pending.client_calls
@@ -149,7 +152,7 @@ def answers_step(request: RunRequest, pending: PendingStep | None) -> bool:
 
 
 def _new_at_end(sent: Sequence[Message], known: Collection[str]) -> list[Message]:
-    """The user messages at the end of what was sent that are not stored yet."""
+    """The trailing user messages of the request that are not stored yet."""
     start = len(sent)
     while start > 0 and isinstance(sent[start - 1], UserMessage) and sent[start - 1].id not in known:
         start -= 1
@@ -163,17 +166,17 @@ def _common(
     unseen: Collection[str],
     elsewhere: Collection[str],
 ) -> int | None:
-    """How many stored messages stay if the client went back; None if it did not.
+    """How many stored messages to keep if the client went back. None if it did not.
 
-    It did if what it has of our messages is a proper prefix of ours. Tool results are not compared: they stand or fall
-    with the message that holds their calls. Nor are replies of `unseen` runs and messages of runs `elsewhere` that the
-    client does not have.
+    The client went back if its copy of our messages is a proper prefix of ours. Tool results are not compared: they
+    stay or go with the message that holds their calls. Replies of `unseen` runs and messages of runs `elsewhere` are
+    not compared either if the client lacks them.
     """
     has, known = {message.id for message in sent}, places_of(stored)
     if has.issuperset(known) and (pending is None or pending.assistant.id in has):
         return None  # it lacks nothing
     if known.keys().isdisjoint(has) and (pending is None or pending.assistant.id not in has):
-        return None  # it has nothing but what is new
+        return None  # it has only new messages
 
     def counts(message: Message) -> bool:
         if isinstance(message, ToolMessage):
@@ -190,7 +193,7 @@ def _common(
     theirs = [message.id for message in sent if message.id in counted and not isinstance(message, ToolMessage)]
     if not theirs or len(theirs) == kept + waiting or theirs != ours[: len(theirs)]:
         return None
-    if len(theirs) == kept:  # all but the step that waits
+    if len(theirs) == kept:  # all but the pending step
         return len(stored)
     return next(place for place, message in enumerate(stored) if message.id == ours[len(theirs)])
 
@@ -198,15 +201,15 @@ def _common(
 def _rewound(stored: Sequence[Message], keep: int, new: Sequence[Message]) -> Change:
     """Keeps the first `keep` stored messages and appends the new ones.
 
-    Stores cut only before a user message. Where the cut is elsewhere, the turn that it is in is cut off and its beginning
-    appended again.
+    Stores cut only before a user message. If the cut falls inside a turn, the whole turn is cut off, and its kept
+    beginning is appended again.
     """
     cut = keep
     while cut < len(stored) and cut >= 0 and not isinstance(stored[cut], UserMessage):
         cut -= 1
     if cut == len(stored):
         cut = next((i for i in reversed(range(len(stored))) if isinstance(stored[i], UserMessage)), -1)
-    if cut < 0:  # no user message to cut before: ours stays
+    if cut < 0:  # no user message to cut before: our history stays
         return Change(append=new)
     append = [*stored[cut:keep], *new]
     if not can_be_answered(append or stored[:keep]):
@@ -227,8 +230,9 @@ def _is_edited(message: Message, stored: Sequence[Message], known: Mapping[str, 
 def _has_our_text(theirs: Content, ours: Content) -> bool:
     """Whether a client's copy of a user message has the text that we stored.
 
-    Files make the two differ without an edit: we store what was read from them as parts of their own; a client has the
-    files, or what a snapshot showed it, or neither. So the texts are unchanged if all of them are among ours, in order.
+    Files make the two differ without an edit. We store the text of a file as a part of its own. A client has the file,
+    or the text that a snapshot showed it, or neither. So a message counts as unchanged if all its texts are among ours,
+    in order.
     """
     if _words(text_of(theirs)) == _words(text_of(ours)):
         return True
@@ -256,7 +260,7 @@ def _adoptable(sent: Sequence[Message], own_tools: Collection[str]) -> Iterator[
 
 
 def _step(message: AssistantMessage, calls: Sequence[ToolCall], results: Sequence[Message]) -> Iterator[Message]:
-    """An assistant message and the results of its calls, together; nothing if it says nothing and calls nothing."""
+    """An assistant message and the results of its calls. Empty if it has neither text nor calls."""
     if message.content.strip() or calls:
         yield msgspec.structs.replace(message, tool_calls=tuple(calls), from_client=True)
     for call, result in zip(calls, results, strict=True):
@@ -301,6 +305,6 @@ def context_of(
 
 
 def _timezone_of(properties: Mapping[str, Any]) -> str:
-    """The zone that the client says its user is in, unless it is none."""
+    """The time zone that the client gives for its user, if it is a real one."""
     value = properties.get("timezone")
     return value if isinstance(value, str) and is_zone(value) else local_zone()

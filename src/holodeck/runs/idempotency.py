@@ -1,8 +1,8 @@
 """One run for each idempotency key (C08): a duplicate of a request joins the run that the first one started.
 
-A key is claimed as soon as its first request is understood, before files are read and a run is started, so two
-duplicates that arrive together start one run. It is free again when its run can no longer be read, and if its request
-was refused. The wires know what a key is made of, and what makes two requests the same.
+A request claims its key as soon as it is parsed, before files are read and a run is started. So two duplicates that
+arrive together start one run. A key is free again when its run can no longer be read, or when its request was refused.
+The wires decide what a key is made of, and what makes two requests the same.
 """
 
 import asyncio
@@ -17,17 +17,17 @@ from holodeck.runs.port import RunKey
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
 
-_LOST_SECONDS = 15.0  # how long after a run's end a client may still ask for it again: the SDKs wait 8 at most
+_LOST_SECONDS = 15.0  # how long after a run's end a client may still ask for it again: the SDKs wait at most 8 seconds
 
 
 class Claim:
-    """A key, for the request that holds it: `run` is the run of an earlier duplicate, or is set by the holder."""
+    """A key claimed by one request. `run` is the run of an earlier duplicate; otherwise the holder sets it."""
 
     __slots__ = ("_released", "fingerprint", "run")
 
     def __init__(self, fingerprint: bytes = b"", run: Run | None = None) -> None:
         self.fingerprint, self.run = fingerprint, run
-        self._released: asyncio.Event | None = None  # few claims have a duplicate that waits
+        self._released: asyncio.Event | None = None  # few claims have a waiting duplicate
 
     async def wait(self) -> None:
         self._released = self._released or asyncio.Event()
@@ -39,12 +39,13 @@ class Claim:
 
 
 class RetriedRequests:
-    """Runs whose requests came without a key but with the number of the attempt, as OpenAI's SDKs send it.
+    """Finds the run of a request that has no key but an attempt number, as OpenAI's SDKs send it.
 
-    They repeat a request by themselves when the connection breaks or a proxy gives up, and the tools would act twice. People write
-    the same thing twice, though: a first attempt always starts a run, and a later one joins only a run that goes on or has just
-    ended, since a first attempt in between may have been refused before it came here. This process knows only its own: where the
-    store is shared, `StoredRuns.elsewhere` finds those that go on in another.
+    These SDKs repeat a request by themselves when the connection breaks or a proxy gives up. Without this, the tools
+    would act twice. People also write the same thing twice, so a first attempt always starts a run. A later attempt
+    joins only a run that is in progress or has just ended, since a first attempt in between may have been refused
+    before it came here. This process knows only its own runs. If the store is shared, `StoredRuns.elsewhere` finds
+    those in progress in another process.
     """
 
     def __init__(self, runs: Runs) -> None:
@@ -66,7 +67,7 @@ class RetriedRequests:
 
 class Idempotency:
     def __init__(self, runs: Runs, stored: Callable[[RunKey], Awaitable[Run | None]] | None = None) -> None:
-        """`stored` finds the run that a process before this one started for a key."""
+        """`stored` finds the run that an earlier process started for a key."""
         self.retried = RetriedRequests(runs)
         self._stored = stored
         self._runs = runs
@@ -75,12 +76,14 @@ class Idempotency:
 
     @asynccontextmanager
     async def claim(self, key: RunKey | None, fingerprint: bytes, *, looks: bool = True) -> AsyncIterator[Claim]:
-        """Waits for duplicates that are starting a run. `fingerprint` is equal for equal requests only.
+        """Claims a key, after waiting for duplicates that are starting a run.
+
+        Only equal requests have equal `fingerprint`s.
 
         Without `looks` the holder starts its run first, and calls `stored` if that is refused.
 
         The block starts a run and puts it into the claim, unless the claim has one. If the block fails, the next
-        duplicate gets its turn. Without a key nothing is claimed.
+        waiting duplicate gets the claim. Without a key nothing is claimed.
         """
         if key is None:
             yield Claim()
@@ -105,7 +108,7 @@ class Idempotency:
             claim.release()
 
     async def stored(self, key: RunKey, fingerprint: bytes) -> Run | None:
-        """The run that another process, or one before this one, has started for this key."""
+        """The run that another process, or an earlier one, has started for this key."""
         run = None if self._stored is None else await self._stored(key)
         if run is not None:
             _check(key, fingerprint, run.fingerprint)

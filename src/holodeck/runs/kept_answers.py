@@ -1,6 +1,7 @@
-"""Answers to the interrupts of one step that come one by one: the stored step keeps them until all are there.
+"""Stores answers to the interrupts of one step that arrive one by one, until all have arrived.
 
-So another replica, or the server after a restart, knows them. They decide nothing by themselves: a client resumes with them.
+They are stored with the step, so another replica, or the server after a restart, has them. They decide nothing by
+themselves: a client resumes the run with them.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,11 +15,11 @@ from holodeck.errors import LostClaim
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
 
-ATTEMPTS = 5  # two replicas that keep answers of one step at a time refuse each other's commit
+ATTEMPTS = 5  # two replicas that store answers to one step at the same time refuse each other's commit
 
 
 async def kept_answers(runs: Runs, run: Run) -> tuple[Resume, ...]:
-    """What was answered so far of what this run waits for."""
+    """The answers so far to the pending step of this run."""
     stored = await runs.store.read(run.session_id, owner=run.owner, last=1)
     return () if stored is None else _answers_of(stored.pending, run)
 
@@ -26,9 +27,9 @@ async def kept_answers(runs: Runs, run: Run) -> tuple[Resume, ...]:
 async def keep_answers(
     runs: Runs, run: Run, decided: Sequence[Resume], withdrawn: Collection[str] = ()
 ) -> tuple[Resume, ...]:
-    """Adds answers to the step that waits, and drops those that were withdrawn; returns all that it has now.
+    """Adds answers to the pending step, drops those that were withdrawn, and returns all answers that it has now.
 
-    Nothing is kept, and nothing returned, if the run waits no longer.
+    Stores and returns nothing if the run no longer waits.
     """
     for _ in range(ATTEMPTS - 1):
         with suppress(LostClaim):

@@ -48,22 +48,22 @@ class RunLog:
         self._dropped = 0
         self._limit = limit
         self._waiting: list[Callable[[], object]] = []
-        # Calls once, with the next event, in the midst of whatever the run does: not the time for anything long. It is
-        # the list's own method: readers ask for each token.
+        # Calls back once, with the next event, from inside the run: callbacks have to be short. This is the list's own
+        # method because readers call it for each token.
         self.call_at_next = self._waiting.append
 
     def __len__(self) -> int:
-        """How many events were written, those that fell out included."""
+        """How many events were written, including evicted ones."""
         return self._dropped + len(self._events)
 
     @property
     def has_ending(self) -> bool:
-        """Whether the run has ended, and the log was not cut before."""
+        """Whether the run has ended and its log was not cut first."""
         return self.ended and not self.is_cut
 
     @property
     def ending(self) -> Ending | None:
-        """The last event of a run that has ended, if the log was not cut before it."""
+        """The last event of a run that has ended. None if the log was cut before it."""
         last = self._events[-1] if self.ended and self._events else None
         return last if isinstance(last, Ending) else None
 
@@ -74,20 +74,23 @@ class RunLog:
 
     @property
     def kept(self) -> Sequence[Event]:
-        """All events that did not fall out yet."""
+        """All events that are not evicted yet."""
         return self.since(self._dropped)
 
     def size(self) -> int:
-        """About how many bytes the events take: a delta is small, results and histories are as long as their text."""
+        """The approximate size of the events in bytes.
+
+        Deltas are small; results and histories are as long as their text.
+        """
         size = _BYTES_OF_AN_EVENT * len(self._events)
-        if _LONG.isdisjoint(map(type, self._events)):  # most logs, at a tenth of the cost of looking at each event
+        if _LONG.isdisjoint(map(type, self._events)):  # most logs, at a tenth of the cost of measuring each event
             return size
         return size + sum(
             [_length_of(event) for event in self._events if isinstance(event, ToolFinished | MessagesReplaced)]
         )
 
     def append(self, event: Event) -> None:
-        """The run's `emit`. A log that was cut takes no more."""
+        """Appends an event: the run's `emit`. A log that was cut ignores it."""
         if self.is_cut:
             return
         self._events.append(event)
@@ -105,13 +108,13 @@ class RunLog:
         if is_rare:
             if is_ending and self.on_ending is not None:
                 self.on_ending(cast("Ending", event))
-            for observer in self.observers:  # without a call where there is no handler
+            for observer in self.observers:  # avoids a call if there is no handler
                 handle = observer.handlers.get(type(event))
                 if handle is not None:
                     handle(observer, event)
 
     def cut(self) -> None:
-        """No event follows, not even an ending: the process that wrote the log is gone, or is about to go."""
+        """Ends the log without an ending event: the process that wrote it is gone, or is about to stop."""
         self.ended = self.is_cut = True
         waiting = self._waiting.copy()
         self._waiting.clear()
@@ -119,25 +122,25 @@ class RunLog:
             call()
 
     def since(self, number: int, limit: int | None = None) -> Sequence[Event]:
-        """The events from `number` on that are there now, at most `limit` of them."""
+        """The existing events from `number` on, at most `limit` of them."""
         if number < self._dropped:
             raise ReplayGone(f"Only events from {self._dropped} on are kept.")
         start = number - self._dropped
         return self._events[start : None if limit is None else start + limit]
 
     def do_not_call(self, call: Callable[[], object]) -> None:
-        """For who does not wait any more: until the next event, it would be kept."""
+        """Removes a callback that is no longer needed: the log would hold it until the next event."""
         if call in self._waiting:
             self._waiting.remove(call)
 
     def _shorten(self) -> None:
-        half = self._limit // 2  # in halves, so that the cost per event stays constant
+        half = self._limit // 2  # evicts half, so that the cost per event stays constant
         del self._events[:half]
         self._dropped += half
 
 
 async def follow(log: RunLog) -> AsyncIterator[Event]:
-    """All events of a log, as they come, to its ending."""
+    """Yields all events of a log as they are written, up to its ending."""
     woken, position = asyncio.Event(), 0
     while not (log.ended and position == len(log)):
         for event in log.since(position):
@@ -157,7 +160,7 @@ def _length_of(event: ToolFinished | MessagesReplaced) -> int:
 
 
 def size_of_messages(messages: Iterable[Message]) -> int:
-    """About how many bytes messages take, by their texts and files."""
+    """The approximate size of messages in bytes, from their texts and files."""
     contents = [message.content for message in messages]
     texts = [len(content) if isinstance(content, str) else _length(content) for content in contents]
     return _BYTES_OF_A_MESSAGE * len(texts) + sum(texts)

@@ -1,6 +1,6 @@
-"""Records of runs in memory: gone with the process, or with their session. There is no copy of their logs.
+"""Records of runs in memory: lost with the process, deleted with their session. Their logs are not copied.
 
-What a run showed can be rebuilt from its session's messages, so a record is small: ids, times, the ending.
+The messages of the session are enough to rebuild what a run showed, so a record is small: ids, times, the ending.
 """
 
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ class MemoryRunStore:
         self.register(record)
 
     def release(self, record: RunRecord) -> None:
-        """Keeps the ending that the run's log has; without one, nothing of the run was stored."""
+        """Stores the ending from the run's log. Without one, drops the record: nothing of the run was stored."""
         name = record.owner, record.run_id
         log = self._logs.pop(name, None)
         noted = self._noted.pop(name, None) or self._records.get(name)
@@ -61,7 +61,7 @@ class MemoryRunStore:
                 self._drop(name)
 
     async def take_up(self, record: RunRecord) -> None:
-        """Nothing is left of another process."""
+        """Does nothing: memory holds no runs of another process."""
 
     async def end(self, record: RunRecord, ending: Ending) -> None:
         noted = self._noted.pop((record.owner, record.run_id), record)
@@ -124,7 +124,7 @@ class MemoryRunStore:
 
 
 def _ended(record: RunRecord, ending: Ending) -> RunRecord:
-    """Without the request: a run that has ended does not go on."""
+    """The record without its request: a run that has ended is not continued."""
     request = RunRequest(
         run_id=record.run_id, parent_run_id=record.request.parent_run_id, owner=record.owner, wire=record.request.wire
     )

@@ -40,11 +40,11 @@ FAMILIES: Mapping[str, frozenset[type[e.Event]]] = {
     "warnings": frozenset({e.WarningRaised}),
     "messages": frozenset({e.MessagesReplaced, e.HistoryCompacted}),
 }
-"""What can be hidden: groups of events that belong together. The frame of the run and of its steps is always there."""
+"""The groups of events that can be hidden. The frame of the run and of its steps always stays."""
 
 
 class Chain:
-    """Stages, applied in order. Without stages, everything passes."""
+    """Stages, applied in order. Without stages, all events pass unchanged."""
 
     def __init__(self, stages: Iterable[Stage] = ()) -> None:
         self._stages = tuple(stages)
@@ -55,12 +55,15 @@ class Chain:
         return batch
 
     def shown(self, event: e.Event) -> list[e.Event]:
-        """What becomes of an event that is in no log, such as a stored history: without metadata, empty if it is hidden."""
+        """Applies the chain to an event that is in no log, such as a stored history.
+
+        Adds no metadata. Empty if the event is hidden.
+        """
         return [bare(shown) for _, shown in self([(None, event)])]
 
 
 def log(report: Callable[[int | None, e.Event], None], *, deltas: bool = False) -> Stage:
-    """Calls `report` with every event that passes; with deltas only on request, since nearly all events are deltas."""
+    """Calls `report` with every event that passes. Deltas only on request, since nearly all events are deltas."""
 
     def stage(batch: Batch) -> Iterator[Numbered]:
         for n, event in batch:
@@ -97,7 +100,7 @@ _IN_MESSAGES = frozenset({"tools", "text", "reasoning"})
 
 
 def _without(families: frozenset[str], messages: Iterable[Message]) -> Iterator[Message]:
-    """A history without what is hidden: user messages stay, an assistant message that would be empty does not."""
+    """A history without hidden parts: user messages stay, an assistant message that would be empty does not."""
     for message in messages:
         if isinstance(message, ToolMessage) and "tools" in families:
             continue
@@ -163,7 +166,7 @@ def _without_calls(messages: Iterable[Message], hides: Callable[[ToolCall, str],
 def throttle(limit: int = 2000) -> Stage:
     """Joins neighbouring deltas of one message or call, up to `limit` characters each.
 
-    There is no clock in it: what is joined is what waits for the reader anyway, so nothing comes later than it would.
+    It uses no clock. It joins only events that already wait for the reader, so it delays nothing.
     """
 
     def stage(batch: Batch) -> Iterator[Numbered]:
@@ -202,12 +205,12 @@ def annotate(metadata: Mapping[str, Any], families: Iterable[str] = FAMILIES) ->
 
 
 def own(function: Own, report: Report) -> Stage:
-    """A user's function as a stage. It gets an event and returns an event, several, or None to drop it.
+    """Makes a stage of a user's function, which gets an event and returns an event, several, or None to drop it.
 
-    None for the start of a text, a reasoning or a call drops the whole part; of a call also its result, and the call in
-    snapshots of the conversation. The function may be a filter, so it fails closed: if it raises, is async, or returns
-    what would break the grammar, the event is dropped like one that it returned None for. `report` gets the first such
-    failure of a stream: a function that fails at every token would write a line for each.
+    None for the start of a text, a reasoning or a call drops the whole part; for a call also its result, and the call
+    in snapshots of the conversation. The function may be a filter, so it fails closed: if it raises, is async, or
+    returns something that would break the grammar, the event is dropped as if it had returned None. `report` gets the
+    first such failure of a stream: a function that fails at every token would write a line for each.
     """
     return _Own(function, report)
 
@@ -252,7 +255,7 @@ class _Own:
         return () if action in {Action.NOTE, Action.CONTINUE} else (_emptied(event),)
 
     def _asked(self, event: e.Event) -> tuple[e.Event, ...]:
-        """What the function makes of an event, in the event's own wrapper. Nothing if it fails."""
+        """The function's result for an event, in the event's own wrapper. Empty if the function fails."""
         plain = bare(event)
         try:
             answer = _answer(self._function(plain))
@@ -267,7 +270,7 @@ class _Own:
             self._report(f"middleware {self._name}{how}. Further failures of it in this stream are not logged.")
 
     def _hides(self, call: ToolCall, message_id: str) -> bool:
-        """Whether the function drops this call, asked as if it started now."""
+        """Whether the function drops this call. It is asked as if the call started now."""
         place = (Part.CALL, call.id)
         if call.id not in self._seen:
             self._seen.add(call.id)
@@ -277,7 +280,7 @@ class _Own:
 
 
 def _emptied(event: e.Event) -> e.Event:
-    """A frame that has to stay: without what it holds, if that is a tool's result."""
+    """A frame event that has to stay, without its content if that is a tool's result."""
     plain = bare(event)
     if not isinstance(plain, e.ToolFinished):
         return event
@@ -311,7 +314,7 @@ def _fits(event: e.Event, answer: tuple[e.Event, ...]) -> bool:
 
 
 def _place(event: e.Event) -> tuple[type[e.Event], str]:
-    """What an event is to the grammar: its type and the id of its part."""
+    """The position of an event in the grammar: its type and the id of its part."""
     plain = bare(event)
     _, _, key = TABLE.get(type(plain), (None, None, None))
     return type(plain), key(plain) if key else ""

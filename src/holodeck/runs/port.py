@@ -1,6 +1,6 @@
-"""The port of run stores: the runs, their endings, and a copy of the events of runs that a crash cut.
+"""The port of run stores: records of runs, their endings, and copies of the logs of runs that a crash interrupted.
 
-Sessions hold messages; run stores hold the requests: idempotency keys, states, endings. Both are written in the same
+Sessions hold messages. Run stores hold the requests: idempotency keys, states, endings. Both are written in the same
 transaction, so they never disagree.
 """
 
@@ -49,19 +49,19 @@ class RunKey(NamedTuple):
     wire: str
     owner: Owner
     name: str
-    header_name: str = "key"  # what the client has to look at if it is taken; the same for all keys of a wire
+    header_name: str = "key"  # what the client has to check if the key is taken; the same for all keys of a wire
     part: bytes = b""  # distinguishes a resume under a run's own id from the request that began the run
 
 
 MAX_KEPT_BYTES = 128 * 1024
-"""How much a stored request may keep of client tools, context and state together, as JSON."""
+"""How much of its client's tools, context and state a stored request may keep, together, as JSON."""
 
 
 def kept_of(request: RunRequest) -> RunRequest:
-    """What is stored of a request: what a run that goes on after a crash needs, and no more.
+    """Returns the part of a request that is stored: only what a run needs to continue after a crash.
 
-    Of the client's properties that is the time zone. A request whose tools, context and state are too long is stored
-    without them, and marked: its run cannot go on.
+    The only client property that it keeps is the time zone. If tools, context and state are too long, they are left out
+    and the request is marked: its run cannot continue.
     """
     zone = request.properties.get("timezone")
     properties = {"timezone": zone} if isinstance(zone, str) and is_zone(zone) else {}
@@ -73,12 +73,12 @@ def kept_of(request: RunRequest) -> RunRequest:
 
 
 def kept_after_end(request: RunRequest) -> RunRequest:
-    """What is stored of a request whose run has ended: its messages are in the session, and nothing goes on."""
+    """Returns the part of a request that is kept after its run has ended: its messages are in the session already."""
     return msgspec.structs.replace(request, messages=(), client_tools=(), context=(), state=None)
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One run as data. `request` is what a run that goes on after a crash needs of its request (`kept_of`)."""
+    """One run as data. `request` is what the run needs to continue after a crash (`kept_of`)."""
 
     run_id: str
     owner: Owner
@@ -92,13 +92,13 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     created_at: datetime = msgspec.field(default_factory=now)
     finished_at: datetime | None = None
     ending: Ending | None = None
-    recovered: int = 0  # how often a process has taken it up after a crash
-    replica: str = ""  # the process that has it, where several share a store
+    recovered: int = 0  # how often a process has taken it over after a crash
+    replica: str = ""  # the process that runs it, where several share a store
     stop_wanted: bool = False  # another process was asked to stop it
 
 
 class RunResult(msgspec.Struct, frozen=True, gc=False):
-    """What clients that ask for the whole answer are shown of a run that has ended."""
+    """The result of a finished run, for clients that ask for the whole answer."""
 
     text: str | None
     executions: Sequence[ToolExecution]
@@ -106,55 +106,55 @@ class RunResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class Begun(NamedTuple):
-    """Where a run stands among the runs of its session."""
+    """The position of a run among the runs of its session."""
 
     is_first: bool = True
     ahead: frozenset[str] = frozenset()  # the runs that have not ended
 
 
 class Pulse(NamedTuple):
-    """What a process learns when it shows that it is alive."""
+    """The news that a process gets when it reports that it is alive."""
 
-    is_alive: bool = True  # False: the others took it for dead
+    is_alive: bool = True  # False: the others considered it dead
     stops: Sequence[OwnedId] = ()  # its runs that are to be stopped
-    followed: Sequence[OwnedId] = ()  # its runs that another process has read since the last look
+    followed: Sequence[OwnedId] = ()  # its runs that another process has read since the last beat
     gone: Sequence[OwnedId] = ()  # its runs that were deleted, or taken over
     awaited: Sequence[OwnedId] = ()  # its runs that others of the same session wait for
     left: bool = False  # another process has left: its runs can be taken over
 
 
 class RunStore(Protocol):
-    """Keeps records of runs and, as long as they can be read again, a copy of their logs.
+    """Keeps records of runs and, while they can be read again, a copy of their logs.
 
-    A record is kept as long after the run's end as a session after its last use, a day at least; an idempotency key for
-    a day.
+    A record is kept as long after the run's end as a session after its last use, and at least a day. An idempotency key
+    is kept for a day.
     """
 
     outlives_process: bool  # whether the next process finds what is stored here
 
     def register(self, record: RunRecord) -> None:
-        """Notes a run that begins. It is stored together with the first thing that its conversation stores."""
+        """Notes a new run. It is stored together with the first thing that its conversation stores."""
 
     async def begin(self, record: RunRecord) -> Begun:
-        """Stores it now: for a run that waits for its turn, or that shows something before it stores something.
+        """Stores a run now: for one that waits for its turn, or that shows something before it stores something.
 
         RunExists if another request has started it.
         """
 
     async def stored(self, record: RunRecord) -> None:
-        """Waits until a run that has just been registered, or begun, is durable: its client is about to get its id."""
+        """Waits until a run that was just registered or begun is durable: its client is about to get its id."""
 
     async def store_request(self, record: RunRecord) -> None:
-        """Stores the request of a run that is in progress, as it is now; durable when it returns.
+        """Stores the current request of a run that is in progress. Durable when it returns.
 
-        A run that has ended meanwhile, or was deleted, stays as it is.
+        Does nothing if the run has ended meanwhile, or was deleted.
         """
 
     def release(self, record: RunRecord) -> None:
         """Drops the note of a run that ended before anything of it was stored. Idempotent."""
 
     async def take_up(self, record: RunRecord) -> None:
-        """Counts that a process goes on with a run that another one left."""
+        """Counts that a process continues a run that another one left."""
 
     async def end(self, record: RunRecord, ending: Ending) -> None:
         """Stores the ending of a run that ended without its conversation."""
@@ -167,10 +167,13 @@ class RunStore(Protocol):
     async def runs_of(
         self, *, owner: Owner, session_id: str | None = None, root: str | None = None, limit: int = 100
     ) -> Sequence[RunRecord]:
-        """The owner's runs, newest first; of one session or one chain, if given."""
+        """The owner's runs, newest first. With a session or a chain, only its runs."""
 
     async def remove(self, run_id: str, *, owner: Owner) -> bool:
-        """Deletes one record with its copy of the log; whether there was one. The session keeps its messages."""
+        """Deletes one record and its copy of the log, and returns whether it existed.
+
+        The session keeps its messages.
+        """
 
     async def unfinished(self) -> Sequence[RunRecord]:
         """Runs without an ending, oldest first."""
@@ -189,9 +192,9 @@ class SessionWatch(Protocol):
     """Notices that runs of one session have begun or ended, in any process."""
 
     async def wait(self, seconds: float) -> None:
-        """Waits for a change since the last wait, or since the watch was opened, and no longer than so.
+        """Waits at most this long for a change since the last wait, or since the watch was opened.
 
-        It may return without one.
+        May return without one.
         """
 
     def close(self) -> None: ...
@@ -199,45 +202,51 @@ class SessionWatch(Protocol):
 
 @runtime_checkable
 class SharedRunStore(RunStore, Protocol):
-    """A store that several processes share: any of them finds, reads and stops the runs of all."""
+    """A store shared by several processes: each of them finds, reads and stops the runs of all."""
 
     replica: str  # this process
-    on_pulse: Callable[[Pulse], None]  # called with what other processes want of its runs, between two beats
+    on_pulse: Callable[[Pulse], None]  # called between two beats with what other processes want of its runs
 
     async def join(self) -> None:
-        """Enters this process among those that share the store. Idempotent."""
+        """Adds this process to those that share the store. Idempotent."""
 
     async def begin(self, record: RunRecord, *, continues: bool = False) -> Begun:
-        """Stores a run. One that has ended is begun again only by the part that `continues` it under its own id.
+        """Stores a run. A run that has ended is begun again only by the part that `continues` it under its own id.
 
         RunExists for any other request with its id: it may have looked for the run before another process stored it.
         """
 
     async def turn(self, record: RunRecord) -> None:
-        """Waits until no run of its session is before it, in any process. LostClaim if it was deleted meanwhile."""
+        """Waits until no run of its session is before it, in any process.
+
+        LostClaim if the run was deleted meanwhile.
+        """
 
     async def withdraw(self, record: RunRecord) -> None:
-        """Removes a run that was begun and is refused: its key is free again."""
+        """Removes a run that was begun and then refused, which frees its key."""
 
     async def open_runs(self, *, owner: Owner, session_id: str | None = None) -> Sequence[RunRecord]:
-        """The owner's runs that have not ended, oldest first; of one session, if it is given."""
+        """The owner's runs that have not ended, oldest first. With a session, only its runs."""
 
     async def want_stop(self, record: RunRecord) -> bool:
-        """Asks the process that has the run to stop it; False if it has ended."""
+        """Asks the process that has the run to stop it. False if it has ended."""
 
     async def note_followed(self, runs: Sequence[OwnedId]) -> None:
-        """Lets the processes that have these runs know that they have readers here."""
+        """Notifies the processes that have these runs that readers follow them here."""
 
     def watch_session(self, session_id: str, *, owner: Owner) -> SessionWatch: ...
 
     async def wait_for_more(self, record: RunRecord, first: int) -> None:
-        """Waits until the copy of a run's log may have event `first`, and not long."""
+        """Waits, but not long, until the copy of a run's log may have event `first`."""
 
     def stop_waiting(self, record: RunRecord) -> None:
-        """The copy of this run's log is not followed any more."""
+        """Stops following the copy of this run's log."""
 
     async def beat(self) -> Pulse:
-        """Shows the others that this process is alive."""
+        """Reports to the other processes that this one is alive."""
 
     async def take_over(self, seconds: float) -> Sequence[RunRecord]:
-        """Takes the runs of processes that have left or have been still for so long. They are this process's now."""
+        """Takes the runs of processes that have left or shown no sign of life for this long.
+
+        They belong to this process now.
+        """

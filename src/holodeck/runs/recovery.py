@@ -1,8 +1,8 @@
-"""Recovers a run that a crash cut: pure functions over the copy of its log and its session.
+"""Recovers a run that a crash interrupted: pure functions over the copy of its log and its session.
 
-A call that reached its tool and has no result gets the result "unknown"; it is never repeated. The model's text so far is
-kept as a message marked as cut. Readers of the log get events that close the open parts, the stored conversation, and an
-ending.
+A call that reached its tool and has no result gets the result "unknown"; it is never repeated. The model's text so far
+is kept as a message marked as cut. Readers of the log get events that close the open parts, the stored conversation,
+and an ending.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,18 +32,18 @@ M = TypeVar("M", bound=Message)
 
 CALL_AGAIN = "Interrupted by a restart of the server; it may be called again."
 HOLE = 1_000_000_000
-"""Events after a crash are numbered from the next multiple: the dead process may have shown some that were not copied."""
+"""The first event after a crash gets the next multiple: the dead process may have shown events that were not copied."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Remains:
-    """What is left of a run that a crash cut."""
+    """The remains of a run after a crash: events to show, messages to store, and whether the run can continue."""
 
-    closings: Sequence[e.Event] = ()  # they close what the log has open
+    closings: Sequence[e.Event] = ()  # they close the open parts of the log
     messages: Sequence[Message] = ()  # to be stored
     settles_step: bool = False  # the pending step is among the messages
-    is_certain: bool = True  # no call may have taken effect unnoticed: the run can go on
-    steps: int = 0  # that were begun
+    is_certain: bool = True  # no call may have taken effect unnoticed: the run can continue
+    steps: int = 0  # how many were begun
 
 
 @dataclass
@@ -91,7 +91,7 @@ def remains_of(
     stored: StoredSession | None,
     is_repeatable: Callable[[str], bool] = lambda _name: False,
 ) -> Remains:
-    """What to store and to show of a run whose process ended."""
+    """Decides what to store and to show of a run whose process died."""
     seen = _Seen()
     for event in events:
         seen.take(event)
@@ -111,7 +111,7 @@ def remains_of(
 
 
 def _cut_step(pending: PendingStep | None, run_id: str) -> PendingStep | None:
-    """The step whose tools were running; one that waits for a person stays as it is."""
+    """The step whose tools were running. A step that waits for a person does not change."""
     return pending if pending is not None and pending.run_id == run_id and pending.begun else None
 
 
@@ -128,7 +128,7 @@ def _settled(step: PendingStep, is_repeatable: Callable[[str], bool]) -> list[Me
 
 
 def _of_run(message: M, run_id: str) -> M:
-    """The message, with the run that it belongs to: it gets that with the commit of its step, which never came."""
+    """Adds the run's id to a message. It would have got the id with the commit of its step, which never came."""
     return message if message.run_id else msgspec.structs.replace(message, run_id=run_id)
 
 
@@ -159,7 +159,7 @@ def _closings(seen: _Seen, results: dict[str, ToolMessage]) -> list[e.Event]:
 
 
 def correction(events: Sequence[e.Event], history: Sequence[Message]) -> e.MessagesReplaced:
-    """The stored conversation, for readers of a run that was cut after these events.
+    """The event that shows the stored conversation to readers of a run that was cut after these events.
 
     A run shows its client the messages that the client lacks before its first step.
     """
@@ -167,7 +167,7 @@ def correction(events: Sequence[e.Event], history: Sequence[Message]) -> e.Messa
 
 
 def log_of(record: RunRecord, messages: Sequence[Message]) -> list[e.Event]:
-    """A log that shows what is stored of a finished run, when the copy of its own is gone."""
+    """Builds a log from the stored messages of a finished run whose own copy is gone."""
     events: list[e.Event] = [e.RunStarted(record.run_id, record.session_id, record.request.parent_run_id)]
     own = _made_by(record, messages)
     calls: dict[str, str] = {}
@@ -206,7 +206,7 @@ def _made_by(record: RunRecord, messages: Sequence[Message]) -> list[Message]:
 
 
 def result_of(record: RunRecord, messages: Sequence[Message]) -> RunResult:
-    """What a finished run came to, as its messages show it."""
+    """The result of a finished run, rebuilt from its messages."""
     own = _made_by(record, messages)
     texts = [message.content for message in own if isinstance(message, AssistantMessage)]
     calls = {call.id: call for each in own if isinstance(each, AssistantMessage) for call in each.tool_calls}

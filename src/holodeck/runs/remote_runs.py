@@ -1,7 +1,7 @@
-"""Runs that another process has: read here from the copy of their logs, as it grows.
+"""Runs of other processes, which this process reads from the growing copies of their logs.
 
-A reader sees no difference: it reads a `RunLog`. If the other process dies and a third goes on with the run, the log is cut
-and a later part follows it, whose event numbers begin at the next multiple of `HOLE`.
+A reader sees no difference: it reads a `RunLog`. If the other process dies and a third continues the run, the log is
+cut. A later part follows it, whose event numbers begin at the next multiple of `HOLE`.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ from holodeck.sessions.port import SessionStore
 
 log = logging.getLogger(__name__)
 
-NOT_FOLLOWED = "The server cannot show more of this run, which goes on at another one; read it again."
-STATE_SECONDS = 1.0  # between two looks at the run's record
-NOTE_SECONDS = 2.0  # between two notes that the run has readers here
+NOT_FOLLOWED = "The server cannot show more of this run, which continues on another server; read it again."
+STATE_SECONDS = 1.0  # between two reads of the run's record
+NOTE_SECONDS = 2.0  # between two notes that readers follow the run here
 LAST_SECONDS = 10.0  # for the copy to get what the run's process wrote at its end
 
 Pieces: TypeAlias = Sequence[tuple[int, list[Event]]]
-"""Events with the number of the first, as a store returns them."""
+"""Lists of events, each with the number of its first event, as a store returns them."""
 
 
 class RemoteRuns:
@@ -40,7 +40,7 @@ class RemoteRuns:
         self._followed: dict[OwnedId, Run] = {}
 
     async def open(self, record: RunRecord) -> Run:
-        """The run, with all of its log that is copied by now."""
+        """The run, with the part of its log that is copied by now."""
         key = record.owner, record.run_id
         if key not in self._followed:
             pieces = await self.records.events(record)
@@ -89,7 +89,7 @@ class RemoteRuns:
                             await self._end(run, current or record)
                     if not run.log.ended:
                         await self.records.wait_for_more(record, run.next_number)
-                except HoloDeckError as error:  # its readers wait: it has to go on
+                except HoloDeckError as error:  # its readers wait: the run has to continue
                     log.warning("the copy of run %s cannot be read: %s", record.run_id, error.message)
                     await asyncio.sleep(STATE_SECONDS)
             await self._complete(run, record)
@@ -102,7 +102,7 @@ class RemoteRuns:
             self.records.stop_waiting(record)
 
     async def _add(self, run: Run, record: RunRecord, pieces: Pieces) -> Run:
-        """Adds what is new. Returns the part that the log goes on with."""
+        """Adds new events. Returns the part with which the log continues."""
         for first, events in pieces:
             if first // HOLE > run.first_number // HOLE and first % HOLE == 0:
                 part = run_of(record, RunLog(self._settings.max_log_events), earlier=run, first_number=first)
@@ -111,13 +111,13 @@ class RemoteRuns:
                 run.log.cut()
                 run = part
             if first != run.next_number or run.log.ended:
-                break  # a gap: what is missing may come yet; or the run goes on under its own id, for other readers
+                break  # a gap: missing events may still come; or the run continues under its own id, for other readers
             for event in events:
                 run.emit(_filled(event, await self._history(record)) if isinstance(event, MessagesReplaced) else event)
         return run
 
     async def _end(self, run: Run, record: RunRecord) -> None:
-        """Ends a log whose copy was never completed, as the record says."""
+        """Ends a log whose copy was never completed, with the ending from the record."""
         history, events = await self._history(record), [event for part in run.parts for event in part.log.kept]
         closings = remains_of(record, events, None).closings if events else log_of(record, history)
         deleted = RunFailed(record.run_id, record.session_id, INTERRUPTED, "This run was deleted with its session.")
@@ -125,7 +125,7 @@ class RemoteRuns:
             run.emit(event)
 
     async def _complete(self, run: Run, record: RunRecord) -> None:
-        """Sets what clients that wait for the whole answer are shown."""
+        """Sets the result for clients that wait for the whole answer."""
         current = await self.records.find(record.run_id, owner=record.owner)
         if current is not None:
             result = result_of(current, await self._history(current))
@@ -136,8 +136,9 @@ class RemoteRuns:
 def parts_of(record: RunRecord, pieces: Pieces, history: Sequence[Message], limit: int) -> list[Run]:
     """The copied log of a run, oldest part first; at least one part.
 
-    There is one for each process that had it, and one for each time that it went on under its own id after its ending.
-    Snapshots get their messages from the history, since copies are made without them. A piece behind a gap is left out.
+    There is one part for each process that had the run, and one for each time that it continued under its own id after
+    its ending. Copies are made without the messages of snapshots, so snapshots get them from the history. A piece
+    behind a gap is left out.
     """
     parts = [run_of(record, RunLog(limit))]
     for first, events in pieces:
@@ -153,7 +154,10 @@ def parts_of(record: RunRecord, pieces: Pieces, history: Sequence[Message], limi
 
 
 def _filled(snapshot: MessagesReplaced, history: Sequence[Message]) -> MessagesReplaced:
-    """A snapshot of a copy with its messages: without those that were stored later, which the log goes on to show."""
+    """A copied snapshot with its messages.
+
+    It lacks the messages that were stored later: the log shows them in its next events.
+    """
     ids = [message.id for message in history]
     if snapshot.last_id == "":
         return MessagesReplaced((), corrects=snapshot.corrects)

@@ -1,7 +1,8 @@
-"""This process among those that share its store: it shows that it is alive, obeys the others, and takes over from the dead.
+"""This process among those that share its store: it reports that it is alive, obeys the others, takes over dead ones.
 
-A process counts as dead when its counter has stood still for `take_over_seconds` of another's own clock. One that could not
-raise its counter for most of that time ends its runs itself, so that none is ever in two processes.
+A process counts as dead when its counter has stood still for `take_over_seconds` by another process's own clock. A
+process that could not raise its counter for most of that time ends its runs itself, so that no run is ever in two
+processes.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ class Replica:
         self._runs, self._stored, self._records, self._seconds = runs, stored, records, take_over_seconds
         self._beaten = time.monotonic()
         self._beating: asyncio.Task[None] | None = None
-        self._is_due = asyncio.Event()  # set before its time if another process has left
+        self._is_due = asyncio.Event()  # set early if another process has left
         self.is_connected = True  # whether the last attempt to reach the store succeeded
         records.on_pulse = self._obey
 
@@ -56,7 +57,7 @@ class Replica:
                 reached = True
             except HoloDeckError as error:
                 log.warning("this process cannot show that it is alive: %s", error.message)
-            except Exception:  # the next attempt may succeed; without any, the others take over
+            except Exception:  # the next attempt may succeed; if none does, the others take over
                 log.exception("this process cannot show that it is alive")
             self.is_connected = reached
             if self._left() <= 0:
@@ -64,7 +65,7 @@ class Replica:
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
-        """Ends the runs of this process in time if the store does not answer: a statement may wait for ever."""
+        """Ends the runs of this process in time if the store does not answer: a statement may wait forever."""
         silent = asyncio.create_task(self._end_when_silent(), name="silence of the store")
         try:
             yield
@@ -75,7 +76,7 @@ class Replica:
         left = max(self._seconds / BEATS, self._left())
         while left > 0:
             await asyncio.sleep(left)
-            left = self._left()  # more than nothing if the counter was raised meanwhile
+            left = self._left()  # above zero if the counter was raised meanwhile
         self._lost_store()
 
     def _left(self) -> float:

@@ -1,7 +1,7 @@
 """One run of the agent: data about it, its log, and the task that writes it. `Runs` starts and ends them.
 
-Also what the runs of a session share: the queue in which they take turns, one at a time and in the order in which they came
-(SRV-16), and the readers of `GET /sessions/{id}/events`, who want to know when one starts.
+Also what the runs of a session share. `SessionQueue` lets them run one at a time, in the order in which they came
+(SRV-16). `SessionFeeds` notifies the readers of `GET /sessions/{id}/events` when one starts.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from holodeck.runs.port import RunRecord, RunResult, RunState, state_after
 from holodeck.sessions.port import Conversation
 
 OpenEncoder: TypeAlias = Callable[["Run", str | None], Encoder]
-"""Makes the encoder of one reader from a run and an Accept header. It must not hold the run, which holds it."""
+"""Makes the encoder of one reader from a run and an Accept header. The run holds it, so it must not hold the run."""
 
 T = TypeVar("T")
 
@@ -34,17 +34,17 @@ class SessionQueue:
     """Queues of runs by session. A session without a run takes no memory."""
 
     def __init__(self) -> None:
-        self._queues: dict[OwnedId, list[asyncio.Future[None]]] = {}  # short ones: even an empty deque is larger
+        self._queues: dict[OwnedId, list[asyncio.Future[None]]] = {}  # short lists: even an empty deque is larger
 
     def busy(self, key: OwnedId) -> bool:
         return key in self._queues
 
     def waiting(self, key: OwnedId) -> int:
-        """How many runs are in the queue, the running one included."""
+        """How many runs are in the queue, including the running one."""
         return len(self._queues.get(key, ()))
 
     def take(self, key: OwnedId) -> "QueueSlot":
-        """A slot in the queue, in the order of the calls."""
+        """Takes the next slot in the queue."""
         queue = self._queues.setdefault(key, [])
         ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if not queue:
@@ -96,7 +96,7 @@ class QueueSlot:
 
 @dataclass(kw_only=True, eq=False, slots=True, weakref_slot=True)
 class Run:
-    """A run that goes on, or that can be read again."""
+    """A run that is in progress, or that can be read again."""
 
     request: RunRequest
     run_id: str
@@ -109,25 +109,25 @@ class Run:
     ended: float | None = None
     state: RunState = RunState.QUEUED
     result: RunResult | None = None
-    conversation: Conversation | None = None  # while it goes on
+    conversation: Conversation | None = None  # while it is in progress
     readers: int = 0
     stopped_by: HoloDeckError | None = None
     task: "asyncio.Task[None] | None" = None
     grace: asyncio.TimerHandle | None = None
-    size: int = 0  # of log and request in bytes, about; known when it has ended
+    size: int = 0  # of log and request in bytes, about; set when it has ended
     open_encoder: OpenEncoder | None = None  # how the wire that started it encodes it
     fingerprint: bytes = b""  # of the request, if it has an idempotency key
     deadline: asyncio.TimerHandle | None = None
-    earlier: "Run | None" = None  # the part that this run continues under the same id: it ended with an interrupt
-    first_number: int = 0  # the number of the log's first event, as readers count over all parts
+    earlier: "Run | None" = None  # the part that this run continues under the same id; it ended with an interrupt
+    first_number: int = 0  # the number of the log's first event, counted over all parts
     is_new_session: bool = False  # the client named a session that has expired, or is unknown
     slot: QueueSlot | None = None
-    is_first: bool = True  # among the runs of its session, in all processes, when it came
+    is_first: bool = True  # its position among the runs of its session, in all processes, when it came
     behind: frozenset[str] = frozenset()  # the runs of its session that were in progress when it came
     record: RunRecord | None = None  # as it is stored, if it is
-    is_rebuilt: bool = False  # from its messages, since its log is gone: it has not the events that clients have seen
+    is_rebuilt: bool = False  # rebuilt from its messages, since its log is gone: clients have seen other events
     root: str = ""  # the first run of its chain: each run answers what the one before waited for
-    wanted: asyncio.Event | None = None  # set by a reader: a run that a crash cut waits for one before it goes on
+    wanted: asyncio.Event | None = None  # set by a reader: after a crash the run waits for one before it continues
     is_remote: bool = False  # another process has it; the log is filled from its copy
     later: "Run | None" = None  # of a remote run: the part that another process has added after a crash
     emit: Emit = field(init=False)
@@ -138,7 +138,9 @@ class Run:
         self.emit = self.log.append
 
     def release(self) -> None:
-        """Drops observers, which reference the run, so that no cycle keeps the log; and what only a live run needs.
+        """Drops observers, which reference the run, so that no cycle keeps the log.
+
+        Also drops what only a live run needs.
 
         A task holds the context of the request that started it.
         """
@@ -153,7 +155,7 @@ class Run:
 
     @property
     def parts(self) -> "list[Run]":
-        """The runs that readers of this id follow, oldest first; this one is the last."""
+        """The runs that readers of this id follow, oldest first. This run is the last one."""
         parts = [self]
         while (earlier := parts[-1].earlier) is not None:
             parts.append(earlier)
@@ -161,7 +163,7 @@ class Run:
 
     @property
     def beginning(self) -> int:
-        """The number of the first event of its request. After a crash the run goes on in another part."""
+        """The number of the first event of its request. After a crash the run continues in another part."""
         part = self
         while part.earlier is not None and part.earlier.log.is_cut:
             part = part.earlier
@@ -174,16 +176,19 @@ class Run:
 
     @property
     def next_number(self) -> int:
-        """The number of the next event. After a crash it is more than the count: numbers go on at a multiple of `HOLE`."""
+        """The number of the next event.
+
+        After a crash it exceeds the count: numbering resumes at a multiple of `HOLE`.
+        """
         return self.first_number + len(self.log)
 
     @property
     def seconds(self) -> float:
-        """How long it took, or has taken so far, whatever the clock on the wall did meanwhile (D09)."""
+        """How long it took, or has taken so far, measured on the monotonic clock (D09)."""
         return (time.monotonic() if self.ended is None else self.ended) - self.begun
 
     async def done(self) -> None:
-        """Waits for the run's end; a waiter that is cancelled does not take the run with it."""
+        """Waits for the run's end. Cancelling the waiter does not cancel the run."""
         if self.task is not None:
             await asyncio.wait({self.task})
 
@@ -213,12 +218,12 @@ class SessionFeeds(Generic[T]):
             call(run)
 
     def end(self, session: OwnedId) -> None:
-        """The session was deleted."""
+        """Ends the feeds of a session that was deleted."""
         for call in self._calls.get(session, ()):
             call(None)
 
     def close(self) -> None:
-        """No run starts any more."""
+        """Ends all feeds: no more runs start."""
         self._closed = True
         for session in self._calls:
             self.end(session)

@@ -1,7 +1,7 @@
 """Runs belong to the server, not to a connection: `Runs` starts them, attaches readers, and stops them on request.
 
-A run without readers goes on for `detach_grace` seconds, in which a reader may reconnect; then it is cancelled. A finished
-run can be read again for `replay_window` seconds. Nothing here knows a wire: readers get events.
+A run without readers continues for `detach_grace` seconds, in which a reader may reconnect; then it is cancelled. A
+finished run can be read again for `replay_window` seconds. This module knows no wire: readers get events.
 """
 
 import asyncio
@@ -46,17 +46,17 @@ from holodeck.sessions.transcript import Transcript
 log = logging.getLogger(__name__)
 
 MAX_PARTS = 50  # of one run id: its readers are shown all parts, so all are kept
-DETACHED_SECONDS = 600.0  # how long at least a run that went on without readers can be read again
+DETACHED_SECONDS = 600.0  # the least time that a run which continued without readers can be read again
 STOP_SECONDS = 5.0  # for a run to end after it was cancelled, when the server stops
 
 
-_NO_REQUEST = Context()  # for timers: a copy of the current one would keep what it knows of a request
+_NO_REQUEST = Context()  # for timers: a copy of the current context would keep the request alive
 
 
 class Runs:
     """All runs of one agent in this process.
 
-    `observe` returns the observers of a new run: telemetry, which must not wake for each token.
+    `observe` returns the observers of a new run. They are telemetry, which must not wake for each token.
     """
 
     def __init__(
@@ -74,15 +74,15 @@ class Runs:
         self._shared = SharedEntry(records, self._refuse_behind) if isinstance(records, SharedRunStore) else None
         self._observe = observe
         self._runs: dict[OwnedId, Run] = {}
-        self._beginning: set[OwnedId] = set()  # ids of runs that a store shared with other processes is being given
+        self._beginning: set[OwnedId] = set()  # ids of runs that are being stored in a store shared by processes
         self._live: set[Run] = set()
-        self._waiting: set[Run] = set()  # those of them that a crash cut and that no reader has come back to
+        self._waiting: set[Run] = set()  # live runs that a crash interrupted and that no reader has reconnected to
         self._by_session: dict[OwnedId, list[Run]] = {}
-        self._finished: dict[Run, asyncio.TimerHandle] = {}  # what forgets each; the one that ended first comes first
+        self._finished: dict[Run, asyncio.TimerHandle] = {}  # the timer that forgets each; the first to end comes first
         self._finished_bytes = 0
         self.feeds: SessionFeeds[Run] = SessionFeeds()
         self.queue = SessionQueue()
-        self.is_closing = False  # no run begins any more
+        self.is_closing = False  # no more runs start
 
     @property
     def active(self) -> list[Run]:
@@ -92,15 +92,16 @@ class Runs:
     def busy(self) -> int:
         """The number of queued and active runs. Cheap: read on every request.
 
-        Runs that wait for a reader after a crash do nothing and take no room from new ones.
+        Runs that wait for a reader after a crash do nothing and take no slot from new ones.
         """
         return len(self._live) - len(self._waiting)
 
     @property
     def finds_duplicates(self) -> bool:
-        """Whether `start` refuses a request that another process has started before it does anything else.
+        """Whether `start` finds a duplicate of another process's request before it changes anything.
 
-        It would end a run of the session that waits for a reader after a crash, perhaps the one that the duplicate is for.
+        Not while runs wait for a reader after a crash: `start` would end one on the same session, perhaps the one that
+        the duplicate is for.
         """
         return self._shared is not None and not self._waiting
 
@@ -123,7 +124,7 @@ class Runs:
         session = (owner, session_id)
         earlier = self._part_before(request, session)
         self._refuse_behind(session_id, self.queue.waiting(session))
-        if request.resume and not self.queue.busy(session):  # refuses before the first byte what answers nothing
+        if request.resume and not self.queue.busy(session):  # refuses an answer to nothing before the first byte
             stored = await self.store.read(session_id, owner=owner, last=1)
             decide(None if stored is None else stored.pending, request.resume, ())
             self._refuse_behind(session_id, self.queue.waiting(session))  # another request may have come meanwhile
@@ -156,7 +157,7 @@ class Runs:
             run.deadline = asyncio.get_running_loop().call_later(request.time_limit, self.stop, run, why)
         if request.detached and self.records is not None and run.record is not None:
             try:
-                await self.records.stored(run.record)  # its client may be answered next, with its id
+                await self.records.stored(run.record)  # its client may get its id next
             except HoloDeckError as error:
                 self.stop(run, error)
                 raise
@@ -200,7 +201,10 @@ class Runs:
         return self._runs.get((owner, run_id))
 
     def knows(self, run: Run) -> bool:
-        """Whether a run can still be read. Its id may be another's by now, if its session was forgotten before."""
+        """Whether this run can still be read.
+
+        Another run may have its id by now, if its session was forgotten before.
+        """
         latest = self._runs.get((run.owner, run.run_id))
         return latest is run or (latest is not None and run in latest.parts)
 
@@ -236,7 +240,7 @@ class Runs:
             self._end_unless_read(run)
 
     def note_reader_elsewhere(self, run: Run) -> None:
-        """Another process has a reader of this run: its grace begins anew."""
+        """Restarts the grace period of a run: another process has a reader that follows it."""
         if run.wanted is not None:
             run.wanted.set()
             self._waiting.discard(run)
@@ -245,9 +249,9 @@ class Runs:
         self._end_unless_read(run)
 
     def give_up(self, run: Run) -> None:
-        """The user has gone on: a run that a crash cut and that waits for a reader ends."""
+        """Ends a run that waits for a reader after a crash: the user has continued without it."""
         if run.wanted is not None and not run.log.ended:
-            self.stop(run, RunInterrupted("The conversation has gone on without this run."))
+            self.stop(run, RunInterrupted("The conversation has continued without this run."))
 
     def _end_unless_read(self, run: Run) -> None:
         if run.readers == 0 and not run.log.ended and not run.request.detached:
@@ -255,7 +259,7 @@ class Runs:
             run.grace = loop.call_later(self.settings.detach_grace, self.stop, run)
 
     async def keep_going(self, run: Run) -> None:
-        """From now on the run goes on without readers, to its end, also after a crash: that is stored when this returns."""
+        """Lets the run continue to its end without readers, also after a crash. This is stored when it returns."""
         if self.records is not None and run.record is not None and not run.log.ended and not run.is_remote:
             request = msgspec.structs.replace(run.record.request, detached=True)
             run.record = msgspec.structs.replace(run.record, request=request)
@@ -263,7 +267,7 @@ class Runs:
         run.request = msgspec.structs.replace(run.request, detached=True)
 
     def stop(self, run: Run, why: HoloDeckError | None = None) -> bool:
-        """Cancels a run at once; returns whether it was active. `why` is None for a client's stop."""
+        """Cancels a run immediately, and returns whether it was active. `why` is None for a client's stop."""
         if run.log.ended or run.task is None or run.task.done() or run.is_remote:
             return False
         run.stopped_by = run.stopped_by or why
@@ -272,8 +276,8 @@ class Runs:
     async def close(self, drain: float) -> None:
         """Lets running streams finish for `drain` seconds, then ends the rest with a proper ending.
 
-        Runs that wait for a reader end at once: there is nothing to finish. Runs that go on without readers are left to
-        the next process, or to another one that shares the store.
+        Runs that wait for a reader end immediately: they have nothing to finish. Runs that continue without readers are
+        left to the next process, or to another one that shares the store.
         """
         self.is_closing = True
         self.feeds.close()
@@ -288,16 +292,16 @@ class Runs:
         remaining = {run.task: run for run in self._live if run.task is not None}
         if remaining:
             _, stuck = await asyncio.wait(remaining, timeout=STOP_SECONDS)
-            for task in stuck:  # something in it swallows its cancellation: readers get their ending all the same
+            for task in stuck:  # something in it swallows its cancellation: readers get their ending anyway
                 run = remaining[task]
                 self._emit_ending(run, _ending_of(run, run.stopped_by))
         if self._shared is not None:
             await self._shared.close(STOP_SECONDS)
 
     async def _leave_detached(self) -> None:
-        """Leaves runs that no client waits for as a crash would, for another process to go on with.
+        """Leaves runs that no client waits for as a crash would, so that another process continues them.
 
-        Their logs are cut without an ending, which clients would take for a failure.
+        Their logs are cut without an ending, because clients would take an ending for a failure.
         """
         if self.records is None or not self.records.outlives_process or not self.settings.continues:
             return
@@ -321,9 +325,9 @@ class Runs:
             self.stop(run, why)
 
     def _part_before(self, request: RunRequest, session: OwnedId) -> Run | None:
-        """The run that a resume under its own id continues. InvalidRequest if the id is taken by any other run.
+        """The run that a resume under its own id continues. InvalidRequest if any other run has the id.
 
-        CopilotKit resumes so. It is accepted once: from then on the id belongs to the continuation.
+        CopilotKit resumes this way. It is accepted once: from then on the id belongs to the continuation.
         """
         name = request.owner, request.run_id
         if name in self._beginning:
@@ -344,7 +348,7 @@ class Runs:
         return run
 
     def adopt(self, run: Run) -> None:
-        """Lets a run be read that ended in another process."""
+        """Makes a run that ended in another process readable here."""
         self._runs[run.owner, run.run_id] = run
         self._by_session.setdefault((run.owner, run.session_id), []).append(run)
         run.release()
@@ -355,7 +359,7 @@ class Runs:
             raise ShuttingDown("The server is shutting down; try again in a moment.")
 
     def _refuse_behind(self, session_id: str, ahead: int) -> None:
-        """Refuses a run that would wait behind so many others of its session, or that `close` would miss."""
+        """Refuses a run if too many of its session are ahead of it, or if `close` would miss it."""
         self._refuse_at_end()
         if self.settings.when_busy is WhenBusy.REJECT and ahead:
             raise SessionBusy(f"Session {session_id!r} has a run in progress; wait for it or stop it.")
@@ -365,7 +369,7 @@ class Runs:
             )
 
     async def _execute(self, run: Run, slot: QueueSlot) -> None:
-        """The task of a run. Whatever happens in it, the log gets its ending."""
+        """The task of a run. However it ends, the log gets its ending."""
         try:
             await self.wait_for_turn(run, slot)
             run.state = RunState.RUNNING
@@ -392,9 +396,9 @@ class Runs:
             await slot.__aenter__()
 
     async def _opened(self, run: Run) -> tuple[Change, Conversation]:
-        """The conversation, rewound to where the client is if it went back, and what is new.
+        """Opens the conversation, rewound to the client's position if it went back. Returns the new messages with it.
 
-        The store is rewound when the new messages are stored, in the same transaction.
+        The store is rewound in the transaction that stores the new messages.
         """
         request = run.request
         conversation = Transcript() if request.throw_away else await self.open(run)
@@ -413,7 +417,10 @@ class Runs:
         return change, conversation
 
     async def _change(self, run: Run, conversation: Conversation) -> Change:
-        """What the request does to the conversation. It is never rewound because of messages that the client cannot know."""
+        """The change that the request makes to the conversation.
+
+        Messages that the client cannot know never cause a rewind.
+        """
         request = run.request
         stored = await conversation.history() if request.keeps_history or request.rewind_to else conversation.messages
         change = partial(
@@ -431,7 +438,7 @@ class Runs:
         return change(elsewhere=await self._of_other_wires(run, stored))
 
     async def _of_other_wires(self, run: Run, stored: Sequence[Message]) -> frozenset[str]:
-        """The runs since the last one on this run's wire. Its clients are shown the whole history by each of their own runs.
+        """The runs since the last one on this run's wire. Each run on a wire shows its clients the whole history.
 
         The terminal's runs have no record.
         """
@@ -447,7 +454,7 @@ class Runs:
         return frozenset(others)
 
     async def _join_chain(self, run: Run, pending: PendingStep | None) -> None:
-        """A run that answers what another one waits for is the next of its chain."""
+        """Adds a run that answers what another one waits for to the chain of that run."""
         waited = "" if pending is None else pending.run_id
         if not waited or (run.request.parent_run_id != waited and not answers_step(run.request, pending)):
             return
@@ -466,14 +473,14 @@ class Runs:
         return await self.store.open(run.session_id, owner=run.owner, run_id=run.run_id, last=shown, create=True)
 
     async def store_record(self, run: Run) -> None:
-        """Stores that there is this run. Where processes share the store, that was done when it came."""
+        """Stores the record of this run. A shared store has it already, from the run's start."""
         if self.records is not None and self._shared is None and run.record is not None:
             await self.records.begin(run.record)
 
     async def _context(self, run: Run, change: Change, conversation: Conversation) -> AgentContext:
-        """What the loop needs of the request. From here on the run keeps only what it has to."""
+        """The loop's inputs from the request. From here on the run keeps only what it still needs."""
         request, new = run.request, change.append
-        # The rest of what the client sent is stored already, or is not taken from it.
+        # The server has stored the rest of the client's messages already, or does not take it from a client.
         run.request = msgspec.structs.replace(request, messages=tuple(new[first_of_use(new) :]))
         if self.records is not None and run.record is not None:
             kept = msgspec.structs.replace(
@@ -494,13 +501,16 @@ class Runs:
         )
 
     def _server_tools(self) -> set[str]:
-        """Names that a client's own tools cannot have, those of tools that are withdrawn at the moment included."""
+        """Names that a client's own tools cannot have, including tools that are withdrawn at the moment."""
         tools = self.agent.tools
         withdrawn = [name for server in tools.health() for name in server.withdrawn]
         return {*OWN_TOOLS, *withdrawn, *(schema.name for schema in tools.schemas())}
 
     def _ended(self, run: Run, _task: "asyncio.Task[None]") -> None:
-        """Also for a task that was cancelled before its first step, in which nothing of the above happened."""
+        """Cleans up after a task.
+
+        Also after one that was cancelled before its first step, which did nothing of the above.
+        """
         if run.slot is not None:
             run.slot.release()
         if run.deadline is not None:
@@ -516,7 +526,7 @@ class Runs:
             self._keep_finished(run)
 
     def _keep_finished(self, run: Run) -> None:
-        """Keeps the run to be read again, and drops the oldest ones beyond what may be kept."""
+        """Keeps the run to be read again, and drops the oldest finished runs beyond the limits."""
         limits, run.size = self.settings, run.log.size() + _size_of(run.request)
         window = max(limits.replay_window, DETACHED_SECONDS) if run.request.detached else limits.replay_window
         self._finished[run] = asyncio.get_running_loop().call_later(window, self._forget, run, context=_NO_REQUEST)
@@ -530,7 +540,7 @@ class Runs:
             self._forget(next(iter(self._finished)))
 
     async def end(self, run: Run, error: HoloDeckError | None) -> None:
-        """Ends a run that did not end itself. The ending is stored before it is shown, if the store still works."""
+        """Ends a run that did not end itself. If the store still works, the ending is stored before it is shown."""
         if run.log.ended:
             return
         ending = _ending_of(run, error)
@@ -544,7 +554,7 @@ class Runs:
                 self._emit_ending(run, ending)
 
     async def end_after(self, run: Run, error: BaseException) -> None:
-        """Ends a run with what its task raised, whatever that is."""
+        """Ends a run with the exception that its task raised, whatever it is."""
         if isinstance(error, asyncio.CancelledError):
             await self.end(run, run.stopped_by)
         elif isinstance(error, HoloDeckError):
@@ -559,7 +569,7 @@ class Runs:
         run.emit(ending)
 
     def forget_session(self, session_id: str, *, owner: Owner) -> None:
-        """Stops the runs of a session: no client can read them any more, and nothing further of them is stored."""
+        """Stops the runs of a session: clients can no longer read them, and nothing more of them is stored."""
         self.feeds.end((owner, session_id))
         for run in self.of_session(session_id, owner=owner):
             self.stop(run)
@@ -569,7 +579,7 @@ class Runs:
                 run.record = None
 
     async def remove(self, run: Run) -> None:
-        """Deletes what is known of a run that has ended. Its session keeps its messages."""
+        """Deletes everything about a run that has ended. Its session keeps its messages."""
         self._forget(run)
         if self.records is not None:
             await self.records.remove(run.run_id, owner=run.owner)
@@ -589,7 +599,7 @@ class Runs:
 
 
 def _size_of(request: RunRequest) -> int:
-    """About how many bytes a finished run keeps of its request: what readers that come back are shown of it."""
+    """The approximate bytes that a finished run keeps of its request, to show them to readers that reconnect."""
     return size_of_messages(request.messages) + len(msgspec.json.encode((request.state, request.properties)))
 
 

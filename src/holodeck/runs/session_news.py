@@ -1,4 +1,4 @@
-"""Runs of a session that other processes start, for all readers that the session has here: one query serves them all."""
+"""Announces runs that other processes start on a session. One query serves all readers of the session here."""
 
 import asyncio
 import logging
@@ -14,21 +14,21 @@ from holodeck.runs.run import Run
 log = logging.getLogger(__name__)
 
 FEED_RUNS = 20  # of a session that are compared with those that its readers know
-FEED_SECONDS = 10.0  # between two looks for runs of other processes that were not announced
+FEED_SECONDS = 10.0  # between two queries for runs of other processes that were not announced
 
 Announce: TypeAlias = Callable[[Run | HoloDeckError | None], None]
-"""Called with a run that has started, with None when the session is deleted, or with why no more runs are announced."""
+"""Called with a run that has started, with None when the session is deleted, or with the error that ends the feed."""
 
 
 class SessionNews:
     def __init__(self, records: SharedRunStore, restored: Callable[[RunRecord], Awaitable[Run]]) -> None:
-        """`restored` makes a run that can be read of a record."""
+        """`restored` makes a readable run from a record."""
         self._records, self._restored = records, restored
         self._feeds: dict[OwnedId, _Feed] = {}
 
     @asynccontextmanager
     async def announced(self, session: OwnedId, call: Announce) -> AsyncIterator[None]:
-        """Within it, `call` is called with each run of the session that another process starts."""
+        """Calls `call` with each run of the session that another process starts, until the block ends."""
         feed = self._feeds.get(session)
         if feed is None or feed.has_failed:  # its readers have not all left yet
             feed = self._feeds[session] = _Feed(self._records, self._restored, session)
@@ -46,21 +46,21 @@ class SessionNews:
 
 
 class _Feed:
-    """One session that is watched."""
+    """One watched session."""
 
     def __init__(
         self, records: SharedRunStore, restored: Callable[[RunRecord], Awaitable[Run]], session: OwnedId
     ) -> None:
         self._records, self._restored, (self._owner, self._session_id) = records, restored, session
         self.calls: dict[object, Announce] = {}
-        self._watch = records.watch_session(self._session_id, owner=self._owner)  # before the first look
+        self._watch = records.watch_session(self._session_id, owner=self._owner)  # before the first query
         self._known: dict[str, bool] = {}  # the session's runs, and whether each has ended
         self._announcing: asyncio.Task[None] | None = None
         self.started = asyncio.create_task(self._start(), name="runs of a session: first look")
 
     @property
     def has_failed(self) -> bool:
-        """Whether it announces nothing any more."""
+        """Whether it has stopped announcing runs."""
         return self._announcing is not None and self._announcing.done()
 
     async def _start(self) -> None:
@@ -82,7 +82,7 @@ class _Feed:
             except HoloDeckError as error:
                 log.warning("the runs of a session cannot be read: %s", error.message)
                 await asyncio.sleep(FEED_SECONDS)
-            except Exception:  # a defect: readers must not wait for runs that are never announced
+            except Exception:  # a bug: readers must not wait for runs that are never announced
                 log.exception("the runs of a session are not announced any more")
                 self._call(InternalError("The server cannot show further runs of this session; connect again."))
                 return
@@ -97,7 +97,7 @@ class _Feed:
         self._known = _ends_of(found)
 
     def _is_new(self, record: RunRecord) -> bool:
-        """A run that had ended and goes on under its own id is new again."""
+        """Whether to announce the run. One that had ended and continues under its own id is new again."""
         has_ended = self._known.get(record.run_id)
         return has_ended is None or (has_ended and record.ending is None)
 

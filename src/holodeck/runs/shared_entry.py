@@ -1,4 +1,4 @@
-"""Enters runs among those of all processes that share a store. A run that does not start leaves no row there."""
+"""Adds runs to those of all processes that share a store. A run that does not start leaves no row there."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 class SharedEntry:
     def __init__(self, records: SharedRunStore, refuse_behind: Callable[[str, int], None]) -> None:
-        """`refuse_behind` raises SessionBusy for a run of a session that would wait behind so many others."""
+        """`refuse_behind` raises SessionBusy for a run with too many others of its session ahead of it."""
         self.records, self._refuse_behind = records, refuse_behind
         self._undoing: set[asyncio.Task[None]] = set()
 
@@ -33,7 +33,7 @@ class SharedEntry:
         run.is_first, run.behind = begun.is_first, run.behind | begun.ahead
 
     async def _undo(self, run: Run, record: RunRecord, beginning: "asyncio.Future[Begun]") -> None:
-        """Removes the row of a run that does not start. The part that it was to continue gets its ending back."""
+        """Removes the row of a run that does not start. The part that it would have continued gets its ending back."""
         await asyncio.wait({beginning})
         try:
             if beginning.cancelled() or beginning.exception() is not None:
@@ -44,7 +44,7 @@ class SharedEntry:
                 await self.records.withdraw(record)
             else:
                 await self.records.end(earlier.record or record, ending)
-        except HoloDeckError as error:  # the store takes the row over from this process when it is back
+        except HoloDeckError as error:  # when the store works again, the row is taken over from this process
             log.warning("run %s did not start and is still stored: %s", run.run_id, error.message)
         finally:
             self.records.release(record)

@@ -1,7 +1,7 @@
-"""Runs of processes before this one: those that a crash cut are taken up, those that ended can be read again.
+"""Runs of earlier processes: takes over those that a crash interrupted, and makes those that ended readable again.
 
-A run that was cut goes on if that is safe and a reader comes back in time: a crash is then no more than a connection that
-was cut. Otherwise it ends as `interrupted`. `recovery` decides what is left of a run; this acts on it.
+An interrupted run continues if that is safe and a reader reconnects in time. A crash is then no worse than a broken
+connection. Otherwise the run ends as `interrupted`. `recovery` decides what remains of a run; this module acts on it.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ from holodeck.sessions.port import KEEP, SessionStore
 log = logging.getLogger(__name__)
 
 INTERRUPTED_TEXT = "The server was stopped in the middle of this run. The session has what is stored of it; ask again."
-CHANGED_TEXT = "The agent's file was changed while this run was in progress, so it does not go on; ask again."
-TAKEN_UP = "taken-up"  # the warning in the log of a run that goes on after a crash
+CHANGED_TEXT = "The agent's file was changed while this run was in progress, so it does not continue; ask again."
+TAKEN_UP = "taken-up"  # the warning in the log of a run that continues after a crash
 
 
 class StoredRuns:
@@ -46,21 +46,21 @@ class StoredRuns:
         *,
         refusal: Callable[[RunRequest], HoloDeckError | None] = lambda _request: None,
     ) -> None:
-        """`refusal` says why a run that was cut may not go on: its credential is no longer valid."""
+        """`refusal` returns why an interrupted run may not continue: its credential is no longer valid."""
         self._runs, self._store, self._records, self._refusal = runs, store, records, refusal
         self.remote = RemoteRuns(store, records, runs.settings) if isinstance(records, SharedRunStore) else None
         self._news = SessionNews(records, self._restored) if isinstance(records, SharedRunStore) else None
         self.on_taken_up: list[
             Callable[[Run], None]
-        ] = []  # called with each run that was left: it goes on, or has ended
+        ] = []  # called with each run that another process left: it continues, or has ended
 
     # reading
 
     async def find(self, run_id: str, *, owner: Owner) -> Run:
-        """The run, read from the store if this process has none of that id. RunNotFound."""
+        """The run, read from the store if this process does not have it. Raises RunNotFound."""
         found = self._runs.find(run_id, owner=owner)
         is_here = found is not None and (self.remote is None or not found.log.ended)
-        if self._records is None or is_here or not is_foreign_id(run_id):  # a database may refuse what is no id
+        if self._records is None or is_here or not is_foreign_id(run_id):  # a database may reject a text that is no id
             return self._runs.get(run_id, owner=owner)
         record = await self._records.find(run_id, owner=owner)
         if record is None or (found is not None and record.ending is not None):
@@ -71,7 +71,10 @@ class StoredRuns:
         return await self._restored(record)
 
     async def find_settled(self, run_id: str, *, owner: Owner) -> Run:
-        """The same; of one that has just ended at another process, not before the last events of its log are here."""
+        """Like `find`.
+
+        If the run has just ended in another process, waits until the last events of its log are copied.
+        """
         run = await self.find(run_id, owner=owner)
         if run.log.ended or not run.is_remote or self._records is None:
             return run
@@ -82,7 +85,10 @@ class StoredRuns:
         return await self.find(run_id, owner=owner)
 
     async def of_session(self, session_id: str, *, owner: Owner) -> list[Run]:
-        """The runs of a session that can still be read, oldest first; those of other processes while they go on."""
+        """The runs of a session that can still be read, oldest first.
+
+        Runs of other processes only while they are in progress.
+        """
         found = self._runs.of_session(session_id, owner=owner)
         if self.remote is None:
             return found
@@ -96,7 +102,10 @@ class StoredRuns:
         return [*(run for run in found if run.run_id not in ids), *[await self._restored(each) for each in others]]
 
     async def since(self, run_id: str, session_id: str, *, owner: Owner) -> list[Run]:
-        """A run of a session and the later ones, oldest first, wherever they ran; none if the run cannot be read again."""
+        """A run of a session and all later ones, oldest first, from all processes.
+
+        Empty if the run cannot be read again.
+        """
         if self.remote is None or self._runs.find(run_id, owner=owner) is not None:
             found = self._runs.of_session(session_id, owner=owner)
             first = next((place for place, run in enumerate(found) if run.run_id == run_id), len(found))
@@ -113,7 +122,7 @@ class StoredRuns:
 
     @asynccontextmanager
     async def announced(self, session: OwnedId, call: Announce) -> AsyncIterator[None]:
-        """Within it, `call` is called with each run of a session that another process starts; see `Announce`."""
+        """Calls `call` with each run of a session that another process starts, until the block ends. See `Announce`."""
         if self._news is None:
             yield
         else:
@@ -128,27 +137,27 @@ class StoredRuns:
         return _joined(await self.remote.records.open_runs(owner=owner, session_id=session_id), here)
 
     async def active_in(self, session_ids: Sequence[str], *, owner: Owner) -> list[list[str]]:
-        """The same for several sessions of one owner."""
+        """Like `active`, for several sessions of one owner."""
         if self.remote is None:
             return [await self.active(session_id, owner=owner) for session_id in session_ids]
         found = await self.remote.records.open_runs(owner=owner)
         return [_joined([each for each in found if each.session_id == session_id], ()) for session_id in session_ids]
 
     async def stop(self, run: Run) -> bool:
-        """Stops a run, wherever it is; returns whether it was active."""
+        """Stops a run in any process, and returns whether it was active."""
         if run.is_remote and self.remote is not None and run.record is not None:
             return await self.remote.records.want_stop(run.record)
         return self._runs.stop(run)
 
     async def session_of(self, run_id: str, *, owner: Owner) -> str | None:
-        """The session of a run, also if its log is gone."""
+        """The session of a run, even if its log is gone."""
         found: Run | RunRecord | None = self._runs.find(run_id, owner=owner)
         if found is None and self._records is not None:
             found = await self._records.find(run_id, owner=owner)
         return None if found is None else found.session_id
 
     async def ending_of(self, run_id: str, *, owner: Owner) -> Ending | None:
-        """How a run ended, also if its log is gone."""
+        """The ending of a run, even if its log is gone."""
         found = self._runs.find(run_id, owner=owner)
         if found is not None:
             return found.log.ending
@@ -163,7 +172,7 @@ class StoredRuns:
         return None if record is None else await self._restored(record)
 
     async def elsewhere(self, wire: str, owner: Owner, fingerprint: bytes) -> Run | None:
-        """The run that another process has begun for the same request and that goes on; the newest of several."""
+        """The newest run in progress that another process has begun for the same request."""
         if self.remote is None:
             return None
         records = self.remote.records
@@ -174,7 +183,7 @@ class StoredRuns:
         return None
 
     async def _restored(self, record: RunRecord) -> Run:
-        """A run to be read again: from the copy of its log, or from its messages."""
+        """Makes a run readable again, from the copy of its log or from its messages."""
         if record.ending is None and self.remote is not None:
             return await self.remote.open(record)
         pieces, history, waiting = await self._left_of(record)
@@ -201,7 +210,7 @@ class StoredRuns:
         return run
 
     async def _left_of(self, record: RunRecord) -> tuple[Pieces, Sequence[Message], Sequence[Message]]:
-        """The copy of its log, its session's messages, and those of its step that waits."""
+        """The copy of its log, its session's messages, and those of its pending step."""
         pieces = [] if self._records is None else await self._records.events(record)
         stored = await self._store.read(record.session_id, owner=record.owner)
         if stored is None:
@@ -210,7 +219,7 @@ class StoredRuns:
         return pieces, stored.messages, () if step is None else (step.assistant, *step.results)
 
     def _behind(self, record: RunRecord, pieces: Pieces, history: Sequence[Message]) -> Run:
-        """A run that continues this log, which may be empty.
+        """Makes a run that continues this log, which may be empty.
 
         Its event numbers start beyond all that the dead process may have sent.
         """
@@ -223,13 +232,13 @@ class StoredRuns:
     # taking up
 
     async def recover(self) -> int:
-        """Takes up the runs that a process left without an ending; returns how many."""
+        """Takes over the runs that a process left without an ending, and returns how many."""
         if self.remote is not None:
             return await self.take_up(await self.remote.records.take_over(math.inf))
         return await self.take_up([] if self._records is None else await self._records.unfinished())
 
     async def take_up(self, left: Sequence[RunRecord]) -> int:
-        """Ends the runs that other processes left, or goes on with them; returns how many."""
+        """Ends or continues the runs that other processes left, and returns how many."""
         by_session: dict[OwnedId, list[RunRecord]] = {}
         for record in left:
             by_session.setdefault((record.owner, record.session_id), []).append(record)
@@ -240,14 +249,14 @@ class StoredRuns:
         for record in records:
             try:
                 await self._recover(record, may_go_on=record is records[-1] and _crashes_of(record) == 0)
-            except Exception:  # one that cannot be read must not keep the others, nor the server, from starting
+            except Exception:  # an unreadable run must not stop the recovery of the others, nor the server's start
                 log.exception("run %s cannot be recovered", record.run_id)
                 await self._runs.end(run_of(record, RunLog()), RunInterrupted(INTERRUPTED_TEXT))
                 if self._records is not None:
                     self._records.release(record)
 
     async def _recover(self, record: RunRecord, *, may_go_on: bool) -> None:
-        """Stores what is left of a run, and ends it or lets it wait for a reader that wants it to go on."""
+        """Stores the remains of a run, then ends it or lets it wait for a reader that wants it to continue."""
         pieces, history, _ = await self._left_of(record)
         events = flattened(pieces)
         stored = await self._store.read(record.session_id, owner=record.owner)
@@ -302,7 +311,7 @@ class StoredRuns:
         self._runs.launch(run, self._go_on(run, run.wanted, steps))
 
     async def _go_on(self, run: Run, wanted: asyncio.Event, steps: int) -> None:
-        """Waits for a reader, then goes on where the run was cut."""
+        """Waits for a reader, then continues where the run was interrupted."""
         slot = None
         try:
             try:
@@ -312,10 +321,10 @@ class StoredRuns:
                 raise RunInterrupted(INTERRUPTED_TEXT) from None
             finally:
                 run.wanted = None
-            run.is_first = True  # its row is the one that runs; in this process others may wait before it
+            run.is_first = True  # its row is the running one; in this process others may wait before it
             slot = self._runs.queue.take((run.owner, run.session_id))
             await self._runs.wait_for_turn(run, slot)
-            run.emit(WarningRaised(TAKEN_UP, "The server was restarted in the middle of this run; it goes on."))
+            run.emit(WarningRaised(TAKEN_UP, "The server was restarted in the middle of this run; it continues."))
             run.conversation = await self._runs.open(run)
             try:
                 context = context_of(
@@ -339,7 +348,7 @@ class StoredRuns:
 
 
 def _crashes_of(record: RunRecord) -> int:
-    """How often a process has taken the run up after a crash, and not because a server that stopped had left it."""
+    """How often a process has taken the run over after a crash. Runs that a stopping server had left do not count."""
     return max(0, record.recovered - record.request.handovers)
 
 

@@ -1,4 +1,4 @@
-"""Ends the wait of a run: what it asked a person for is not carried out, and the model is not asked again."""
+"""Ends the wait of a run without carrying out what it asked a person for, and without asking the model again."""
 
 from holodeck.agent.pending import decide
 from holodeck.core.events import Outcome, RunFinished
@@ -9,9 +9,10 @@ from holodeck.runs.runs import Runs
 
 
 async def withdraw(runs: Runs, run: Run) -> bool:
-    """Whether the run was still waiting. Its calls get their results, so that the conversation can go on.
+    """Withdraws the question and returns whether the run was still waiting.
 
-    Results and ending are stored in one transaction: a task that a crash leaves cannot wait for what is not open any more.
+    Its calls get their results, so that the conversation can continue. Results and ending are stored in one
+    transaction: after a crash, a task cannot wait for a question that is no longer open.
     """
     async with runs.queue.take((run.owner, run.session_id)):
         conversation = await runs.open(run)
@@ -28,6 +29,6 @@ async def withdraw(runs: Runs, run: Run) -> bool:
         finally:
             conversation.close()
     run.state = RunState.CANCELLED
-    if runs.records is not None and run.record is not None:  # in memory, a commit takes no ending with it
+    if runs.records is not None and run.record is not None:  # in memory, a commit does not store an ending
         await runs.records.end(run.record, ending)
     return True
