@@ -1,13 +1,20 @@
 """The layers, read from the imports: lower ones never know upper ones."""
 
 import ast
+import importlib
+import inspect
 import re
 import tokenize
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
+
+from holodeck.core.events import AnyEvent, Observer, RunFailed, TextAdded, TextStarted
+from holodeck.wires.reply import EventReader
 
 SOURCE = Path(__file__).parent.parent / "src" / "holodeck"
 
@@ -181,6 +188,53 @@ def test_class_names_are_used_once():
                     found[name].append(str(path.relative_to(SOURCE)))
     doubled = {name: paths for name, paths in found.items() if len(paths) > 1}
     assert doubled == {}, "two classes of one name mean different things; rename one"
+
+
+EVENTS_BY_NAME = {re.sub(r"\B(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in get_args(AnyEvent)}
+
+
+def subclasses_of(cls: type) -> Iterator[type]:
+    for each in cls.__subclasses__():
+        yield each
+        yield from subclasses_of(each)
+
+
+def readers_of_events() -> list[type]:
+    for path in modules():
+        if re.search(r"\b(?:Observer|EventReader|ReplyReader)\b", path.read_text()):
+            importlib.import_module(".".join(path.relative_to(SOURCE.parent).with_suffix("").parts))
+    found = [*subclasses_of(Observer), *subclasses_of(EventReader)]
+    return [each for each in found if each.__module__.startswith("holodeck.")]
+
+
+def misnamed_handlers(cls: type) -> list[str]:
+    """Public methods that take one event and are not named as that event is: nothing would call them."""
+    misnamed = []
+    for name, method in inspect.getmembers(cls, inspect.isfunction):
+        parameters = list(inspect.signature(method).parameters.values())
+        if name.startswith("_") or len(parameters) != 2:  # itself and the event
+            continue
+        hint = get_type_hints(method).get(parameters[1].name)
+        taken = set(EVENTS_BY_NAME.values()).intersection(get_args(hint) or (hint,))
+        if (taken or name in EVENTS_BY_NAME) and EVENTS_BY_NAME.get(name) not in taken:
+            misnamed.append(f"{cls.__name__}.{name}")
+    return misnamed
+
+
+def test_every_method_that_takes_an_event_is_named_as_the_event_is():
+    """Readers and observers find their handlers by name: one that is misspelt would be silent."""
+    found = readers_of_events()
+    assert {"Meter", "RunLogger", "TaskReader", "UiMessageEncoder"} <= {each.__name__ for each in found}
+    assert [name for each in found for name in misnamed_handlers(each)] == []
+
+
+def test_a_misspelt_handler_is_found():
+    class Misspelt(Observer):
+        def text_aded(self, event: TextAdded) -> None: ...
+        def text_ended(self, event: TextStarted) -> None: ...
+        def run_failed(self, event: RunFailed) -> None: ...
+
+    assert misnamed_handlers(Misspelt) == ["Misspelt.text_aded", "Misspelt.text_ended"]
 
 
 FORBIDDEN_WORDS = re.compile(
