@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from holodeck.core import events as e
-from holodeck.errors import HoloDeckError
+from holodeck.errors import HoloDeckError, InvalidRequest
 from holodeck.wires.a2a import v03
 from holodeck.wires.a2a.request import camel_case, list_request, push_config, send_request
 from holodeck.wires.a2a.task import INPUT_REQUIRED, TERMINAL, TaskEncoder, TaskReader
@@ -78,7 +78,7 @@ def test_whatever_is_sent(body: Json) -> None:
         push_config,
         lambda given: v03.params_of("message/send", given),
     ):
-        assert _status(read, camel_case(body)) in {None, 400, 413, 415, 422}
+        assert _status(lambda given, read=read: read(camel_case(given)), body) in {None, 400, 413, 415, 422}
 
 
 def _status(read: Any, body: Json) -> int | None:
@@ -120,3 +120,24 @@ def test_names_of_protobuf_are_taken_but_not_those_of_the_client() -> None:
         "historyLength": 1,
         "message": {"taskId": "t", "parts": [{"data": {"my_key": 1}}]},
     }
+
+
+def decision(*, approved: bool) -> dict[str, Any]:
+    return {"interruptId": "i1", "approved": approved}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"data": decision(approved=False), "data_": decision(approved=True)},
+        {"data": decision(approved=False), "data__": decision(approved=True)},
+    ],
+)
+def test_a_member_that_is_no_name_of_protobuf_does_not_replace_a_decision(part: dict[str, Any]) -> None:
+    (kept,) = camel_case({"message": {"parts": [part]}})["message"]["parts"]
+    assert kept["data"] == decision(approved=False)
+
+
+def test_a_name_in_both_spellings_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="a name twice"):
+        camel_case({"message": {"taskId": "t", "task_id": "u"}})

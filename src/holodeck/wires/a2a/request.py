@@ -77,11 +77,15 @@ class ListRequest(msgspec.Struct, frozen=True, kw_only=True):
 def camel_case(given: dict[str, Any], depth: int = MAX_DEPTH) -> dict[str, Any]:
     """The object with names in camel case. Parsers of protobuf take snake case too, and clients rely on that.
 
-    `data` and `metadata` are the client's own and keep their names. InvalidRequest for objects nested too deeply.
+    `data` and `metadata` are the client's own and keep their names. InvalidRequest for objects nested too deeply, and for
+    one that has a name in both spellings: which of them counts differs between parsers, and they may be decisions.
     """
     if depth == 0:
         raise InvalidRequest(f"The body is nested more than {MAX_DEPTH} levels deep")
-    return {_camel(key): _camel_value(_camel(key), value, depth - 1) for key, value in given.items()}
+    renamed = {_camel(key): _camel_value(_camel(key), value, depth - 1) for key, value in given.items()}
+    if len(renamed) < len(given):
+        raise InvalidRequest("An object has a name twice, in snake case and in camel case")
+    return renamed
 
 
 def _camel_value(key: str, value: Any, depth: int) -> Any:
@@ -94,7 +98,7 @@ def _camel_value(key: str, value: Any, depth: int) -> Any:
 
 def _camel(key: str) -> str:
     first, *rest = key.split("_")
-    return first + "".join(map(str.capitalize, rest)) if first and rest else key
+    return first + "".join(map(str.capitalize, rest)) if first and rest and all(rest) else key
 
 
 def send_request(given: dict[str, Any], max_text: int) -> SendRequest:
