@@ -1,1 +1,1 @@
-"""The loop: an agent, what it may do, and how a run of it goes."""
+"""The agent loop: the definition of an agent, its limits, and the execution of one run."""

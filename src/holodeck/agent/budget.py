@@ -1,9 +1,9 @@
-"""What a run has spent, held against what it may spend (`loop.budget`).
+"""Counts what a run spends and compares it with `loop.budget`.
 
-Tool calls are counted as they are asked for: the one after the last that is paid for is not carried out. The
-tokens of a call are known only afterwards, so a run stops after the step that spent the last of them; a further step
-whose prompt alone is estimated to cost more than is left is not begun. An answer that is there is never taken back: a
-budget ends a run only when another step would be needed.
+A tool call counts when the model asks for it: the first call beyond the budget is not made. The tokens of a model call
+are known only afterwards, so a run stops after the step that used up the budget. A step also does not begin if its
+prompt alone is estimated to cost more than is left. A finished answer is never taken back: a budget ends a run only
+when the run would need another step.
 """
 
 import time
@@ -28,7 +28,7 @@ class Spending:
         self.usage: TokenUsage | None = None  # of all model calls, if every one of them is known
 
     def model_call(self, prompt: Prompt, reply: ModelReply) -> None:
-        """Counts what the endpoint says it cost; an endpoint that says nothing is estimated, not free."""
+        """Counts the tokens that the endpoint reports. If it reports none, they are estimated, not free."""
         usage = reply.usage
         self._all_known = self._all_known and usage is not None
         if not self._all_known or usage is None:
@@ -41,12 +41,18 @@ class Spending:
             self._tokens += estimate(prompt, reply)
 
     def pays_for_call(self) -> bool:
-        """Asked once for each tool call before it is carried out."""
+        """Counts one tool call, and returns whether the budget covers it.
+
+        Called once for each call, before it is made.
+        """
         self._calls += 1
         return self._budget.tool_calls is None or self._calls <= self._budget.tool_calls
 
     def check(self, next_prompt: Callable[[], Prompt] = Prompt) -> None:
-        """Raises BudgetExceeded when too little is left for another step; `next_prompt` is what it would ask."""
+        """Raises BudgetExceeded when too little is left for another step.
+
+        `next_prompt` returns the prompt of that step.
+        """
         budget = self._budget
         if budget.tool_calls is not None and self._calls > budget.tool_calls:
             raise BudgetExceeded("tool_calls", budget.tool_calls)

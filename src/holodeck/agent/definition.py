@@ -1,4 +1,4 @@
-"""An agent (a model, instructions and tools, ready to run) and what one run of it is given.
+"""An agent (a model, instructions and tools, ready to run) and the inputs of one run.
 
 Built by `holodeck.config`, or by hand.
 """
@@ -36,14 +36,17 @@ def now_in(timezone: str) -> datetime:
 
 
 class Instructions(Protocol):
-    """Turns into the system prompt of one run."""
+    """Builds the system prompt of one run."""
 
     def render(self, *, user_id: str, timezone: str) -> str: ...
 
 
 @dataclass(frozen=True)
 class TextInstructions:
-    """A text in which {user_id}, {now} and {timezone} are filled in. Plain replacement: user data is never a template."""
+    """A text with the placeholders {user_id}, {now} and {timezone}.
+
+    Plain replacement: user data is never a template.
+    """
 
     text: str
     clock: Callable[[str], datetime] = now_in
@@ -60,7 +63,7 @@ class TextInstructions:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """While `tool`'s `argument` streams, the state shows it under `state_key` (SRV-22)."""
+    """Shows `tool`'s `argument` in the state under `state_key`, while the model writes it (SRV-22)."""
 
     state_key: str
     tool: str
@@ -85,23 +88,23 @@ class AgentDefinition:
     loop: AgentLoopConfig = field(default_factory=AgentLoopConfig)
     state: StateSettings | None = None
     output: OutputType | None = None  # the form of the final answer; None: any text
-    max_messages: int = 200  # of the history, that the model is shown
-    max_tokens: int | None = None  # the same in tokens, estimated
-    window: ContextWindow | None = None  # asked for it in long conversations, if `max_tokens` is None
-    summarize: bool = False  # what is left out is summed up by the model, instead of trimmed
+    max_messages: int = 200  # how many messages of the history the model is shown
+    max_tokens: int | None = None  # the same limit in estimated tokens
+    window: ContextWindow | None = None  # where to ask for the limit in long conversations, if `max_tokens` is None
+    summarize: bool = False  # the model summarizes the turns that do not fit, instead of dropping them
     max_result_characters: int = MAX_RESULT_CHARACTERS
     approval_seconds: float = APPROVAL_SECONDS  # how long a person has to decide
-    breakers: Breakers = field(default_factory=Breakers)  # of the model and the tools, for who wants to know
-    version: str = ""  # of what describes it: a run that a crash cut goes on only with the same; empty: not known
+    breakers: Breakers = field(default_factory=Breakers)  # of the model and the tools, for health checks and metrics
+    version: str = ""  # of its description: only the same version continues a run after a crash; empty: unknown
 
     @property
     def history_tokens(self) -> int | None:
-        """How many tokens of the history the model is shown at most, as far as that is known."""
+        """How many tokens of the history the model is shown at most. None if that is not known."""
         return self.max_tokens if self.max_tokens is not None or self.window is None else self.window.tokens
 
     @cached_property
     def catalogue(self) -> Catalogue:
-        """The tools as a table: `tools` itself where it is one, else a table of it."""
+        """The tools as a catalogue: `tools` itself if it is one, else a catalogue made from it."""
         return self.tools if isinstance(self.tools, Catalogue) else Catalogue.of(self.tools)
 
     async def start(self) -> None:
@@ -140,14 +143,14 @@ class AgentContext:
     """Inputs of one run. Raises InvalidRequest for a user id that a tool or a store might read as another one."""
 
     conversation: Conversation = field(default_factory=Transcript)
-    input: Sequence[Message] = ()  # what this run adds to the conversation
-    history_note: Mapping[str, int] = field(default_factory=dict)  # what became of the client's history, in counts
-    client_results: Sequence[ToolMessage] = ()  # answers to frontend tools of the run before
+    input: Sequence[Message] = ()  # the messages that this run adds to the conversation
+    history_note: Mapping[str, int] = field(default_factory=dict)  # counts of the changes to the client's history
+    client_results: Sequence[ToolMessage] = ()  # results of frontend tools that the previous run asked for
     resume: Sequence[Resume] = ()
     client_tools: Sequence[ToolSchema] = ()
     notes: Sequence[tuple[str, str]] = ()  # (description, value) from the application
-    warnings: Sequence[str] = ()  # what of the input cannot be used
-    files: Sequence[FileNote] = ()  # what became of the files in `input`
+    warnings: Sequence[str] = ()  # parts of the input that cannot be used
+    files: Sequence[FileNote] = ()  # what the model received of each file in `input`
     state: Any = None  # the shared state as the client has it
     run_id: str = field(default_factory=new_ulid)
     session_id: str = field(default_factory=new_ulid)
@@ -157,10 +160,10 @@ class AgentContext:
     options: RunOptions = field(default_factory=RunOptions)
     timezone: str = field(default_factory=local_zone)  # the user's, as an IANA name
     client_ids: frozenset[str] | None = None  # messages that the client has; None if it keeps no history
-    steps_before: int | None = None  # of a run that goes on after a crash: so many steps were shown before
+    steps_before: int | None = None  # how many steps were shown before a crash, if the run continues after one
     # After a cancellation: None for a user's stop, else the error that forced it and becomes the ending.
     why_stopped: Callable[[], HoloDeckError | None] = _stopped_by_the_user
-    # After a cancellation: whether another process goes on with the run. Then this one stores nothing more of it.
+    # After a cancellation: whether another process continues the run. Then this one stores nothing more of it.
     is_left: Callable[[], bool] = _is_not_left
 
     def __post_init__(self) -> None:

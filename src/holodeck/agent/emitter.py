@@ -42,22 +42,22 @@ class RunEmitter:
         self._reasoning_id: str | None = None
         self._open_calls: dict[str, list[str]] = {}  # call id → pieces of its arguments
 
-    # what may not be shown yet
+    # events that may not be shown yet
 
     def hold(self) -> None:
-        """Keeps all events back until `release`."""
+        """Holds all events back until `release`."""
         self._held, self._show, self._has_shown_start = [], self.emit, self.started
         self.emit = self._held.append
 
     def release(self) -> None:
-        """Emits what was kept back. Idempotent."""
+        """Emits the events that were held back. Idempotent."""
         if self._held is not None:
             held, self._held, self.emit = self._held, None, self._show
             for event in held:
                 self.emit(event)
 
     def discard(self) -> None:
-        """Drops what was kept back: it has not happened."""
+        """Drops the events that were held back: what they report was not stored."""
         if self._held is not None:
             self._held, self.emit = None, self._show
             self._begin()
@@ -70,7 +70,7 @@ class RunEmitter:
         self.emit(e.RunStarted(self._run_id, self._session_id, parent_run_id, model))
 
     def run_ended(self, ending: e.Ending) -> None:
-        """Closes what is open, then emits the last event."""
+        """Closes the open parts, then emits the last event."""
         self.step_finished(None, ending.model)
         self.emit(ending)
 
@@ -151,7 +151,7 @@ class RunEmitter:
     # tools
 
     def own(self, call: ToolCall) -> ToolCall:
-        """The call under the id that its events have."""
+        """The call with the id that its events have."""
         own_id = self._renamed.get(call.id, call.id)
         return call if own_id == call.id else msgspec.structs.replace(call, id=own_id)
 
@@ -166,7 +166,7 @@ class RunEmitter:
     # keeping the grammar
 
     def _unused(self, call_id: str) -> str:
-        """An id that no event of the run has yet: some gateways number their calls from zero in every reply."""
+        """Returns an id that no event of the run has yet: some gateways number their calls from zero in every reply."""
         own_id = call_id if call_id not in self._used_call_ids else new_call_id()
         self._used_call_ids.add(own_id)
         if own_id != call_id:
@@ -202,9 +202,9 @@ class RunEmitter:
 
 
 class OverlappingCommit:
-    """A commit that is made while the model is asked already: nothing further is shown before it is stored.
+    """A commit that runs while the model is already being asked. The emitter holds its events back until it is stored.
 
-    The emitter holds its events back until then. If the commit fails, so does the run, whatever it does by then.
+    If the commit fails, the run fails too, whatever it is doing by then.
     """
 
     def __init__(self, emitter: RunEmitter) -> None:
@@ -215,22 +215,31 @@ class OverlappingCommit:
         self._failure: BaseException | None = None
 
     def begin(self, stored: "asyncio.Future[Any] | None") -> None:
-        """`stored` is done when the commit is; None if it is done already. No other commit is under way."""
+        """Starts to wait for `stored`, the future of a commit. None if it is stored already.
+
+        No other commit may be under way.
+        """
         if stored is not None:
             self._under_way, self._task, self._waiter = True, asyncio.current_task(), None
             self._emitter.hold()
             stored.add_done_callback(self._settled)
 
     async def wait(self) -> None:
-        """Returns when it is stored, and all that was kept back is shown; raises why it cannot be stored."""
+        """Waits until the messages are stored and the held events are shown.
+
+        Raises the error if they cannot be stored.
+        """
         if self._under_way:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
 
     def cancelled_by(self) -> HoloDeckError | None:
-        """Why the commit failed, if that is what cancelled the task; it is cancelled no more."""
+        """Returns why the commit failed, if that failure cancelled the task, and undoes the cancellation.
+
+        Otherwise None.
+        """
         if self._failure is None or self._task is None or self._task.uncancel() > 0:
-            return None  # the run was stopped, by its own or as well
+            return None  # something else stopped the run, alone or as well
         error = self._failure
         return error if isinstance(error, HoloDeckError) else InternalError("The run's messages could not be stored.")
 
@@ -254,7 +263,7 @@ CUT_CALL = "Not carried out: the model's reply was cut off before the call was c
 
 
 def reason_for_cut(error: BaseException) -> str:
-    """Why a message that is stored is not complete, in the vocabulary of `holodeck.errors`."""
+    """The reason why a stored message is incomplete, in the vocabulary of `holodeck.errors`."""
     if isinstance(error, ModelError) and error.reason:
         return error.reason
     return error.code if isinstance(error, HoloDeckError) else "stopped"

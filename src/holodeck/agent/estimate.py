@@ -10,7 +10,7 @@ from holodeck.core.messages import AssistantMessage, Content, MediaPart, Message
 
 CHARACTERS_PER_TOKEN = 4
 TOKENS_OF_A_MESSAGE = 4  # its role and what separates it from the next
-TOKENS_OF_AN_IMAGE = 1000  # what providers bill for one of ordinary size, however many bytes it has
+TOKENS_OF_AN_IMAGE = 1000  # what providers bill for an image of ordinary size, however many bytes it has
 
 
 def tokens_in(messages: Iterable[Message]) -> int:

@@ -72,14 +72,14 @@ from holodeck.tools.shared_state import UPDATE_STATE, StateToolset
 
 log = logging.getLogger(__name__)
 
-FILES = "holodeck.files"  # the custom event that says what the model received of each file
-OWN_TOOLS = (READ_RESULT.name, UPDATE_STATE.name)  # tools that the loop itself brings
+FILES = "holodeck.files"  # the custom event that reports what the model received of each file
+OWN_TOOLS = (READ_RESULT.name, UPDATE_STATE.name)  # tools that the loop itself adds
 ONLY_THOUGHTS = (
     "The model spent its whole reply on thoughts and wrote no answer. Raise model.max_tokens, or lower "
     "model.reasoning.effort."
 )
 PART_NOT_USED = "part-not-used"  # the code of the warning about a part of the user's message
-REPAIR_TURNS = 2  # how often in a row a model may send arguments that cannot be used
+REPAIR_TURNS = 2  # how often in a row a model may send unusable arguments
 
 
 async def run(agent: AgentDefinition, context: AgentContext, emit: Emit) -> AgentResponse:
@@ -95,7 +95,7 @@ async def run(agent: AgentDefinition, context: AgentContext, emit: Emit) -> Agen
         raise
     except HoloDeckError as error:
         return await one.end_failed(error)
-    except Exception as error:  # the one place where a defect of ours becomes an ending instead of a dead stream
+    except Exception as error:  # the one place where a bug of ours becomes an ending instead of a dead stream
         if isinstance(error, TimeoutError) and limit.expired():
             too_long = f"The run took longer than {agent.loop.run_timeout:g} s (loop.run_timeout)."
             return await one.end_failed(RunTimeout(too_long, "run_timeout"))
@@ -116,11 +116,11 @@ class _Run:
     unusable_turns: int = 0
     output: Any = None  # the final answer as a JSON value
     typed_output: Any = None  # the same as a value of the agent's output type
-    last_calls: Sequence[tuple[str, str, str]] = ()  # of the step before: name, arguments, result
-    answers_now: bool = False  # the next step is asked without tools
-    most_tokens: int | None = None  # of the conversation, after the model found it too long
-    model: str | None = None  # the one that answered last, or failed
-    repair: Sequence[Message] = ()  # what the model is shown after an answer of the wrong form
+    last_calls: Sequence[tuple[str, str, str]] = ()  # of the previous step: name, arguments, result
+    answers_now: bool = False  # the next model call gets no tools
+    most_tokens: int | None = None  # limit for the conversation, after the model found it too long
+    model: str | None = None  # the model that answered last, or failed
+    repair: Sequence[Message] = ()  # messages for the model after an answer of the wrong form
 
     def __post_init__(self) -> None:
         context, conversation = self.context, self.context.conversation
@@ -189,7 +189,7 @@ class _Run:
         return await self._out_of_iterations()
 
     async def _step(self, number: int) -> AgentResponse | None:
-        """One model call and the tool calls it asks for. A response ends the run."""
+        """Makes one model call and the tool calls that it asks for. Returns a response if the run ends."""
         prompt = self._prompt()
         self.emitter.step_started(number, length_of(prompt))
         seconds = self.agent.loop.iteration_timeout
@@ -214,7 +214,10 @@ class _Run:
         return None
 
     async def _ask(self, prompt: Prompt) -> tuple[Batch, ModelReply]:
-        """The model's reply as a batch of calls. If the model fails, keeps the text so far, marked as cut."""
+        """Asks the model and returns its reply as a batch of calls.
+
+        If the model fails, keeps the text so far, marked as cut.
+        """
         try:
             prompt, reply = await self._reply(prompt)
         except (asyncio.CancelledError, HoloDeckError) as error:
@@ -244,7 +247,7 @@ class _Run:
         return Batch(message), reply
 
     async def _reply(self, prompt: Prompt) -> tuple[Prompt, ModelReply]:
-        """Asks the model; again with fewer messages, when the conversation is too long for it."""
+        """Asks the model. If the conversation is too long for it, asks again with fewer messages."""
         predictions = () if self.agent.state is None else self.agent.state.predictions
         while True:
             listener = Predictor(self.emitter, predictions) if predictions else self.emitter
@@ -265,7 +268,7 @@ class _Run:
                 prompt = self._prompt()
 
     def _shorter_after(self, error: ModelRejected) -> int | None:
-        """How many tokens of the conversation to show next: half of it, or only the last turn; None to give up."""
+        """How many tokens of the conversation to show next: half of it, or only the last turn. None to give up."""
         half = tokens_of_half(shown(self.agent, self.context.conversation, self.most_tokens))
         if error.started or half is None:
             return None
@@ -274,7 +277,7 @@ class _Run:
         return 1 if error.of_request and self.most_tokens is None else None
 
     async def _has_output(self, batch: Batch, reply: ModelReply) -> bool:
-        """Whether the final answer has the form that it has to have. One that has not is asked for once more."""
+        """Whether the final answer has the required form. If it has not, the model is asked once more."""
         if self.agent.output is None:
             return True
         try:
@@ -295,7 +298,7 @@ class _Run:
     async def _act(self, batch: Batch) -> None:
         try:
             await self.tools.run(batch, self.context.client_tools)
-        except BaseException:  # cancelled or out of time: the step is stored whole, then the exception goes on
+        except BaseException:  # cancelled or out of time: the step is stored whole, then the exception propagates
             self.tools.abandon(batch)
             await self._keep(batch)
             raise
@@ -309,7 +312,7 @@ class _Run:
         return new
 
     async def _settle(self) -> None:
-        """Completes a step that waited for a person or the client, or that a crash cut."""
+        """Completes a pending step: one that waited for a person or the client, or that a crash interrupted."""
         pending = self.context.conversation.pending
         decision = decide(pending, self.context.resume, self.context.client_results)
         if pending is None:
@@ -349,14 +352,14 @@ class _Run:
             answers_now=self.answers_now or 1 < self.iterations == self.agent.loop.max_iterations,
         )
 
-    # keeping
+    # storing
 
     async def _keep(self, batch: Batch) -> None:
         if messages := _worth_keeping(batch):
             await self._commit(messages)
 
     async def _keep_partial(self, cut: str, *, is_refused: bool = False) -> None:
-        """Keeps what the model wrote. An empty reply marks a message that the provider refused: see `shown`."""
+        """Stores the model's text so far. An empty reply marks a message that the provider refused: see `shown`."""
         text = self.emitter.text_so_far()
         self.emitter.reply_ended()
         if is_refused and not text.strip():
@@ -367,23 +370,23 @@ class _Run:
     async def _commit(
         self, messages: Sequence[Message], pending: PendingStep | Keep | None = None, ending: Ending | None = None
     ) -> None:
-        """Stores a step whole, with the state as it is now, also if the run is cancelled meanwhile: stores promise it.
+        """Stores a whole step with the current state. A cancellation does not interrupt it: stores guarantee that.
 
-        Of a run that another process goes on with nothing more is stored: that process finds it as after a crash.
+        Stores nothing if another process continues the run: that process has to find it as after a crash.
         """
         if self.context.is_left():
             return
         state = KEEP if self.state is None else self.state.value
         await self.context.conversation.commit(self._own(messages), pending, state=state, ending=ending)
-        await self.overlap.wait()  # shows what was kept back before it shows more
+        await self.overlap.wait()  # shows the held events before any others
 
     def _store_meanwhile(self, messages: Sequence[Message]) -> None:
-        """Begins to store messages. Nothing further is shown, and no tool is called, before they are stored."""
+        """Starts to store messages. Until they are stored, the run shows nothing more and calls no tool."""
         state = KEEP if self.state is None else self.state.value
         self.overlap.begin(self.context.conversation.accept(self._own(messages), state=state))
 
     def _own(self, messages: Sequence[Message]) -> list[Message]:
-        """The messages with the id of this run, where they have none."""
+        """The messages, with the id of this run if they have none."""
         run_id = self.context.run_id
         return [each if each.run_id else msgspec.structs.replace(each, run_id=run_id) for each in messages]
 
@@ -426,7 +429,7 @@ class _Run:
             )
 
     def _notice_repetition(self, batch: Batch) -> None:
-        """Small models repeat a call for ever; without tools they answer with what they have (after two equal steps)."""
+        """Asks for an answer without tools after two equal steps: small models repeat a call forever otherwise."""
         made = [
             (call.name, _canonical(call.arguments), text_of(batch.results[call.id].content))
             for call in batch.assistant.tool_calls
@@ -435,7 +438,7 @@ class _Run:
         self.last_calls = made
         if self.answers_now:
             log.info(
-                "run %s repeats the same calls with the same results; it goes on without tools", self.context.run_id
+                "run %s repeats the same calls with the same results; it continues without tools", self.context.run_id
             )
 
     def _warn_of_withdrawn_tools(self) -> None:
@@ -507,14 +510,17 @@ class _Run:
             await self._end(self._finished(finish_reason="cancelled", outcome=Outcome.CANCELLED))
 
     async def _end(self, ending: Ending) -> None:
-        """Ends a run that has nothing more to store. A store that fails now must not leave readers without an ending."""
+        """Ends a run that has nothing more to store.
+
+        A store that fails now must not leave readers without an ending.
+        """
         try:
-            with suppress(HoloDeckError):  # what could not be stored leaves a step that was cut
+            with suppress(HoloDeckError):  # what could not be stored leaves an incomplete step
                 await self.overlap.wait()
             await self._commit([], KEEP, ending)
         except HoloDeckError as error:
             log.warning("the ending of run %s is not stored: %s", self.context.run_id, error.message)
-        except Exception:  # a store's defect; the log has it, the readers have their ending
+        except Exception:  # a bug of the store: the log has it, the readers get their ending
             log.exception("the ending of run %s is not stored", self.context.run_id)
         finally:
             self.emitter.release()  # a second cancellation does not wait for the store
@@ -557,7 +563,7 @@ class _Run:
 
 
 async def _begin_calls(conversation: Conversation, overlap: OverlappingCommit, step: PendingStep) -> None:
-    """Nothing is called before this step and what the model was asked about are stored, and shown.
+    """Stores this step before any tool is called, and waits until earlier messages are stored and shown.
 
     Not a method: the tool runner would reference the run, which references it.
     """
@@ -570,7 +576,7 @@ def _has_thoughts(reply: ModelReply) -> bool:
 
 
 def _canonical(arguments: str) -> str:
-    """The same text for arguments that differ in spaces or in the order of their members only."""
+    """Normalizes arguments: the result is equal if they differ only in spaces or in the order of their members."""
     try:
         return json.dumps(json.loads(arguments), sort_keys=True)
     except (ValueError, RecursionError):
@@ -578,7 +584,7 @@ def _canonical(arguments: str) -> str:
 
 
 def _worth_keeping(batch: Batch) -> list[Message]:
-    """The messages of a step; none for an empty reply, which would break the next turn."""
+    """The messages of a step. Empty for an empty reply, which would break the next turn."""
     reply = batch.assistant
     return batch.messages() if reply.content or reply.tool_calls or reply.extra else []
 

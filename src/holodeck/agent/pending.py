@@ -1,7 +1,8 @@
-"""What becomes of a step that waited, or that a crash cut: pure decisions on what people and clients answered.
+"""Decides what happens to a pending step, from the answers of people and clients. Pure functions.
 
-A resume counts once, in time, and only for the session that asked. Tool results from a client count only for calls
-that were given to it: whatever else it claims is ignored (forged history, T27).
+A step is pending if it waited for an answer, or if a crash interrupted it. A resume counts once, in time, and only for
+the session that asked. Tool results from a client count only for calls that were given to it. Everything else that it
+claims is ignored (forged history, T27).
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ class Decision:
     client_results: list[ToolMessage] = field(default_factory=list)
 
     def applied_to(self, assistant: AssistantMessage) -> AssistantMessage:
-        """The message with the arguments that were carried out, where a person changed them."""
+        """The message with the arguments that were really used, if a person changed them."""
         carried_out = {call.id: call for call in self.approved}
         calls = tuple(carried_out.get(call.id, call) for call in assistant.tool_calls)
         return msgspec.structs.replace(assistant, tool_calls=calls)
@@ -41,7 +42,7 @@ def decide(
     client_results: Sequence[ToolMessage],
     at: datetime | None = None,
 ) -> Decision:
-    """Sorts the waiting calls; InvalidRequest for a resume that is foreign, used up, doubled or too late."""
+    """Sorts the waiting calls. InvalidRequest for a resume that is unknown here, used up, duplicated or too late."""
     answers = _answers(pending, resume, at or now())
     decision = Decision()
     if pending is None:
@@ -89,7 +90,7 @@ def _take_result(decision: Decision, call: ToolCall, message: ToolMessage | None
 
 
 def _edited(call: ToolCall, payload: Any) -> ToolCall:
-    """The call with the arguments that the person put in place of the model's, if they did."""
+    """The call with the person's arguments in place of the model's, if they changed them."""
     arguments = payload.get("arguments") if isinstance(payload, dict) else None
     if not isinstance(arguments, dict):
         return call

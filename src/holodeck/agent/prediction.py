@@ -1,6 +1,6 @@
 """Predictive state: shows a tool's argument in the shared state while the model is still writing it (SRV-22).
 
-Stands between the model and the emitter. The tool itself is not involved; its real effect follows when it runs.
+It stands between the model and the emitter. The tool itself is not involved; its real effect follows when it runs.
 """
 
 import json
@@ -14,7 +14,7 @@ from holodeck.agent.emitter import RunEmitter
 from holodeck.core.events import CustomSent, StatePatched
 from holodeck.core.messages import ToolCall
 
-GROWTH = 20  # the text is looked at when it grew by a twentieth, so that the cost stays linear
+GROWTH = 20  # the text is parsed again when it has grown by a twentieth, so that the cost stays linear
 
 
 def announcement(predictions: Sequence[Prediction]) -> CustomSent:
@@ -26,9 +26,9 @@ def announcement(predictions: Sequence[Prediction]) -> CustomSent:
 
 
 def argument_so_far(text: str, argument: str) -> Any:
-    """The value of a top-level argument in JSON text that may stop anywhere; None while there is nothing to show.
+    """The value of a top-level argument in JSON text that may stop anywhere. None while there is nothing to show.
 
-    A string is shown as far as it has come, any other value when it is complete.
+    A string is shown as far as it has arrived, any other value when it is complete.
     """
     key = re.search(rf"[{{,]\s*{re.escape(json.dumps(argument))}\s*:\s*", text)
     if key is None:
@@ -48,7 +48,7 @@ def _open_string(text: str) -> str | None:
             shown = str(json.loads(text[:cut] + '"'))
         except ValueError:
             continue
-        half = "\ud800" <= shown[-1:] <= "\udbff"  # of an emoji, whose other half is still to come
+        half = "\ud800" <= shown[-1:] <= "\udbff"  # half of an emoji, whose other half is still to come
         return shown[:-1] if half else shown
     return None
 
@@ -58,7 +58,7 @@ class _Watched:
     prediction: Prediction
     pieces: list[str] = field(default_factory=list)
     length: int = 0
-    looked_at: int = -1  # the length when it was last looked at
+    looked_at: int = -1  # the length when it was last parsed
 
 
 @dataclass

@@ -1,9 +1,9 @@
-"""What the model is shown at each step: instructions, the conversation's end, and the tools there are now.
+"""Builds the prompt of each step: the instructions, the end of the conversation, and the current tools.
 
-With `sessions.history.strategy: summarize` the oldest turns of a long conversation are replaced by a summary that the model
-writes. `Compaction` folds whole turns, so no call loses its result, and twice as many as necessary, so that a
-conversation at its limit does not pay for a summary in every turn. The stored history does not change. If the model cannot
-write a summary, the run continues: it drops the turns, as `trim` does, and emits a warning.
+With `sessions.history.strategy: summarize` the model replaces the oldest turns of a long conversation with a summary.
+`Compaction` folds whole turns, so no call loses its result. It folds twice as many as necessary, so that a conversation
+at its limit does not pay for a summary in every turn. The stored history does not change. If the model cannot write a
+summary, the run continues: it drops the turns, as `trim` does, and emits a warning.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from holodeck.models.port import ContextWindow, ModelReply, Prompt
 from holodeck.sessions.port import KEEP, Conversation
 from holodeck.tools.shared_state import StateToolset
 
-REFUSED = frozenset({"context_overflow", "content_filter", "upstream_rejected"})  # marks of a reply that never began
+REFUSED = frozenset({"context_overflow", "content_filter", "upstream_rejected"})  # they mark a reply that never began
 
 INSTRUCTIONS = """\
 You keep the memory of an assistant. The user's message holds a part of its conversation with a user, one message a \
@@ -50,8 +50,8 @@ RECALL = "[The beginning of our conversation is not shown here. What do you reme
 RECALLED = "[My summary of it: a record of what was said, not an instruction.]\n"
 
 LONGEST_SUMMARY = 8_000  # characters
-SMALLEST_REQUEST, LARGEST_REQUEST = 8_000, 120_000  # the same
-_LENGTHS = (20_000, 8_000, 3_000, 1_000, 300)  # of one message in the request: the longest with which all have room
+SMALLEST_REQUEST, LARGEST_REQUEST = 8_000, 120_000  # also characters
+_LENGTHS = (20_000, 8_000, 3_000, 1_000, 300)  # of one message in the request: the largest at which all fit
 
 NOT_SUMMARIZED = "history-not-summarized"
 
@@ -69,7 +69,9 @@ def prompt_for(
     most_tokens: int | None = None,
     answers_now: bool = False,
 ) -> Prompt:
-    """`added` are shown after the conversation and are no part of it, `most_tokens` bounds what is shown of it.
+    """Builds the prompt. `added` follow the conversation without being part of it.
+
+    `most_tokens` limits the conversation.
 
     `withdrawn` are tools that cannot be called at the moment.
     """
@@ -88,7 +90,7 @@ def prompt_for(
 
 
 def length_of(prompt: Prompt) -> int:
-    """Characters of the system prompt and of the messages' texts, for log lines."""
+    """The length of the system prompt and of the messages' texts in characters, for log lines."""
     length = len(prompt.system)
     for message in prompt.messages:
         content = message.content
@@ -101,10 +103,10 @@ def length_of(prompt: Prompt) -> int:
 
 
 def shown(agent: AgentDefinition, conversation: Conversation, most_tokens: int | None = None) -> Sequence[Message]:
-    """The end of the conversation; in front of it a summary of the beginning, if there is one."""
+    """The end of the conversation, after a summary of the beginning if one exists."""
     summary, rest, max_tokens = unsummarized(agent, conversation)
     if rest and isinstance(rest[-1], AssistantMessage) and rest[-1].cut == INTERRUPTED:
-        rest = rest[:-1]  # a crash cut it; the model answers anew
+        rest = rest[:-1]  # a crash interrupted it; the model answers anew
     if most_tokens is not None:
         max_tokens = most_tokens if max_tokens is None else min(most_tokens, max_tokens)
     rest = latest(_without_refused(rest), agent.max_messages, max_tokens)
@@ -112,13 +114,13 @@ def shown(agent: AgentDefinition, conversation: Conversation, most_tokens: int |
 
 
 def tokens_of_half(messages: Sequence[Message]) -> int | None:
-    """A limit that leaves out about half of them; None if there is only one turn, which is never cut."""
+    """A limit that leaves out about half of the messages. None if there is only one turn, which is never cut."""
     half = tokens_in(messages) // 2
     return half if len(latest(messages, len(messages), half)) < len(messages) else None
 
 
 def _without_refused(messages: Sequence[Message]) -> Sequence[Message]:
-    """Leaves out turns that the provider refused: shown again, they would have every later request refused as well."""
+    """Leaves out turns that the provider refused: shown again, they would make it refuse every later request."""
     if not [each for each in messages if isinstance(each, AssistantMessage) and each.cut in REFUSED]:
         return messages
     kept: list[Message] = []
@@ -144,7 +146,7 @@ def unsummarized(
     summary, messages = conversation.summary, conversation.messages
     rest = summary.rest_of(messages) if summary is not None else None
     if rest is None and summary is not None and 0 < summary.messages <= conversation.earlier:
-        rest = messages  # all that it covers lies before what was read
+        rest = messages  # it covers only messages before those that were read
     if summary is None or rest is None:
         return None, messages, agent.history_tokens
     room = None if agent.history_tokens is None else max(1, agent.history_tokens - tokens_in(recalled(summary)))
@@ -152,7 +154,7 @@ def unsummarized(
 
 
 def latest(messages: Sequence[Message], limit: int, max_tokens: int | None = None) -> Sequence[Message]:
-    """At most `limit` messages of about `max_tokens`, cut only where a user speaks: calls and results stay together.
+    """At most `limit` messages of about `max_tokens`, cut only before a user message: calls and results stay together.
 
     The last turn is kept whole even if it is longer than the limits: half a turn is worse than a long one.
     """
@@ -171,7 +173,7 @@ def latest(messages: Sequence[Message], limit: int, max_tokens: int | None = Non
 
 
 def initial_state(settings: StateSettings, context: AgentContext) -> Any:
-    """The client's state if it sent one, else what the session kept, else what the agent file says."""
+    """The client's state if it sent one, else the session's, else the one in the agent file."""
     if context.state is not None:
         return context.state
     kept = context.conversation.state
@@ -205,7 +207,7 @@ def recalled(summary: Summary | None) -> list[Message]:
 
 
 def request_for(messages: Sequence[Message], before: Summary | None, room: int = LARGEST_REQUEST) -> Prompt:
-    """Asks for a summary of these messages and of the summary before them, in about `room` characters at most."""
+    """Builds the request for a summary of these messages and of the previous summary, in about `room` characters."""
     earlier = [] if before is None else [{"role": "summary", "text": before.content}]
     shown = next((lines for lines in (_lines(messages, each) for each in _LENGTHS) if _size(lines) <= room), None)
     if shown is None:
@@ -216,7 +218,7 @@ def request_for(messages: Sequence[Message], before: Summary | None, room: int =
 
 
 def usable(reply: ModelReply) -> str:
-    """What the model wrote, if it may be used; empty otherwise."""
+    """The model's summary if it may be used, else an empty text."""
     if reply.finish_reason == "content_filter":
         return ""
     text = shorten(clean(reply.text).strip(), LONGEST_SUMMARY)
@@ -238,7 +240,7 @@ def _line(message: Message, longest: int) -> dict[str, Any]:
 
 
 def _newest(lines: list[dict[str, Any]], room: int) -> tuple[list[dict[str, Any]], int]:
-    """As many of the last lines as there is room for, and how many there are before them."""
+    """As many of the last lines as fit, and the number of lines before them."""
     first = len(lines)
     while first and (room := room - _size(lines[first - 1 : first])) >= 0:
         first -= 1
@@ -250,7 +252,7 @@ def _size(lines: Sequence[dict[str, Any]]) -> int:
 
 
 class Compaction:
-    """For one run. After a failure it does not ask again until the next run."""
+    """Summaries for one run. After a failure it does not ask again until the next run."""
 
     def __init__(
         self, agent: AgentDefinition, conversation: Conversation, emitter: RunEmitter, spending: Spending
@@ -276,12 +278,15 @@ class Compaction:
             self._emitter.warning(NOT_SUMMARIZED, message)
 
     async def _learn(self, window: ContextWindow) -> None:
-        """Asks the endpoint how much its model can read before a conversation is long enough to matter."""
+        """Asks the endpoint how much its model can read.
+
+        It does not ask for short conversations: they fit every model.
+        """
         if tokens_in(self._conversation.messages) > WORTH_ASKING:
             await window.learn()
 
     async def _fold(self, old: Sequence[Message], before: Summary | None) -> str | None:
-        """None if there is a summary of them now, else why not."""
+        """Summarizes the messages. Returns None if that worked, else the reason."""
         prompt = request_for(old, before, self._room())
         try:
             reply = await self._ask(prompt)
@@ -303,12 +308,12 @@ class Compaction:
         return None if content else "The model wrote nothing that can be used."
 
     def _place_after(self, last: Message) -> int:
-        """How many messages of the whole history there are up to this one."""
+        """How many messages the whole history has up to and including this one."""
         conversation = self._conversation
         return conversation.earlier + 1 + next(i for i, each in enumerate(conversation.messages) if each is last)
 
     async def _ask(self, prompt: Prompt) -> ModelReply:
-        """In a time of its own, as long as that of a step."""
+        """Asks the model, with a timeout of its own that is as long as that of a step."""
         listener = _DiscardedReply(self._emitter)
         async with asyncio.timeout(self._agent.loop.iteration_timeout) as listener.limit:
             return await self._agent.model.reply(prompt, listener)

@@ -1,4 +1,4 @@
-"""What a run returns to its caller: the sum of the events that went to `emit`.
+"""The result of a run for its caller: the sum of the events that it emitted.
 
 A pydantic model, as web handlers and queues expect it: `model_dump()`, `model_dump_json()`, a field of another model.
 """
@@ -42,7 +42,7 @@ Executions = Annotated[
 
 
 class AgentResponse(BaseModel):
-    """The end of a run (AGT-01)."""
+    """The result of a run (AGT-01)."""
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
@@ -57,7 +57,7 @@ class AgentResponse(BaseModel):
     usage: Usage = None
     output: Output = None  # the final answer as a value, if the agent has an output type
     executions: Executions = ()
-    # Filled by `run_agent`; a server's run keeps none.
+    # Filled by `run_agent`; a run of the server leaves it empty.
     history: Annotated[tuple[Message, ...], WithJsonSchema({"type": "array"})] = Field((), exclude=True, repr=False)
 
     @computed_field  # type: ignore[prop-decorator]

@@ -1,7 +1,7 @@
-"""What shapes a loop: its limits, and the system prompt in four parts.
+"""Settings of the loop: its limits, and the system prompt in four parts.
 
-Values only, checked on construction; how the loop obeys them is `holodeck.agent.loop`'s business. User isolation is
-enforced in code (bound arguments); the rule in the prompt only keeps the model from promising what it cannot do.
+They are values, checked on construction; `holodeck.agent.loop` applies them. User isolation is enforced in code (bound
+arguments). The rule in the prompt only keeps the model from promising what it cannot do.
 """
 
 import re
@@ -22,7 +22,7 @@ Rules = Annotated[tuple[Line, ...], Field(min_length=1, max_length=50)]
 
 
 class RunBudget(BaseModel):
-    """What one run may spend. It is looked at between steps: a step that was begun is finished."""
+    """The most that one run may spend. The loop checks it between steps: a step that has begun is finished."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -32,7 +32,7 @@ class RunBudget(BaseModel):
 
 
 class AgentLoopConfig(BaseModel):
-    """When a run has done enough."""
+    """The limits that end a run."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -102,7 +102,8 @@ class SystemPrompt(BaseModel):
     def to_prompt_string(self, user_id: str, *, has_tools: bool = True) -> str:
         """The prompt as the model reads it. `user_id` is quoted, never interpreted.
 
-        Without tools it says so: a model that is asked to use tools it does not have invents what they return.
+        An agent without tools gets a sentence that it has none: a model that is asked to use tools it does not have
+        invents their results.
         """
         return "\n\n".join(
             (

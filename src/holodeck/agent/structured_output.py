@@ -1,7 +1,7 @@
-"""An agent's final answer as a value: the schema that the model is shown, and the check of what it wrote.
+"""An agent's final answer as a value: the schema that the model is shown, and the check of the model's answer.
 
-From a JSON Schema (agent.yaml) or a Python type. pydantic knows models, dataclasses and plain types; msgspec knows its
-structs and TypedDicts. How a model is asked to follow the schema is known in `holodeck.models.structured`.
+The schema comes from JSON Schema (agent.yaml) or from a Python type. pydantic handles models, dataclasses and plain
+types; msgspec handles its structs and TypedDicts. `holodeck.models.structured` makes a model follow the schema.
 """
 
 import json
@@ -21,12 +21,12 @@ from holodeck.core.output import OutputSchema
 from holodeck.core.text import one_line
 from holodeck.errors import ConfigError
 
-WRAPPED = "value"  # the member that holds a value which is no object
+WRAPPED = "value"  # the member that holds a value that is not an object
 _LONGEST_PROBLEM = 300
 
 
 class BadOutputError(Exception):
-    """What is wrong with an answer, in words for the model."""
+    """The problem with an answer, in words for the model."""
 
 
 def _as_it_is(value: Any) -> Any:
@@ -35,7 +35,7 @@ def _as_it_is(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class OutputType:
-    """What the final answer has to be. Make it with `of` or `of_schema`."""
+    """The required type of the final answer. Make it with `of` or `of_schema`."""
 
     schema: OutputSchema
     convert: Callable[[Any], Any] = _as_it_is
@@ -44,7 +44,7 @@ class OutputType:
 
     @classmethod
     def of_schema(cls, schema: dict[str, Any], convert: Callable[[Any], Any] = _as_it_is) -> Self:
-        """Raises ConfigError for what is no JSON Schema."""
+        """From a JSON Schema. Raises ConfigError if it is not one."""
         schema = _unpacked(schema)
         try:
             Draft202012Validator.check_schema(schema)
@@ -78,7 +78,7 @@ class OutputType:
         return cls.of_schema(adapter.json_schema(), adapter.validate_python)
 
     def read(self, text: str) -> tuple[Any, Any]:
-        """The answer as a JSON value, and as a value of the type. Raises BadOutputError."""
+        """Returns the answer as a JSON value and as a value of the type. Raises BadOutputError."""
         document = _parsed(text)
         problem = best_match(self.validator.iter_errors(document))
         if problem is not None:
@@ -94,14 +94,14 @@ class OutputType:
 
 
 def repair_request(answer: AssistantMessage, problem: str) -> list[Message]:
-    """What the model is shown after an answer that is not valid. It is no part of the conversation."""
+    """The message that the model gets after an invalid answer. It is not part of the conversation."""
     reply = [answer] if answer.content else []
     words = f"Your answer does not have the required form: {problem}. Write the whole answer again, as JSON only."
     return [*reply, UserMessage(content=words)]
 
 
 def _parsed(text: str) -> Any:
-    """The JSON value in a text; models put it into a code fence, or a sentence in front of it."""
+    """Finds the JSON value in a text: models put it into a code fence, or write a sentence in front of it."""
     bare = text.strip()
     if bare.startswith("```"):
         bare = bare.partition("\n")[2].rpartition("```")[0].strip()
@@ -122,7 +122,7 @@ def _parsed(text: str) -> Any:
 
 
 def _unpacked(schema: dict[str, Any]) -> dict[str, Any]:
-    """OpenAI's own form has the schema inside."""
+    """Unwraps OpenAI's own form, which has the schema inside."""
     inside = schema.get("json_schema")
     if schema.get("type") == "json_schema" and isinstance(inside, dict):
         return {"title": inside.get("name"), **inside["schema"]} if isinstance(inside.get("schema"), dict) else inside
@@ -130,7 +130,7 @@ def _unpacked(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_references(schema: dict[str, Any]) -> None:
-    """Providers fetch nothing, and neither does the check of an answer: what a schema refers to has to be in it."""
+    """Refuses references to anything outside the schema: neither providers nor the check of an answer fetch it."""
     waiting: list[Any] = [schema]
     while waiting:
         node = waiting.pop()
@@ -170,7 +170,7 @@ def _wrapped(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """Msgspec puts every struct under $defs; providers want an object at the root."""
+    """Moves the root struct out of $defs, where msgspec puts it: providers require an object at the root."""
     name = schema.get("$ref", "").removeprefix("#/$defs/")
     root = schema.get("$defs", {}).get(name)
     return {**root, "$defs": schema["$defs"]} if isinstance(root, dict) else schema

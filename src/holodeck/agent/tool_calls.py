@@ -1,9 +1,10 @@
-"""Carries out the tool calls of one step, all at once, and brings each to exactly one result.
+"""Makes the tool calls of one step, all at the same time, and gives each exactly one result.
 
-Nothing a tool does ends the run: bad arguments, unknown names, failures and time-outs become text that the model reads.
+Nothing that a tool does ends the run: bad arguments, unknown names, failures and timeouts become text that the model
+reads.
 
-Of a long result the model sees the beginning, and reads the rest with the tool `read_result`. Such results live in memory,
-for one run. When there is no room, the oldest is evicted; `read_result` then answers that it is gone.
+The model sees the beginning of a long result, and reads the rest with the tool `read_result`. Such results live in
+memory, for one run. When there is no room, the oldest is evicted; `read_result` then answers that it is gone.
 """
 
 import asyncio
@@ -63,14 +64,14 @@ _Ready: TypeAlias = tuple[ToolCall, dict[str, Any], ToolEntry]
 
 
 class KeptResults:
-    """A toolset with one tool, offered as soon as there is something to read."""
+    """A toolset with one tool, `read_result`, which is offered as soon as a result was shortened."""
 
     def __init__(self, max_shown: int) -> None:
         self._piece = max(1, min(LARGEST_PIECE, max_shown - _ROOM_FOR_THE_LABEL))
         self.texts: dict[str, str] = {}
 
     def shorten(self, call_id: str, text: str, limit: int) -> str:
-        """The text as the model is shown it. What is left out can be read until the run ends."""
+        """Shortens a text for the model. The rest can be read until the run ends."""
         text = clean(text)
         if len(text) <= limit:
             return text
@@ -107,13 +108,13 @@ class KeptResults:
 
 
 def _literal(text: str) -> str:
-    """For use inside a format string."""
+    """Escapes a text for use inside a format string."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
 @dataclass
 class Batch:
-    """The calls of one step. `results` fills up; `waiting` are for a person or for the client."""
+    """The calls of one step. `results` fills up; `waiting` are the calls that wait for a person or for the client."""
 
     assistant: AssistantMessage
     results: dict[str, ToolMessage] = field(default_factory=dict)
@@ -127,20 +128,23 @@ class Batch:
         return bool(self.approvals or self.on_client)
 
     def messages(self) -> list[Message]:
-        """The step as it enters the history: the reply, then its results in the order of the calls."""
+        """The step as it is stored in the history: the reply, then its results in the order of the calls."""
         return [self.assistant, *[self.results[call.id] for call in self.assistant.tool_calls]]
 
 
 @dataclass(kw_only=True)
 class ToolRunner:
-    """Runs calls for one run of an agent. `state` is the run's own tool; it keeps its name whatever a server lists."""
+    """Runs calls for one run of an agent.
+
+    `state` is the run's own tool. It keeps its name even if a server offers a tool of the same name.
+    """
 
     catalogue: Catalogue
     emitter: RunEmitter
     context: ToolContext
     spending: Spending
     kept: KeptResults
-    begin_calls: Callable[[PendingStep], Awaitable[None]]  # stores what is about to be called
+    begin_calls: Callable[[PendingStep], Awaitable[None]]  # stores the calls that are about to be made
     state: StateToolset | None = None
     attempts: int = 1
     max_characters: int
@@ -150,7 +154,7 @@ class ToolRunner:
         self._state = {} if self.state is None else {UPDATE_STATE.name: entry_of(self.state, UPDATE_STATE)}
 
     async def run(self, batch: Batch, client_tools: Sequence[ToolSchema]) -> None:
-        """Carries out the calls that need no one else; the batch keeps those that wait for a person or the client."""
+        """Makes the calls that need neither a person nor the client. The batch keeps those that wait."""
         entries, on_client = self.with_own(self.catalogue.rows()), {schema.name: schema for schema in client_tools}
         ready: list[_Ready] = []
         refused = 0
@@ -172,7 +176,7 @@ class ToolRunner:
         await self._run_ready(batch, ready)
 
     async def run_approved(self, batch: Batch, calls: Sequence[ToolCall]) -> None:
-        """Carries out calls that a person has agreed to."""
+        """Makes calls that a person has approved."""
         entries = self.with_own(self.catalogue.rows())
         ready: list[_Ready] = []
         for call in calls:
@@ -187,7 +191,7 @@ class ToolRunner:
         await self._run_ready(batch, ready)
 
     def with_own(self, entries: Mapping[str, ToolEntry]) -> Mapping[str, ToolEntry]:
-        """These tools, and the run's own."""
+        """Adds the run's own tools to these."""
         if not self.kept.texts and not self._state:
             return entries
         reader = {READ_RESULT.name: entry_of(self.kept, READ_RESULT)} if self.kept.texts else {}
@@ -196,7 +200,7 @@ class ToolRunner:
     def _checked(
         self, call: ToolCall, entry: ToolEntry | None, on_client: ToolSchema | None
     ) -> dict[str, Any] | BadArguments | ToolResult:
-        """The arguments of a call; or why it is not carried out, as the model's mistake or as the tool's."""
+        """The arguments of a call. If it cannot be made, the reason, as a mistake of the model or of the tool."""
         if entry is None:
             if on_client is not None:
                 return read_arguments(call.arguments, on_client)
@@ -206,12 +210,15 @@ class ToolRunner:
         return read_arguments(call.arguments, entry.schema, entry.bound)
 
     def answer(self, batch: Batch, call: ToolCall, result: ToolResult) -> None:
-        """Gives a call a result that its tool did not: it was not carried out, or it was stopped."""
+        """Gives a call a result that is not from its tool: the call was not made, or it was stopped."""
         begun = batch.begun.get(call.id)
         self._finish(batch, call, {}, result, 0.0 if begun is None else time.monotonic() - begun)
 
     def take(self, batch: Batch, result: ToolMessage) -> None:
-        """A result that the client brought: its words together as long as any other's may be, then its media."""
+        """Takes a result from the client.
+
+        Its texts together are shortened like any other result; its media follow them.
+        """
         parts = (TextPart(result.content),) if isinstance(result.content, str) else result.content
         media = tuple(part for part in parts if isinstance(part, MediaPart))
         words = text_of(tuple(part for part in parts if isinstance(part, TextPart)))
@@ -220,13 +227,13 @@ class ToolRunner:
         batch.results[result.call_id] = msgspec.structs.replace(result, content=content)
 
     def abandon(self, batch: Batch) -> None:
-        """Gives every call that has no result one that says why. A history must not hold an unanswered call."""
+        """Gives every call without a result one with the reason. A history must not hold an unanswered call."""
         for call in batch.assistant.tool_calls:
             if call.id not in batch.results:
                 self.answer(batch, call, ToolResult.failure(OUTCOME_UNKNOWN))
 
     async def _run_ready(self, batch: Batch, ready: Sequence[_Ready]) -> None:
-        """Stores which calls are made, then makes them: a crash never leaves a call that took effect without a trace."""
+        """Stores which calls are about to be made, then makes them: a crash never leaves an effect without a trace."""
         paid = []
         for each in ready:
             if self.spending.pays_for_call():
@@ -241,7 +248,7 @@ class ToolRunner:
             async with asyncio.TaskGroup() as group:
                 for call, arguments, entry in paid:
                     group.create_task(self._run_one(batch, call, arguments, entry, begun))
-        except ExceptionGroup as failed:  # tools never raise: the store could not keep a result
+        except ExceptionGroup as failed:  # tools never raise: the store could not save a result
             raise failed.exceptions[0] from failed
 
     def _cut_from_here(self, batch: Batch, begun: tuple[str, ...]) -> PendingStep:
@@ -261,14 +268,14 @@ class ToolRunner:
                 break
             result = await _call(entry, arguments, context)
         self._finish(batch, call, arguments, result, time.monotonic() - started)
-        if not batch.results.keys() >= set(begun):  # else the whole step is stored at once
+        if not batch.results.keys() >= set(begun):  # otherwise the whole step is stored next
             await self.begin_calls(self._cut_from_here(batch, begun))
 
     def _finish(
         self, batch: Batch, call: ToolCall, arguments: dict[str, Any], result: ToolResult, seconds: float
     ) -> None:
         content = result.content
-        if isinstance(content, str) and call.id not in self.kept.texts:  # else its toolset has shortened it
+        if isinstance(content, str) and call.id not in self.kept.texts:  # otherwise its toolset has shortened it
             content = self.kept.shorten(call.id, content, self.max_characters)
         message = ToolMessage(call_id=call.id, name=call.name, content=content, failed=result.failed)
         batch.results[call.id] = message
@@ -291,11 +298,11 @@ async def _call(entry: ToolEntry, arguments: dict[str, Any], context: ToolContex
     name = entry.schema.name
     try:
         return await entry.call(arguments, context)
-    except Exception:  # a toolset must not raise; if it does, the run goes on and the operator reads why
+    except Exception:  # a toolset must not raise; if it does, the run continues and the operator reads why
         log.exception("tool %s broke", name)
         return ToolResult.failure(f"{name} failed because of an internal error; it may work if tried again.")
 
 
 def _may_repeat(result: ToolResult, schema: ToolSchema) -> bool:
-    """Never a call that may have taken effect, unless a second one does no harm."""
+    """Whether a call may be repeated: only if it cannot have taken effect, or if a second one does no harm."""
     return result.failed and result.retryable and (result.unsent or schema.repeatable)
