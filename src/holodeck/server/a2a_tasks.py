@@ -33,7 +33,7 @@ MAX_LISTED = 1_000  # tasks that a list looks at, newest first
 
 @dataclass(frozen=True, slots=True)
 class UpdateForm:
-    """Encodes a task update, or an error between updates, for one binding."""
+    """The encoding of task updates, and of an error between updates, for one binding."""
 
     update: Callable[[Json], Any]
     error: Callable[[Exception], Response]

@@ -92,7 +92,7 @@ def _advance(state: ServerState, to: ServerState) -> ServerState:
 
 
 class SessionCount:
-    """Returns the number of sessions.
+    """The number of sessions, cached.
 
     Anyone may ask for /health, so the store counts at most once a second.
     """

@@ -129,7 +129,7 @@ class OriginCheck:
         return answer.raw
 
     def _check_site(self, scope: Scope, origin: str | None, *, is_static: bool) -> None:
-        """Returns whether a browser marks the request as cross-site. A page cannot change that mark.
+        """Refuses a request that the browser marks as cross-site. A page cannot change that mark.
 
         Following a link is not a request of the page that has the link, and that page cannot read the answer.
         """

@@ -246,7 +246,7 @@ class _Update(NamedTuple):
 
 
 class _Updates:
-    """Reads from a run's log the updates that clients are sent. Leaves out those that only add to an answer."""
+    """The updates in a run's log that clients are sent. Leaves out those that only add to an answer."""
 
     def __init__(self, run: Run, task_id: str, chain: Chain | None) -> None:
         self._run, self._task_id, self._chain = run, task_id, chain

@@ -81,7 +81,7 @@ async def _of_form(request: Request, limits: FileLimits) -> PostedChat:
 
 
 class WholeForm(MultiPartParser):
-    """Raises for a form without its end. Starlette accepts one, and drops the truncated file (SRV-14)."""
+    """A form parser that raises for a form without its end. Starlette accepts one, and drops the truncated file (SRV-14)."""
 
     _whole = False
 

@@ -1,7 +1,7 @@
 """Bytes of a request → JSON values, and the checks that all decoders share.
 
-Whatever a client sends, the result is a value or an InvalidRequest with the field's path. This module does not know what
-the values mean.
+Whatever a client sends, the result is a value or an InvalidRequest with the field's path. This module does not know
+what the values mean.
 """
 
 import json
@@ -17,14 +17,14 @@ from holodeck.core.text import clean, shorten
 from holodeck.errors import InvalidRequest, PayloadTooLarge
 
 MAX_DEPTH = 64
-MAX_PLAIN_BODY = 4_000_000  # bytes besides long strings, which are files: decoding holds the event loop
-MAX_VALUES = 50_000  # in one body: a megabyte of empty lists takes longer to decode than 30 of text
+MAX_PLAIN_BODY = 4_000_000  # bytes besides long strings, which are files: decoding blocks the event loop
+MAX_VALUES = 50_000  # values in one body: a megabyte of empty lists takes longer to decode than 30 of text
 MAX_SEARCHED_BODY = 2_500_000  # bytes that are scanned, to count only commas outside of strings
 MAX_MENDED_BODY = 1_000_000  # bytes that are decoded a second time, by a slower decoder
-MAX_TEXT = 1_000_000  # characters of one message, unless the agent file says otherwise
+MAX_TEXT = 1_000_000  # characters of one message, unless the agent file sets another limit
 LONG_STRING = 100_000  # bytes
 MAX_LONG_STRING = 14_000_000  # bytes: a file of 10 MB in base64
-MAX_REASON = 2_000  # characters of why a person refused a call
+MAX_REASON = 2_000  # characters of a person's reason for refusing a call
 MAX_SHOWN_NAME = 60  # characters of a member's name in an error
 MAX_NAME = 1024  # of messages and calls: some providers put signatures into call ids
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 _decode = msgspec.json.Decoder().decode
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
-# Every quote begins a match, also where the string has no end: else each quote would be tried up to the end of the body.
+# Every quote begins a match, even if the string has no end: else each quote would be tried up to the end of the body.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _ENDS = b"\\", b",", b":"
 _EMPTY: tuple[object, ...] = (None, {})
@@ -41,9 +41,9 @@ _DECIDING = frozenset({"interruptId", "inputResponses", "decisions"})
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """The JSON object in a body. Raises InvalidRequest (400: no JSON, 422: no object) or PayloadTooLarge.
+    """Decodes the JSON object in a body. Raises InvalidRequest (400: not JSON, 422: not an object) or PayloadTooLarge.
 
-    All sizes are checked before the body is decoded, and it is decoded once: every other client waits meanwhile.
+    All sizes are checked before the body is decoded, and it is decoded once, because decoding blocks all other clients.
     """
     long_strings: list[str] = []
     if len(body) > MAX_PLAIN_BODY:
@@ -60,7 +60,7 @@ def parse(body: bytes) -> dict[str, Any]:
 
 
 def _check_values(body: bytes) -> None:
-    """Counts values by their commas. Where there are many, those in texts are left out, as far as that is quick."""
+    """Counts values by their commas. If there are many, ignores those inside strings, as far as that is quick."""
     commas = body.count(b",")
     strings = _STRING.finditer(body) if len(body) <= MAX_SEARCHED_BODY else iter(())
     for match in islice(strings, MAX_VALUES // 2):
@@ -72,15 +72,15 @@ def _check_values(body: bytes) -> None:
 
 
 def _without_long_strings(body: bytes, long_strings: list[str]) -> bytes:
-    """The body with a short string in place of each long one, such as a file in base64.
+    """Returns the body with a short placeholder for each long string, such as a file in base64.
 
-    What is between two quotes is a string if it holds neither a colon nor a comma: nothing else is that long without.
+    Text between two quotes is a string if it has neither a colon nor a comma: nothing else is that long without them.
     """
     pieces: list[bytes] = []
     start, here = 0, LONG_STRING
-    while here < len(body):  # a string of more than twice LONG_STRING is met wherever it begins
+    while here < len(body):  # a string of more than twice LONG_STRING is found wherever it begins
         end = body.find(b'"', here)
-        if end < 0:  # to look on would scan the rest again for every step
+        if end < 0:  # searching further would scan the rest again for every step
             break
         begin = body.rfind(b'"', start, here)
         if begin < 0 or end - begin <= LONG_STRING or any(body.find(mark, begin, end) >= 0 for mark in _ENDS):
@@ -98,9 +98,9 @@ def _without_long_strings(body: bytes, long_strings: list[str]) -> bytes:
 
 
 def _put_back(value: Any, long_strings: list[str]) -> None:
-    """Replaces the stand-ins of long strings wherever they are in `value`.
+    """Replaces the placeholders of long strings wherever they are in `value`.
 
-    Each is replaced once: a client that writes stand-ins itself must not turn a few bytes into megabytes each.
+    Each is replaced once: a client that writes placeholders itself must not turn a few bytes into megabytes each.
     """
     left = {f"{_STAND_IN}{number}": string for number, string in enumerate(long_strings)}
     waiting = [value]
@@ -123,7 +123,7 @@ def _decoded(body: bytes) -> Any:
 
 
 def _parse_halves(body: bytes, reason: Exception) -> Any:
-    """Decodes what msgspec refused a second time.
+    """Decodes once more what msgspec refused.
 
     A JavaScript client that cuts a text in the middle of an emoji sends an escaped half of a surrogate pair. That is
     JSON, and json.loads reads it; `clean` repairs it later.
@@ -141,14 +141,14 @@ def _parse_halves(body: bytes, reason: Exception) -> Any:
         ) from reason
     try:
         return json.loads(body.decode(), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:  # ValueError: also of the UTF-8 decoder, and integers of 4,300 digits
+    except (ValueError, RecursionError) as error:  # ValueError: also from UTF-8, and for integers of 4,300 digits
         raise InvalidRequest("The body is not valid JSON", status=400) from error
 
 
 def refuse_repeated_names(body: bytes | str) -> None:
-    """Raises InvalidRequest if an object in a body has a name twice. For bodies that hold a person's decision (ACC-07).
+    """Raises InvalidRequest if an object in a body has a name twice. For bodies with a person's decision (ACC-07).
 
-    Parsers differ in which of the two counts: what a proxy has let through as a no must not be a yes here. Only such bodies
+    Parsers differ in which of the two counts: what a proxy let through as a no must not be a yes here. Only such bodies
     are read a second time.
     """
     plain = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
@@ -163,7 +163,7 @@ def refuse_repeated_names(body: bytes | str) -> None:
 
 
 def _check_names(members: list[tuple[str, Any]]) -> None:
-    """Names count as they are read later: without the characters that `clean` removes."""
+    """Compares names as they are read later: without the characters that `clean` removes."""
     names: set[str] = set()
     for given, _ in members:
         if (read := clean(given)) in names:
@@ -173,7 +173,7 @@ def _check_names(members: list[tuple[str, Any]]) -> None:
 
 
 def may_decide(value: Any) -> bool:
-    """Whether an object has one of the members in which A2A and MCP carry decisions."""
+    """Returns whether an object has one of the members in which A2A and MCP carry decisions."""
     waiting = [value]
     while waiting:
         holder = waiting.pop()
@@ -191,26 +191,26 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def text(value: Any, path: str) -> str:
-    """Text that may be stored and shown to a model."""
+    """Reads text that may be stored and shown to a model."""
     if not isinstance(value, str):
         raise _wrong(path, "a string", value)
     return clean(value)
 
 
 def short_text(value: Any, path: str, limit: int) -> str:
-    """Text of at most `limit` characters; it is not cleaned before it is known to be so short."""
+    """Reads text of at most `limit` characters. Checks the length before it cleans the text."""
     if isinstance(value, str) and len(value) > limit:
         raise InvalidRequest(f"{path} has {len(value):,} characters; {limit:,} are allowed", field=path)
     return text(value, path)
 
 
 def refusal_reason(value: Any, path: str) -> str | None:
-    """Why a person refused a call, if they wrote it."""
+    """Reads a person's reason for refusing a call, if there is one."""
     return short_text(value, path, MAX_REASON).strip() or None if value is not None else None
 
 
 def name(value: Any, path: str) -> str:
-    """The id of a message, a call or an interrupt."""
+    """Reads the id of a message, a call or an interrupt."""
     read = text(value, path)
     if not 0 < len(read) <= MAX_NAME:
         raise InvalidRequest(f"{path} has to have 1 to {MAX_NAME} characters", field=path)
@@ -224,7 +224,7 @@ def table(value: Any, path: str) -> dict[str, Any]:
 
 
 def rows(value: Any, path: str, limit: int) -> list[Any]:
-    """A list; null and absent are empty."""
+    """Reads a list. Null and absent count as empty."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -245,19 +245,19 @@ def tables(value: Any, path: str, limit: int) -> list[tuple[str, dict[str, Any]]
 
 
 def optional(read: Callable[[Any, str], T], value: Any, path: str) -> T | None:
-    """None for null and absent, else what `read` makes of the value."""
+    """Returns None for null and absent, else the result of `read`."""
     return None if value is None else read(value, path)
 
 
 def decided(value: Any, path: str) -> bool:
-    """A person's answer to an approval. Anything but true and false is refused: approvals fail closed (ACC-07)."""
+    """Reads a person's answer to an approval. Refuses anything but true and false: approvals fail closed (ACC-07)."""
     if not isinstance(value, bool):
         raise InvalidRequest(f"{path} has to be true or false; nothing was decided", field=path)
     return value
 
 
 def foreign_id(value: Any, path: str) -> str:
-    """A client's own id of a thread, run, conversation or user. It is not cleaned: two ids must not become one."""
+    """Reads a client's own id of a thread, run, conversation or user, without cleaning: two ids must not become one."""
     read = text(value, path)
     if read != value or not is_foreign_id(read):
         raise InvalidRequest(f"{path} has to have 1 to {MAX_FOREIGN_ID} printable characters", field=path)
@@ -265,7 +265,7 @@ def foreign_id(value: Any, path: str) -> str:
 
 
 def opaque(value: Any, path: str) -> Any:
-    """Any JSON value, its texts cleaned, its depth and number bounded, so that later code can walk it safely."""
+    """Reads any JSON value: cleans its texts, and limits its depth and size, so that later code can walk it safely."""
     return value if value in _EMPTY else _Walk(path).cleaned(value, MAX_DEPTH)
 
 
@@ -300,5 +300,5 @@ _JSON_NAMES = {
 
 
 def _wrong(path: str, wanted: str, value: Any) -> InvalidRequest:
-    got = _JSON_NAMES.get(type(value), "a file")  # a form may have a file where JSON has a value
+    got = _JSON_NAMES.get(type(value), "a file")  # a form may have a file instead of a JSON value
     return InvalidRequest(f"{path} has to be {wanted}, not {got}", field=path)

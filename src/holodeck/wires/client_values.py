@@ -1,6 +1,6 @@
-"""What clients of several wires send alike: files, tools of their own, calls, context and state.
+"""Values that clients of several wires send in the same form: files, client tools, calls, context and state.
 
-The bytes of files are not looked at here: `holodeck.files` decodes them and checks their types.
+This module does not look at the bytes of files: `holodeck.files` decodes them and checks their types.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ MAX_STATE_BYTES = 256_000
 
 
 def media(url: Any, path: str, mime_type: str, filename: str | None = None) -> MediaPart:
-    """A file by its address, or inside a `data:` URL in base64, which has its own type."""
+    """Reads a file by its address, or from a `data:` URL in base64, which has its own type."""
     if not isinstance(url, str) or not url.startswith(("data:", "http://", "https://")):
         raise InvalidRequest(f"{path} has to be an address or a data: URL", field=path)
     if not url.startswith("data:"):
@@ -31,14 +31,14 @@ def media(url: Any, path: str, mime_type: str, filename: str | None = None) -> M
 
 
 def base64_text(data: Any, path: str) -> str:
-    """Base64 may be megabytes: it is not cleaned, only known to be ASCII."""
+    """Checks that base64 is ASCII. It is not cleaned, because it may be megabytes."""
     if not isinstance(data, str) or not data.isascii():
         raise InvalidRequest(f"{path} has to be base64", field=path)
     return data
 
 
 def client_tool(raw: dict[str, Any], path: str) -> ToolSchema:
-    """A tool that the client carries out: `name`, `description` and `parameters`, a JSON Schema."""
+    """Reads a client's tool: `name`, `description` and `parameters`, a JSON Schema."""
     called, where = text(raw.get("name"), f"{path}.name"), f"{path}.parameters"
     if not TOOL_NAME.fullmatch(called):
         raise InvalidRequest(f"{path}.name has to be 1 to 64 of A-Z a-z 0-9 _ -", field=f"{path}.name")
@@ -50,7 +50,7 @@ def client_tool(raw: dict[str, Any], path: str) -> ToolSchema:
 
 
 def client_call(raw: dict[str, Any], path: str) -> ToolCall:
-    """A call in OpenAI's form, which AG-UI has too: `id` and `function` with `name` and `arguments`."""
+    """Reads a call in OpenAI's form, which AG-UI shares: `id` and `function` with `name` and `arguments`."""
     function = table(raw.get("function"), f"{path}.function")
     return ToolCall(
         id=name(raw.get("id"), f"{path}.id"),
@@ -60,7 +60,7 @@ def client_call(raw: dict[str, Any], path: str) -> ToolCall:
 
 
 def context_text(value: Any, path: str) -> str:
-    """Context is text; clients that send other JSON mean its text."""
+    """Reads context as text. Other JSON is converted to its text."""
     value = opaque(value, path)
     if isinstance(value, str):
         return value
@@ -68,7 +68,7 @@ def context_text(value: Any, path: str) -> str:
 
 
 def client_state(value: Any) -> Any:
-    """The state that client and agent share. InvalidRequest or PayloadTooLarge if it cannot be kept."""
+    """Reads the state that client and agent share. InvalidRequest or PayloadTooLarge if it cannot be stored."""
     state = opaque(value, "state")
     if len(json_bytes(state)) > MAX_STATE_BYTES:
         raise PayloadTooLarge(f"state is larger than {MAX_STATE_BYTES // 1000} kB")

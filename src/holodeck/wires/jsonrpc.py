@@ -1,6 +1,7 @@
 """JSON-RPC 2.0, for the wires that use it: one message in a body, one response to it.
 
-Methods, parameters and results are the wires' own. Batches are refused: no protocol that is served here has them.
+Each wire defines its own methods, parameters and results. Batches are refused: no protocol that is served here has
+them.
 """
 
 from typing import Any, TypeAlias
@@ -14,7 +15,7 @@ from holodeck.wires.body import may_decide, parse, refuse_repeated_names
 from holodeck.wires.problem import MAX_DETAIL, problem
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
-REFUSED = -32000  # ours: access, limits, a busy session; `data` has the problem
+REFUSED = -32000  # our own code for access, limits, a busy session; `data` has the problem
 MAX_ID = 1024
 MAX_METHOD = 200
 
@@ -84,7 +85,7 @@ def notification(method: str, params: Any) -> dict[str, Any]:
 
 
 def error_object(error: HoloDeckError, instance: str | None = None) -> ErrorObject:
-    """The member `error`. Errors that the protocol does not define have their problem (RFC 9457) as data."""
+    """Makes the member `error`. Errors that the protocol does not define have their problem (RFC 9457) as data."""
     message = shorten(clean(error.message), MAX_DETAIL)
     if isinstance(error, RpcError):
         return ErrorObject(code=error.rpc_code, message=message, data=error.data)

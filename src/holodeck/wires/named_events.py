@@ -1,8 +1,8 @@
-"""Streams of named events, an `event:` line and one line of JSON, for the REST and chat-stream wires.
+"""Streams of named events (an `event:` line and one line of JSON) for the REST and chat-stream wires.
 
-Each wire has a reader that turns an event into frames without an `id` line. The encoder adds it: `<run>:<n>`, where n is
-the event's position in the run's log. When one event becomes several frames, only the last has an id, so that a client
-which reconnects never misses the rest.
+Each wire has a reader that turns an event into frames without an `id` line. The encoder adds it: `<run>:<n>`, where n
+is the event's position in the run's log. When one event becomes several frames, only the last has an id, so that a
+client which reconnects never misses the rest.
 """
 
 from collections.abc import Iterable

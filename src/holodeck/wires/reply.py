@@ -1,4 +1,4 @@
-"""Folds a run into one reply, for wires that have one message per run; and what several wires show alike of it.
+"""Folds a run into one reply, for wires that have one message per run, with helpers that several wires share.
 
 The model may write text several times, between tool calls. In one message, each of these texts is a paragraph. The
 *answer* is the last of them, as in `AgentResponse.final_response`.
@@ -27,14 +27,15 @@ from holodeck.errors import Cancelled, HoloDeckError, ModelError, by_code
 PARAGRAPH = "\n\n"
 WAITING = frozenset({Outcome.INTERRUPTED, Outcome.CLIENT_TOOLS})
 MAX_EXCERPT = 200  # characters of a tool's arguments or result in a line about it
-_MAX_READ = 4_000  # characters that are looked at for it
+_MAX_READ = 4_000  # characters that are examined for it
 T = TypeVar("T")
 
 
 class EventReader(Generic[T]):
     """Reads one run from its first event on, in order.
 
-    A subclass has a method for each event that its protocol can show, named as the event is: `text_added` for TextAdded.
+    A subclass has a method for each event that its protocol can show. The method has the event's name: `text_added` for
+    TextAdded.
     """
 
     _readers: ClassVar[Mapping[type[Event], Callable[[Any, Any], Sequence[Any]]]]
@@ -43,7 +44,7 @@ class EventReader(Generic[T]):
         cls._readers = methods_by_event(cls)
 
     def read(self, event: Event) -> Sequence[T]:
-        """What shows this event; nothing for events that the protocol cannot show."""
+        """Returns what shows this event: nothing for events that the protocol cannot show."""
         reader = self._readers.get(type(event))
         return () if reader is None else reader(self, event)
 
@@ -73,7 +74,7 @@ class ReplyText:
         self._step = []
 
     def add(self, event: TextAdded) -> str:
-        """The text to send for this delta."""
+        """Returns the text to send for this delta."""
         delta = event.delta
         if delta:
             if event.message_id != self._message_id:
@@ -85,7 +86,7 @@ class ReplyText:
         return delta
 
     def answer(self, ending: Ending) -> str:
-        """The last step's text. Unless the run completed, an earlier step's text counts if the last has none."""
+        """Returns the last step's text. If it has none and the run did not complete, an earlier step's text counts."""
         last = "".join(self._step)
         completed = isinstance(ending, RunFinished) and ending.outcome is Outcome.COMPLETED
         return last if completed else last or self._before
@@ -96,7 +97,7 @@ def error_of(ending: RunFailed) -> HoloDeckError:
 
 
 def failure_of(ending: Ending, answer: str) -> HoloDeckError | None:
-    """The error that a client gets instead of an answer; None if there is one, or a question to a person.
+    """Returns the error that a client gets instead of an answer. None if there is an answer or a question to a person.
 
     A run that completed has an answer, though it may be empty: then tools ran, and the ending has a warning.
     """
@@ -112,7 +113,7 @@ def failure_of(ending: Ending, answer: str) -> HoloDeckError | None:
 
 
 def time_text(at: datetime) -> str:
-    """A moment in UTC as A2A and MCP have it."""
+    """Formats a time in UTC as A2A and MCP do."""
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -128,7 +129,7 @@ def approval_asked(interrupt: Interrupt) -> dict[str, Any]:
 
 
 def token_counts(usage: TokenUsage) -> dict[str, int]:
-    """The counts that are known, by the names that AG-UI and the AI SDK have for them."""
+    """Returns the known counts, by the names that AG-UI and the AI SDK use."""
     counts = {
         "inputTokens": usage.prompt_tokens,
         "outputTokens": usage.completion_tokens,

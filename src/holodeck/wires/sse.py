@@ -1,8 +1,8 @@
 """Server-sent events: frames as bytes.
 
-Data is always one line of JSON, so no text that a model, a tool or a client wrote can end a frame or begin another one
-(T21). Frames are separated by LF alone: the AG-UI client splits on two LFs and knows nothing of CRLF. This module knows
-frames only, not what is in them or when they are sent.
+Data is always one line of JSON, so no text of a model, a tool or a client can end a frame or begin another one (T21).
+Frames are separated by LF alone: the AG-UI client splits on two LFs and does not know CRLF. This module knows frames
+only, not their content or when they are sent.
 """
 
 import logging
@@ -21,14 +21,14 @@ DONE = b"data: [DONE]\n\n"  # the last frame of OpenAI's streams and of the AI S
 
 _FORBIDDEN = frozenset("\r\n\0")
 _MAX_DIGITS = 15
-MAX_DEPTH = 64  # of a value that cannot be written as it is
+MAX_DEPTH = 64  # of values that have to be repaired before they are written
 _encode = msgspec.json.Encoder().encode
 
 log = logging.getLogger(__name__)
 
 
 class FrameEncoder:
-    """What the encoders of all wires have in common. A wire's own encoder says how a batch becomes bytes."""
+    """Base of the encoders of all wires. A wire's own encoder defines how a batch becomes bytes."""
 
     content_type: ClassVar[str] = CONTENT_TYPE
     needs_all_events: ClassVar[bool] = True
@@ -46,10 +46,10 @@ class FrameEncoder:
 
 
 def json_bytes(value: Any) -> bytes:
-    """One line of JSON in valid UTF-8, whatever the value is: an event must not end the stream that it is in.
+    """Returns one line of JSON in valid UTF-8, whatever the value is: an event must not break its stream.
 
-    Halves of surrogate pairs, which UTF-8 cannot carry, become U+FFFD; an object that JSON does not know becomes the
-    name of its type, and what is nested too deep an ellipsis.
+    Halves of surrogate pairs, which UTF-8 cannot carry, become U+FFFD. An object that JSON does not know becomes the
+    name of its type. Values nested too deep become an ellipsis.
     """
     try:
         return _encode(value)
@@ -61,28 +61,28 @@ def json_bytes(value: Any) -> bytes:
 
 
 def frame(data: Any, *, event: str | None = None, event_id: str | None = None) -> bytes:
-    """A whole frame around `data`, which becomes JSON."""
+    """Makes a whole frame around `data`, which becomes JSON."""
     named = b"" if event is None else _line("event", event)
     numbered = b"" if event_id is None else _line("id", event_id)
     return b"%b%bdata: %b\n\n" % (numbered, named, json_bytes(data))
 
 
 def id_prefix(run_id: str) -> bytes:
-    """What stands before the number in the `id` line of a run's frames; made once, since it is the same in all."""
+    """Returns the part before the number in the `id` line of a run's frames. It is built once per run."""
     return _line("id", f"{run_id}:")[:-1]
 
 
 def position_after(last_event_id: str, run_id: str) -> int | None:
-    """The number in a `Last-Event-ID`, or None if it is no id of this run's frames.
+    """Returns the number in a `Last-Event-ID`, or None if it is not an id of this run's frames.
 
-    HTTP takes spaces from the front of a header, so they do not count.
+    HTTP strips leading spaces from a header, so they do not count.
     """
     found = event_of(last_event_id)
     return found[1] if found is not None and found[0].lstrip(" ") == run_id.lstrip(" ") else None
 
 
 def event_of(last_event_id: str) -> tuple[str, int] | None:
-    """The run and the number in a `Last-Event-ID`, if it has both."""
+    """Returns the run and the number in a `Last-Event-ID`, if it has both."""
     run_id, _, number = last_event_id.rpartition(":")
     is_number = number.isascii() and number.isdigit() and len(number) <= _MAX_DIGITS
     return (run_id, int(number)) if run_id and is_number else None
@@ -95,7 +95,7 @@ def _line(name: str, value: str) -> bytes:
 
 
 def _writable(value: Any, depth: int = MAX_DEPTH) -> Any:
-    """The value with everything replaced that cannot be written."""
+    """Returns the value with everything replaced that cannot be written."""
     if isinstance(value, str):
         return scalar(value)
     if isinstance(value, msgspec.Struct):

@@ -78,7 +78,7 @@ routes = Routes("/v1/responses", tag="OpenAI Responses", responses=PROBLEMS, ans
 
 @dataclass(frozen=True, kw_only=True)
 class OpenResponse:
-    """Encodes a run for readers of a response: `Run.open_encoder` of this wire's own runs."""
+    """Opens the encoder of a run for readers of a response: `Run.open_encoder` of this wire's runs."""
 
     agent: AgentDefinition | None = None
     echo: RequestEcho = field(default_factory=RequestEcho)

@@ -1,4 +1,4 @@
-"""The agent's card: what other agents read before they talk to it. One document for 1.0 and 0.3."""
+"""The agent's card, which other agents read before they talk to it. One document for 1.0 and 0.3."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,9 +23,9 @@ def agent_card(
     tools: Sequence[ToolSchema] = (),
     also_old: bool = True,
 ) -> dict[str, Any]:
-    """`issuers` are those whose tokens the server takes.
+    """`issuers` are the issuers whose tokens the server accepts.
 
-    `tools` are named in the extended card only, for clients that the server knows; `also_old` adds what 0.3 wants.
+    Only the extended card, for clients that the server knows, names `tools`. `also_old` adds the members of 0.3.
     """
     about = description or f"The agent {name}."
     skills = [{"id": name, "name": name, "description": about, "tags": ["chat"]}]
@@ -71,7 +71,7 @@ def agent_card(
 
 
 def _schemes(issuers: Sequence[str]) -> dict[str, Any]:
-    """A key or token in a header; where the issuer of tokens has an address, also how to find its sign-in."""
+    """Declares a key or token in a header and, if the issuer has an address, how to find its sign-in."""
     schemes: dict[str, Any] = {"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}}
     found = [f"{each.rstrip('/')}/.well-known/openid-configuration" for each in issuers if "://" in each]
     for number, url in enumerate(found, 1):

@@ -1,4 +1,4 @@
-"""Errors as A2A has them: in JSON-RPC a code with details, over HTTP a status with the same details (AIP-193).
+"""Errors in the form of A2A: in JSON-RPC a code with details, over HTTP a status with the same details (AIP-193).
 
 Errors that the protocol does not define, such as a limit, have a detail with our own code and domain.
 """
@@ -41,7 +41,7 @@ class A2aError(RpcError):
 
 
 def task_not_found(task_id: str) -> A2aError:
-    """Also for tasks of other owners: a client must not find out whether one exists."""
+    """Raised also for tasks of other owners: a client must not find out whether a task exists."""
     return A2aError(-32001, "TASK_NOT_FOUND", "NOT_FOUND", f"There is no task {task_id!r}.", status=404)
 
 
@@ -64,7 +64,7 @@ def content_type_not_supported(message: str) -> A2aError:
 
 
 def version_not_supported(version: str | None, wanted: str) -> A2aError:
-    """`version` is the one that the request names, if any; `wanted` is the one that defines such a request."""
+    """`version` is the one that the request names, if any. `wanted` is the one that defines such a request."""
     given = "names no version" if version is None else f"names version {version!r}"
     advice = f"Send the header A2A-Version: {wanted}; HTTP+JSON of 0.3 is below /a2a/v1."
     message = f"This request is one of version {wanted} but {given}. {advice}"
@@ -72,7 +72,7 @@ def version_not_supported(version: str | None, wanted: str) -> A2aError:
 
 
 def as_a2a(error: HoloDeckError) -> HoloDeckError:
-    """The protocol's own error, if it defines one for this case."""
+    """Returns the protocol's own error, if it defines one for this case."""
     if isinstance(error, RunNotFound):
         return task_not_found("of this id")
     if isinstance(error, UnsupportedMediaType):
@@ -104,7 +104,7 @@ def rpc_error(error: HoloDeckError, instance: str | None) -> ErrorObject:
 
 
 def http_error(error: HoloDeckError, instance: str | None) -> tuple[int, dict[str, Any]]:
-    """The status and the body of an answer over HTTP+JSON."""
+    """Returns the status and the body of an error over HTTP+JSON."""
     status = 400 if error.status == _UNPROCESSABLE else error.status
     name = error.name if isinstance(error, A2aError) else _STATUS_NAMES.get(status, "INTERNAL")
     message = shorten(clean(error.message), MAX_DETAIL)

@@ -1,4 +1,4 @@
-"""What A2A clients send, in the JSON of 1.0. Requests of 0.3 are turned into it first (`v03`)."""
+"""Decodes what A2A clients send, in the JSON of 1.0. `v03` converts requests of 0.3 first."""
 
 from datetime import datetime
 from typing import Any
@@ -31,13 +31,13 @@ MAX_TYPE = 255
 MAX_PAGE = 100
 PAGE = 50
 MAX_DIGITS = 9
-PUSH_VERSION = "version"  # of a push configuration: none of the protocol's, added to requests of 0.3
+PUSH_VERSION = "version"  # our own member of a push configuration, added to requests of 0.3
 INTERRUPT, APPROVED, ARGUMENTS, REASON = "interruptId", "approved", "arguments", "reason"
 STATES = ("SUBMITTED", "WORKING", "COMPLETED", "FAILED", "CANCELED", "INPUT_REQUIRED", "REJECTED", "AUTH_REQUIRED")
 
 
 class PushConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the client wants to be called when a task changes. `version` is that of the JSON which it reads."""
+    """The address to call when a task changes. `version` is that of the JSON which the client reads."""
 
     id: str
     url: str
@@ -75,7 +75,7 @@ class ListRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def camel_case(given: dict[str, Any], depth: int = MAX_DEPTH) -> dict[str, Any]:
-    """The object with names in camel case. Parsers of protobuf take snake case too, and clients rely on that.
+    """Returns the object with names in camel case. Protobuf parsers accept snake case too, and clients rely on it.
 
     `data` and `metadata` are the client's own and keep their names. InvalidRequest for objects nested too deeply, and for
     one that has a name in both spellings: which of them counts differs between parsers, and they may be decisions.
@@ -160,7 +160,7 @@ def _part(part: dict[str, Any], path: str, max_text: int) -> Part:
 
 
 def _decision(data: Any, path: str) -> Resume | None:
-    """A person's answer to an approval; None for any other data. One that is neither yes nor no is refused (ACC-07)."""
+    """Reads a person's answer to an approval; None for other data. Refuses anything but yes and no (ACC-07)."""
     if not isinstance(data, dict) or INTERRUPT not in data:
         return None
     answer = {key: data[key] for key in (APPROVED, ARGUMENTS) if key in data}
@@ -177,13 +177,13 @@ def _decision(data: Any, path: str) -> Resume | None:
 
 
 def _check_modes(modes: list[Any]) -> None:
-    """The agent writes text. A client that accepts none gets an error before a run starts."""
+    """Checks that the client accepts text, the agent's only output. Raises before a run starts."""
     if modes and not any(isinstance(mode, str) and mode.startswith(("text/", "*/*", "text")) for mode in modes):
         raise content_type_not_supported("The agent answers with text/plain, which acceptedOutputModes does not list.")
 
 
 def history_length(value: Any, path: str) -> int | None:
-    """How many messages of the history to show; None is all of them. A query has it as text."""
+    """Returns how many messages of the history to show; None means all. A query has the number as text."""
     if value is None or value == "":
         return None
     number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < MAX_PARTS else value
@@ -207,7 +207,7 @@ def push_config(given: dict[str, Any]) -> PushConfig:
 
 
 def _header_text(value: Any, path: str, limit: int = 8000) -> str | None:
-    """Text for a header. Line breaks are refused: they could begin another header."""
+    """Reads text for a header. Refuses line breaks: they could begin another header."""
     if value in (None, ""):
         return None
     given = short_text(value, path, limit)

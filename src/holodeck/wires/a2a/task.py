@@ -1,7 +1,7 @@
 """The events of a run → its task and the updates that clients see, in the JSON of 1.0.
 
-The answer is one artifact of each run. Its last update has the whole text again, since some clients keep only that one; and the
-final status has no message, since others would take it for the answer.
+The answer is one artifact of each run. Its last update repeats the whole text, since some clients keep only that
+update. The final status has no message, since other clients would take it for the answer.
 """
 
 from base64 import b64decode
@@ -26,7 +26,10 @@ Json = dict[str, Any]
 
 
 class TaskReader(ReplyReader[Json]):
-    """Reads one run of a task from its first event on. `read` returns updates; `artifacts` and `status` are their sum."""
+    """Reads one run of a task from its first event on.
+
+    `read` returns updates; `artifacts` and `status` are their sum.
+    """
 
     def __init__(self, task_id: str, context_id: str, run_id: str, clock: Callable[[], datetime] = now) -> None:
         super().__init__()
@@ -39,7 +42,10 @@ class TaskReader(ReplyReader[Json]):
 
     @property
     def artifacts(self) -> dict[str, Json]:
-        """By their ids, in the order of their first updates. The text is joined here: joining it per token would be quadratic."""
+        """The artifacts by id, in the order of their first updates.
+
+        The text is joined here: joining it per token would be quadratic.
+        """
         text = [{"text": "".join(self._text)}]
         return {key: {**each, "parts": text} if key == self._run_id else each for key, each in self._artifacts.items()}
 
@@ -87,7 +93,7 @@ class TaskReader(ReplyReader[Json]):
         return () if error is None else (*self._whole(), self._failure(error))
 
     def _whole(self) -> Sequence[Json]:
-        """The answer once more, from its beginning."""
+        """Returns the whole answer once more."""
         if not self._text:
             return ()
         return (self._artifact(self._run_id, [{"text": "".join(self._text)}], last=True),)
@@ -111,7 +117,10 @@ class TaskReader(ReplyReader[Json]):
 
 
 def question_parts(ending: e.RunFinished) -> list[Json]:
-    """What a person has to decide, in words and as data. The answer is data with `interruptId` and `approved`."""
+    """Describes what a person has to decide, in words and as data.
+
+    The answer is data with `interruptId` and `approved`.
+    """
     if not ending.interrupts:
         return [{"text": "The agent waits for a tool of the client that started this run."}]
     words = "\n".join(f"{each.message} ({each.tool} {each.arguments})" for each in ending.interrupts)
@@ -156,7 +165,7 @@ def part_json(part: Part) -> Json:
         try:
             return {"data": _decode(b64decode(part.data)), **about}
         except (ValueError, msgspec.DecodeError, RecursionError):
-            pass  # it is no JSON after all, and is shown as a file
+            pass  # not JSON after all: shown as a file
     return {"url": part.url, **about} if part.data is None else {"raw": part.data, **about}
 
 
@@ -165,7 +174,7 @@ def _parts(content: Content) -> tuple[Part, ...]:
 
 
 class TaskEncoder(sse.FrameEncoder):
-    """The updates of a task as server-sent events; `wrap` turns an update into what the client's binding sends."""
+    """The updates of a task as server-sent events. `wrap` turns an update into the form of the client's binding."""
 
     def __init__(self, reader: TaskReader, wrap: Callable[[dict[str, Any]], Any]) -> None:
         self._read, self._wrap = reader.read, wrap

@@ -24,12 +24,12 @@ METHODS: Mapping[str, str] = {
     "tasks/pushNotificationConfig/delete": "DeleteTaskPushNotificationConfig",
     "agent/getAuthenticatedExtendedCard": "GetExtendedAgentCard",
 }
-"""Each method of 0.3, and the one of 1.0 that does the same."""
+"""Maps each method of 0.3 to the one of 1.0 that does the same."""
 Json = dict[str, Any]
 
 
 def params_of(method: str, given: Json) -> Json:
-    """The parameters in the words of 1.0."""
+    """Converts parameters of 0.3 to 1.0."""
     if method.startswith("message/"):
         return _send(given)
     if method == "tasks/pushNotificationConfig/set":
@@ -68,7 +68,7 @@ def _part(part: Json) -> Json:
 
 
 def result_of(method: str, result: Any) -> Any:
-    """A result of 1.0 in the words of 0.3."""
+    """Converts a result of 1.0 to 0.3."""
     if method == "message/send":
         return task(result["task"])
     if method in ("tasks/get", "tasks/cancel"):
@@ -81,7 +81,7 @@ def result_of(method: str, result: Any) -> Any:
 
 
 def update(payload: Json) -> Json:
-    """One frame of a stream."""
+    """Converts one frame of a stream."""
     if "task" in payload:
         return task(payload["task"])
     if "artifactUpdate" in payload:
@@ -134,7 +134,7 @@ def _push(given: Json) -> Json:
 
 
 def push_params(given: Any) -> Json:
-    """A configuration of 0.3 in the words of 1.0. Of the schemes of a login, the first is used."""
+    """Converts a configuration of 0.3 to 1.0. Of several authentication schemes, the first is used."""
     config = _table(given, "pushNotificationConfig")
     login = _table(config.get("authentication"), "authentication")
     schemes = rows(login.get("schemes"), "authentication.schemes", MAX_VALUES)
@@ -143,7 +143,7 @@ def push_params(given: Any) -> Json:
 
 
 def push_config(given: Json) -> Json:
-    """A configuration of 1.0 in the words of 0.3."""
+    """Converts a configuration of 1.0 to 0.3."""
     config = {key: value for key, value in given.items() if key != "taskId"}
     if "authentication" in config:
         config["authentication"] = {"schemes": [config["authentication"]["scheme"]]}

@@ -1,7 +1,8 @@
-"""A2A 0.3 over HTTP+JSON. Its JSON is that of 0.3's protobuf, which is neither that of 1.0 nor that of 0.3 over JSON-RPC.
+"""A2A 0.3 over HTTP+JSON.
 
-Messages have `content`, files and data are wrapped, `CANCELLED` is spelled with two l, and the last status of a stream is marked `final`.
-Requests become those of 1.0, answers those of 0.3.
+Its JSON is that of 0.3's protobuf, which differs both from 1.0 and from 0.3 over JSON-RPC. Messages have `content`,
+files and data are wrapped, `CANCELLED` is spelled with two l, and the last status of a stream is marked `final`.
+Requests are converted to 1.0, answers to 0.3.
 """
 
 from typing import Any
@@ -18,7 +19,7 @@ Json = dict[str, Any]
 
 
 def params_of(operation: str, given: Json) -> Json:
-    """The parameters in the words of 1.0."""
+    """Converts parameters of 0.3 to 1.0."""
     if operation == "CreateTaskPushNotificationConfig":
         return _push_params(given)
     if operation not in ("SendMessage", "SendStreamingMessage"):
@@ -31,7 +32,7 @@ def params_of(operation: str, given: Json) -> Json:
 
 
 def _configuration(given: Any) -> Json:
-    """`blocking` is left out where it is false, as everywhere in the JSON of protobuf; without a configuration a request waits."""
+    """Reads `blocking`. Protobuf's JSON omits a false value, but a request without a configuration does wait."""
     if given is None:
         return {}
     options = table(given, "configuration")
@@ -45,7 +46,7 @@ def _configuration(given: Any) -> Json:
 
 
 def _push_params(given: Json) -> Json:
-    """The body is the configuration, or the request that holds it: the clients for JavaScript and Python differ."""
+    """Reads the configuration: the body itself, or a member of it. The clients for JavaScript and Python differ."""
     config = table(given.get("config", given), "config")
     params = v03.push_params(config.get("pushNotificationConfig"))
     return {"id": given.get("configId"), **params, "taskId": given["taskId"]}
@@ -62,7 +63,7 @@ def _part(part: Json) -> Json:
 
 
 def result_of(operation: str, result: Any) -> Any:
-    """A result of 1.0 in the words of 0.3."""
+    """Converts a result of 1.0 to 0.3."""
     if operation == "SendMessage":
         return {"task": _task(result["task"])}
     if operation == "ListTaskPushNotificationConfigs":
@@ -78,7 +79,7 @@ def _push(given: Json) -> Json:
 
 
 def update(payload: Json) -> Json:
-    """One frame of a stream."""
+    """Converts one frame of a stream."""
     if "task" in payload:
         return {"task": _task(payload["task"])}
     if "artifactUpdate" in payload:
@@ -126,7 +127,7 @@ def _old_part(part: Json) -> Json:
 
 
 def http_error_of(error: HoloDeckError, instance: str | None) -> tuple[int, Json]:
-    """The status and the body of an error: clients of 0.3 look for the code of JSON-RPC, or for the name of a class."""
+    """Returns the status and the body of an error: clients of 0.3 look for the JSON-RPC code, or for a class name."""
     status, body = http_error(error, instance)
     return status, {"code": error_object(error, instance).code, "type": _class(error), "message": error.message, **body}
 

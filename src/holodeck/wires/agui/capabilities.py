@@ -1,6 +1,7 @@
-"""What an agent can do, as AG-UI's AgentCapabilities: the answer of `GET /awp/capabilities`.
+"""The agent's abilities as AG-UI's AgentCapabilities: the answer of `GET /awp/capabilities`.
 
-The specification defines the object but not how to get it. It claims only what is true; unknown members are left out.
+The specification defines the object but not how to get it. The object claims only what is true; unknown members are
+left out.
 """
 
 from collections.abc import Iterable
@@ -25,7 +26,7 @@ def capabilities(
 ) -> dict[str, Any]:
     """`state`: the agent shares state with its client. `images`, `documents`: such parts reach the model.
 
-    Whether the model shows its reasoning is not known before it does.
+    Reasoning is left out: nothing shows in advance whether the model will send any.
     """
     offered = [tool for tool in tools if not tool.on_client]
     approvals = any(tool.approval is Approval.ALWAYS for tool in offered)

@@ -1,7 +1,7 @@
-"""AG-UI events → core events: what a client of a server reads. The other direction is `encode`.
+"""AG-UI events → core events, for the terminal as a client of a server. The other direction is `encode`.
 
-Pure. It returns the events that a display needs; those for pages with state of their own (snapshots, patches) are ignored.
-Nothing from the wire is trusted: a member of the wrong type counts as absent.
+Pure. It returns the events that a display needs. It ignores those for pages with state of their own (snapshots,
+patches). It trusts nothing from the wire: a member of the wrong type counts as absent.
 """
 
 import time
@@ -19,8 +19,10 @@ from holodeck.wires.agui.decode import read_part
 from holodeck.wires.agui.encode import WARNING
 
 CLIENT_HEADER, TERMINAL = "X-HoloDeck-Client", "terminal"
-"""Marks runs of the terminal as those of another wire, which keeps no history. Otherwise a page that lacks the messages
-of the terminal would seem to have gone back before them."""
+"""Marks runs of the terminal as runs of another wire, which keeps no history.
+
+Otherwise a page that lacks the terminal's messages would seem to have rewound the conversation.
+"""
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _OUTCOMES = {"cancelled": e.Outcome.CANCELLED, "interrupt": e.Outcome.INTERRUPTED}
@@ -36,10 +38,10 @@ class ClientEvents:
         names: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`names` are the tools of calls that an earlier run began, by call id: results name only the call."""
+        """`names` maps the calls of earlier runs to their tools, since results name only the call."""
         self._run_id, self._session_id, self._clock = run_id, session_id, clock
         self._calls: dict[str, tuple[str, list[str]]] = {id_: (name, []) for id_, name in (names or {}).items()}
-        self._begun: dict[str, float] = {}  # when each call was complete, for how long its tool took
+        self._begun: dict[str, float] = {}  # when each call was complete, to compute how long its tool took
         self._readers: Mapping[str, Callable[[_Members], e.Event | None]] = {
             "RUN_STARTED": self._started,
             "TEXT_MESSAGE_START": lambda wire: e.TextStarted(wire.text("messageId")),
@@ -61,7 +63,7 @@ class ClientEvents:
         }
 
     def read(self, data: bytes) -> list[e.Event]:
-        """The events that one frame means; none for one that is no JSON object or that a display does not need."""
+        """Returns the events of one frame: none if the frame is not a JSON object or a display does not need it."""
         try:
             wire = _decode(data)
         except (msgspec.DecodeError, RecursionError):
@@ -73,7 +75,7 @@ class ClientEvents:
 
     def _started(self, wire: "_Members") -> e.Event:
         self._run_id, self._session_id = wire.text("runId") or self._run_id, wire.text("threadId") or self._session_id
-        self._begun = dict.fromkeys(self._calls, self._clock())  # calls of an earlier run are made now
+        self._begun = dict.fromkeys(self._calls, self._clock())  # calls of an earlier run start now
         return e.RunStarted(self._run_id, self._session_id)
 
     def _call_started(self, wire: "_Members") -> e.Event:
@@ -181,7 +183,7 @@ def _moment(text: str) -> datetime | None:
 
 
 def _usage(value: Any) -> TokenUsage | None:
-    """The sum of what was reported, if all of it can be read."""
+    """Returns the sum of the reported usage, if all of it can be read."""
     counts: list[tuple[Any, Any]] = [(each.get("inputTokens"), each.get("outputTokens")) for each in _tables(value)]
     if not counts or not all(_is_count(count) for row in counts for count in row):
         return None

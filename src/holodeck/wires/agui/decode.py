@@ -1,9 +1,9 @@
 """RunAgentInput → RunRequest (SRV-07).
 
-Lenient where the 1.0 specification asks for it: unknown members are dropped with a log line, and the run continues. Strict
-where a guess would be dangerous: ids, names, sizes. Instructions come from the agent's file alone, so the decoder drops a
-client's system and developer messages, and its reasoning and activities (T27). The owner of the history decides which of
-the other messages are new and which tool results were requested.
+The decoder is lenient where the 1.0 specification asks for it: it drops unknown members with a log line, and the run
+continues. It is strict where a guess would be dangerous: ids, names, sizes. Only the agent file gives instructions, so
+the decoder drops a client's system and developer messages, and its reasoning and activities (T27). The owner of the
+history decides which of the other messages are new and which tool results were requested.
 """
 
 import re
@@ -55,7 +55,7 @@ MAX_PIECES = 10_000  # parts and calls of all messages together
 MAX_TOOLS = 128
 MAX_CONTEXT = 1_000
 MAX_RESUMES = 128
-PARTS = 2  # times as much text as in one may be in all parts of a message
+PARTS = 2  # all parts of a message together may have this many times the text of one
 
 _VERSION = re.compile(r"(\d{1,4})(\.\d{1,4})*")
 _PART = re.compile(r"messages\[(\d+)\]\.content\[")
@@ -76,18 +76,18 @@ class AguiInput(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fingerprint(self) -> bytes:
-        """Equal for two deliveries of one request; leaves out message times, which are set at decoding."""
+        """Returns a hash that is equal for two deliveries of one request. Omits message times, which decoding sets."""
         parts = self.thread_id, [message.id for message in self.request.messages], self.request.resume
         return sha256(json_bytes(parts)).digest()
 
     @property
     def resumes(self) -> bytes:
-        """Distinguishes a resume from the request that started its run, if both have one runId; empty for a first request."""
+        """Distinguishes a resume from the request that started its run under the same runId. Empty for a first one."""
         return sha256(json_bytes(self.request.resume)).digest() if self.request.resume else b""
 
 
 def decode(body: bytes, max_text: int = MAX_TEXT) -> AguiInput:
-    """Reads the body of a POST; raises InvalidRequest (400 no JSON, 422 no RunAgentInput) or PayloadTooLarge."""
+    """Reads the body of a POST. Raises InvalidRequest (400: not JSON, 422: not a RunAgentInput) or PayloadTooLarge."""
     raw = camel_case(parse(body))
     warnings: list[str] = []
     warn = warnings.append
@@ -134,9 +134,10 @@ _CAMEL_CASE = {
 
 
 def camel_case(raw: dict[str, Any]) -> dict[str, Any]:
-    """The same members, spelled as AG-UI does; that spelling wins where both are there.
+    """Returns the same members in AG-UI's spelling, which wins if both exist.
 
-    The official Python SDK takes `thread_id` as well, so clients in Python send either; Microsoft's sends that.
+    The official Python SDK accepts `thread_id` as well, so Python clients send either. Microsoft's client sends
+    `thread_id`.
     """
     if raw.keys().isdisjoint(_CAMEL_CASE):
         return raw
@@ -146,7 +147,7 @@ def camel_case(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unused(warnings: list[str], messages: list[Any]) -> tuple[str, ...]:
-    """The warnings about parts of messages after the last answer: the client is shown them (SRV-14)."""
+    """Returns the warnings about messages after the last answer: the client is shown them (SRV-14)."""
     answers = [i for i, each in enumerate(messages) if isinstance(each, dict) and each.get("role") == "assistant"]
     newest = max(answers, default=-1)
     return tuple([each for each in warnings if (part := _PART.match(each)) and int(part[1]) > newest])
@@ -177,7 +178,7 @@ def _messages(value: Any, max_text: int, warn: Warn) -> tuple[Message, ...]:
 
 
 def _check_text(message: Any, path: str, max_text: int) -> None:
-    """Refuses a message with too much text, before any of it is cleaned. Data of files is checked where it is read."""
+    """Refuses a message with too much text before cleaning any of it. The data of files is checked where it is read."""
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, str):
         lengths, allowed = [len(content)], max_text
@@ -205,7 +206,7 @@ def _message(raw: dict[str, Any], path: str, tool_names: dict[str, str], warn: W
         return _assistant(raw, path, warn)
     if role == "tool":
         return _tool_message(raw, path, tool_names, warn)
-    if role not in {"reasoning", "activity"}:  # those two are our own, sent back by the client: not worth a log line
+    if role not in {"reasoning", "activity"}:  # we sent these two, and the client sent them back: not worth a log line
         refused = role in {"system", "developer"}
         warn(f"{path} dropped: {role} messages are not taken from clients" if refused else f"{path} dropped: its role")
     return None
@@ -248,7 +249,7 @@ def _content(value: Any, path: str, warn: Warn) -> Content:
 
 
 def read_part(part: Any) -> Part | None:
-    """A part of a message, or None for one that cannot be used: a run must not fail because of it (1.0 specification)."""
+    """Reads a part of a message, or returns None: an unusable part must not fail the run (1.0 specification)."""
     if not isinstance(part, dict):
         return None
     kind = part.get("type")
@@ -278,7 +279,7 @@ def _read_media(kind: str, part: dict[str, Any]) -> MediaPart | None:
 
 
 def _read_binary(part: dict[str, Any]) -> MediaPart | None:
-    """The part of clients up to 0.0.47: one flat object with data, url or id."""
+    """Reads a part of clients up to 0.0.47: one flat object with data, url or id."""
     for place, key in (("data", "data"), ("url", "url"), ("file", "id")):
         value = _optional_text(part.get(key))
         if value:
@@ -325,7 +326,7 @@ def _context(value: Any, warn: Warn) -> tuple[tuple[str, str], ...]:
 
 
 def _properties(value: Any, context: tuple[tuple[str, str], ...], warn: Warn) -> dict[str, Any]:
-    """The client's `forwardedProps`, plus the time zone if the client sent it as context instead."""
+    """Returns the client's `forwardedProps`, plus the time zone if the client sent it as context instead."""
     properties = opaque(value, "forwardedProps")
     if not isinstance(properties, dict):
         if properties is not None:
@@ -354,7 +355,7 @@ def _resume(raw: dict[str, Any], path: str, profile: Profile) -> Resume:
 
 
 def _is_approved(raw: dict[str, Any], payload: Any, path: str, profile: Profile) -> bool:
-    """Clients before 1.0 may be unable to send a payload: for them `resolved` without one is a yes."""
+    """Clients before 1.0 may be unable to send a payload: from them `resolved` without one means yes."""
     if "payload" not in raw and profile is Profile.LEGACY:
         return True
     approved = is_approval(payload)

@@ -58,10 +58,10 @@ _encode = msgspec.json.Encoder().encode
 _fields = msgspec.structs.astuple
 _EMPTY_DELTA_END = len(b'""}')
 
-PROTOBUF = "application/vnd.ag-ui.event+proto"  # exactly: the client compares the whole header
+PROTOBUF = "application/vnd.ag-ui.event+proto"  # exact: the client compares the whole header
 
 _decode = msgspec.json.Decoder().decode
-_MAX_KEPT = 64  # bytes of a delta: tokens are short, and few sizes need no bound
+_MAX_KEPT = 64  # bytes of a delta whose framing is cached: tokens are short, so few sizes occur
 
 
 def reasoning_id(message_id: str) -> str:
@@ -74,7 +74,7 @@ def translate(event: e.Event, profile: Profile) -> tuple[Wire, ...]:
 
 
 def left_out(wire: Wire) -> Wire:
-    """The event that replaces one that is too large for clients."""
+    """Returns the event that replaces one that is too large for clients."""
     message = f"{wire['type']} was left out: it is too large to send"
     return _warning(PayloadTooLarge.code, message)
 
@@ -89,7 +89,7 @@ def _annotated(event: WithMetadata, profile: Profile) -> tuple[Wire, ...]:
 
 
 def _run_started(event: e.RunStarted, profile: Profile) -> tuple[Wire, ...]:
-    """Older clients get the version too: a producer has to send it, and they ignore unknown members."""
+    """Older clients get the version too: the server has to send it, and they ignore unknown members."""
     wire = {"type": "RUN_STARTED", "threadId": event.session_id, "runId": event.run_id}
     parent = {"parentRunId": event.parent_run_id} if event.parent_run_id else {}
     model = {"metadata": {"model": event.model}} if profile is Profile.FULL and event.model else {}
@@ -148,7 +148,7 @@ def _activity_patched(event: e.ActivityPatched, _: Profile) -> tuple[Wire, ...]:
 
 
 def _operations(patch: list[dict[str, Any]]) -> list[Wire]:
-    """Only the members of RFC 6902: protobuf has no field for others, and both formats have to agree."""
+    """Returns only the members of RFC 6902: protobuf has no field for others, and both formats have to agree."""
     return [{key: operation[key] for key in _PATCH_MEMBERS if key in operation} for operation in patch]
 
 
@@ -158,17 +158,17 @@ def _raw_received(event: e.RawReceived, _: Profile) -> tuple[Wire, ...]:
 
 
 def _messages_replaced(event: e.MessagesReplaced, profile: Profile) -> tuple[Wire, ...]:
-    """Two snapshots if the client may lack messages before the user's newest, with which the history ends; else one.
+    """Returns two snapshots if the client may lack messages before the user's newest one, else one.
 
-    A client appends the messages that it lacks behind those it has, here behind the user's newest message. The first
-    snapshot ends before that message, so that the client drops it; the second has everything, in order.
+    A client appends missing messages behind those that it has, here behind the user's newest message. The first
+    snapshot ends before that message, so that the client drops it. The second has everything, in order.
     """
     written = [_message(message, profile) for message in event.messages]
     return tuple({**_NO_MESSAGES, "messages": written[:length]} for length in _lengths(event))
 
 
 def _lengths(event: e.MessagesReplaced) -> tuple[int, ...]:
-    """How many messages each snapshot has."""
+    """Returns how many messages each snapshot has."""
     messages = event.messages
     whole = before = len(messages)
     while before and isinstance(messages[before - 1], UserMessage):
@@ -201,7 +201,7 @@ def write_content(content: Content, profile: Profile) -> str | list[dict[str, An
 
 
 def write_result(content: Content, profile: Profile) -> str | list[dict[str, Any]]:
-    """Content of a tool message: only 1.0 knows parts there."""
+    """Content of a tool message: only 1.0 allows parts there."""
     return write_content(content, profile) if profile is Profile.FULL else text_of(content)
 
 
@@ -232,7 +232,7 @@ def _source(part: MediaPart) -> dict[str, str]:
 
 
 def _assistant(message: AssistantMessage) -> Wire:
-    """Reasoning is left out: a client keeps what it has of it as long as a snapshot shows none."""
+    """Leaves out reasoning: a client keeps its own copy as long as a snapshot shows none."""
     wire: Wire = {"id": message.id, "role": "assistant"}
     if message.content or not message.tool_calls:
         wire["content"] = message.content
@@ -346,7 +346,10 @@ class SseEncoder(sse.FrameEncoder):
         self._heads: dict[type[Event], dict[str, bytes]] = {kind: {} for kind in DELTAS}
 
     def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes:
-        """One buffer for all that waits. `enumerate(events, first)` is a batch; without a number there is no id line."""
+        """Encodes all waiting events into one buffer.
+
+        `enumerate(events, first)` is a batch; an event without a number gets no id line.
+        """
         out: list[bytes] = []
         for n, event in batch:
             heads = self._heads.get(type(event))
@@ -365,13 +368,13 @@ class SseEncoder(sse.FrameEncoder):
         return b"".join(out)
 
     def _head(self, heads: dict[str, bytes], event: Any, key: str) -> bytes:
-        """Everything between the number and the delta of such a frame."""
+        """Builds everything between the number and the delta of such a frame."""
         (wire,) = translate(type(event)(key, ""), self._profile)
         heads[key] = head = b"\ndata: " + sse.json_bytes(wire)[:-_EMPTY_DELTA_END]
         return head
 
     def _snapshots(self, event: e.MessagesReplaced, history: History, n: int | None) -> list[bytes]:
-        """The frames in pieces, which are joined once: to copy a long history costs as much as to send it."""
+        """Returns the frames in pieces, which are joined once: copying a long history costs as much as sending it."""
         pieces, lengths = history.written((sse.CONTENT_TYPE, self._profile), self._item), _lengths(event)
         frames: list[bytes] = []
         for length in lengths:
@@ -385,7 +388,7 @@ class SseEncoder(sse.FrameEncoder):
         return frames
 
     def _item(self, message: Message) -> bytes:
-        """A message of a snapshot, with the comma after the one before it."""
+        """Encodes a message of a snapshot, with the comma after the previous one."""
         return b"," + sse.json_bytes(_message(message, self._profile))
 
     def _whole(self, event: Event, n: int | None) -> bytes:
@@ -415,7 +418,7 @@ class ProtoEncoder(sse.FrameEncoder):
         self._heads: dict[type[Event], dict[str, _Heads]] = {kind: {} for kind in DELTAS}
 
     def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes:
-        """One buffer for all that waits; the numbers are there to be equal to the SSE encoder."""
+        """Encodes all waiting events into one buffer. The numbers are there only to match the SSE encoder."""
         out: list[bytes] = []
         for _, event in batch:
             heads = self._heads.get(type(event))
@@ -445,7 +448,7 @@ class ProtoEncoder(sse.FrameEncoder):
         return b"".join(map(_frame, self._wires(event)))
 
     def _snapshots(self, event: e.MessagesReplaced, history: History) -> list[bytes]:
-        """As that of the SSE encoder."""
+        """Same as in the SSE encoder."""
         pieces, frames = history.written((PROTOBUF, self._profile), self._message), list[bytes]()
         for length in _lengths(event):
             messages = pieces[:length]
@@ -465,7 +468,7 @@ class ProtoEncoder(sse.FrameEncoder):
 
 
 class _Heads(dict[int, bytes]):
-    """All that stands before a delta of so many bytes, in the frames of one message or call."""
+    """Maps the size of a delta to the bytes before it, in the frames of one message or call."""
 
     def __init__(self, arm: bytes, body: bytes) -> None:
         """`body` is everything in the event up to the length of the delta."""
@@ -489,7 +492,7 @@ def _frame(wire: dict[str, Any]) -> bytes:
 
 
 def encoder_for(accept: str | None, profile: Profile, run_id: str) -> Encoder:
-    """The encoder for one reader of one run."""
+    """Returns the encoder for one reader of one run."""
     if profile is Profile.FULL and accept and _prefers_protobuf(accept):
         return ProtoEncoder(run_id, profile)
     return SseEncoder(run_id, profile)
@@ -511,7 +514,7 @@ def _wish(media_range: str) -> tuple[str, float]:
 
 
 def _weight(text: str) -> float:
-    """0 to 1; what is no number, or no such number, counts as a refusal."""
+    """Returns a quality from 0 to 1. Anything else counts as a refusal."""
     try:
         weight = float(text)
     except ValueError:

@@ -1,8 +1,8 @@
-"""What differs between AG-UI clients: the version they understand. Media that AG-UI knows, and how we name its files.
+"""Differences between AG-UI clients, by the version they understand; the media that AG-UI knows, and names of files.
 
 AG-UI sorts media by kind and names the source of the bytes: inline (`data`), a URL (`url`), or a handle in a provider's
-file store (`file`). A core MediaPart has data or a URL, so a handle becomes a URN, which no code mistakes for something to
-fetch. `holodeck.files` checks whether the bytes match their media type.
+file store (`file`). A core MediaPart has data or a URL, so a handle becomes a URN, which no code mistakes for something
+to fetch. `holodeck.files` checks whether the bytes match their media type.
 """
 
 from enum import Enum, auto

@@ -1,10 +1,15 @@
-"""JSON in the shape of AG-UI → protobuf in the shape of AG-UI 1.0, from a table of fields.
+"""AG-UI's JSON → AG-UI 1.0's protobuf, from a table of fields.
 
-The numbers are those of package `ag_ui` as 1.0 froze them; only what HoloDeck sends is here. Each message is a line of
-`<number><kind> <key>`: s text that is left out when empty, S text that may be absent, V any JSON value, T a JSON object,
-b boolean, i integer, e operation of a JSON Patch, or the name of another message; a star before it means "repeated".
-The tests hold every event against the bytes that @ag-ui/proto 1.0.0 writes.
-Nothing here knows events of the core, or frames.
+The numbers are those of package `ag_ui` as 1.0 froze them, only for what HoloDeck sends. Each message is a line of
+`<number><kind> <key>`. The kinds are:
+
+- s: text, omitted when empty; S: text that may be absent;
+- V: any JSON value; T: a JSON object;
+- b: boolean; i: integer; e: operation of a JSON Patch;
+- the name of another message.
+
+A star before the kind means "repeated". The tests compare every event with the bytes that @ag-ui/proto 1.0.0 writes.
+This module does not know core events or frames.
 """
 
 import math
@@ -64,7 +69,7 @@ _EVENTS = {
 _LENGTH_DELIMITED, _VARINT = 2, 0  # wire types
 _OPERATIONS = ("add", "remove", "replace", "move", "copy", "test")
 _FIELD = re.compile(r"(\d+)(\*?)(\w+) (\w+)")
-_ONE_BYTE = 0x80  # seven bits a byte; the eighth says that more follow
+_ONE_BYTE = 0x80  # seven bits a byte; the eighth bit means that more follow
 
 
 def varint(number: int) -> bytes:
@@ -127,7 +132,7 @@ def _write_struct(value: Json) -> bytes:
 class Field(NamedTuple):
     tag: bytes
     key: str
-    write: Callable[[Any], bytes]  # what comes behind tag and length
+    write: Callable[[Any], bytes]  # writes what follows tag and length
     repeated: bool
     is_varint: bool
     omit_empty: bool
@@ -189,7 +194,7 @@ def _split_outcome(event: Json) -> Json:
     return event | outcome | {"outcome": outcome["type"]} if outcome else event
 
 
-# Protobuf has no union of text and list: where JSON has one, it is split into two members before it is written.
+# Protobuf has no union of text and list, so a JSON union is split into two members before it is written.
 _PARTED: dict[str, Callable[[Json], Json]] = {
     "Part": _by_type,
     "Source": _by_type,
@@ -201,7 +206,7 @@ _PARTED: dict[str, Callable[[Json], Json]] = {
 
 def _writers() -> dict[str, Callable[[Any], bytes]]:
     writers: dict[str, Callable[[Any], bytes]] = {}
-    for name, line in _MESSAGES.items():  # each line mentions only messages above it
+    for name, line in _MESSAGES.items():  # each line refers only to messages above it
         writers[name] = _writer(name, _layout(line, writers))
     return writers
 
@@ -212,12 +217,12 @@ def _writer(name: str, layout: Layout) -> Callable[[Any], bytes]:
 
 
 class Shape(NamedTuple):
-    """How events of one type are written."""
+    """Writes events of one type."""
 
     arm: bytes
-    base: bytes  # the base event's only obligatory field: the type
+    base: bytes  # the base event's only required field: the type
     write: Callable[[Any], bytes]
-    delta: bytes | None  # the tag of the field `delta`, where that is text
+    delta: bytes | None  # the tag of the field `delta`, if it is text
 
 
 def _shape(name: str, arm: int, number: int, layout: Layout) -> Shape:
@@ -231,7 +236,7 @@ SHAPES = {name: _shape(name, arm, number, _layout(line, _KNOWN)) for name, (arm,
 
 
 def write_body(wire: Json) -> bytes:
-    """The fields of one event: the base event and its own."""
+    """Returns the fields of one event: those of the base event and its own."""
     shape = SHAPES[wire["type"]]
     base = shape.base
     if "metadata" in wire:
@@ -240,17 +245,17 @@ def write_body(wire: Json) -> bytes:
 
 
 def before_messages(size: int) -> bytes:
-    """What an `Event` that is a MESSAGES_SNAPSHOT begins with; so many bytes of `write_message` follow."""
+    """Returns the beginning of a MESSAGES_SNAPSHOT `Event`. `size` bytes of `write_message` follow it."""
     shape = SHAPES["MESSAGES_SNAPSHOT"]
     base = delimited(_tag(1), shape.base)
     return shape.arm + varint(len(base) + size) + base
 
 
 def write_message(message: Json) -> bytes:
-    """One message of a snapshot, with its tag and its length."""
+    """Encodes one message of a snapshot, with its tag and its length."""
     return delimited(_tag(2), _KNOWN["Message"](message))
 
 
 def write_event(wire: Json) -> bytes:
-    """An `Event`: the envelope that says by its arm which event it holds."""
+    """Encodes an `Event`: the envelope whose arm names the event inside."""
     return delimited(SHAPES[wire["type"]].arm, write_body(wire))

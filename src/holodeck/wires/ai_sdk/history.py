@@ -1,4 +1,4 @@
-"""Stored messages → UI messages, as a page shows them when it is loaded; and as chunks, for a turn that still continues."""
+"""Stored messages → UI messages for a page that loads, or chunks for a turn that still continues."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
@@ -25,7 +25,10 @@ Part = dict[str, Any]
 def ui_messages(
     messages: Sequence[Message], pending: PendingStep | None, *, server_tools: Collection[str]
 ) -> list[UiMessage]:
-    """All messages of a session. What stands between two messages of the user is one message of the assistant."""
+    """Converts all messages of a session.
+
+    Everything between two messages of the user is one message of the assistant.
+    """
     found: list[UiMessage] = []
     turn: list[Message] = []
     for message in with_pending(messages, pending):
@@ -38,7 +41,7 @@ def ui_messages(
 
 
 def with_pending(messages: Sequence[Message], pending: PendingStep | None) -> list[Message]:
-    """The messages, and those of the step that waits."""
+    """Returns the messages, including those of the pending step."""
     return [*messages] if pending is None else [*messages, pending.assistant, *pending.results]
 
 
@@ -50,19 +53,19 @@ def _assistant(turn: Sequence[Message], pending: PendingStep | None, server_tool
 
 
 def last_turn(messages: Sequence[Message], pending: PendingStep | None) -> list[Message]:
-    """What follows the user's last message, the step that waits included."""
+    """Returns the messages after the user's last one, including the pending step."""
     every = with_pending(messages, pending)
     start = next((i + 1 for i in reversed(range(len(every))) if isinstance(every[i], UserMessage)), 0)
     return every[start:]
 
 
 def turn_id(turn: Sequence[Message]) -> str:
-    """The id of the UI message: the id of the run that began the turn, as in its stream."""
+    """Returns the id of the UI message: the id of the run that began the turn, as in its stream."""
     return turn[0].run_id or turn[0].id
 
 
 def not_in(log: Iterable[e.Event], turn: Sequence[Message]) -> list[Message]:
-    """The messages of a turn that a run's log does not show: those that an earlier run of the turn wrote."""
+    """Returns the messages of a turn that are not in this run's log: an earlier run of the turn wrote them."""
     shown, answered = set(), set()
     for event in log:
         if isinstance(event, e.TextStarted | e.ReasoningStarted | e.ToolCallStarted):
@@ -96,7 +99,7 @@ def turn_parts(
 
 
 def chunks_of(parts: Iterable[Part]) -> Iterator[Chunk]:
-    """The chunks from which a client builds these parts."""
+    """Returns the chunks from which a client builds these parts."""
     for number, part in enumerate(parts):
         kind, id_ = part["type"], f"before-{number}"
         if kind == "step-start":

@@ -1,9 +1,10 @@
 """The body of `POST /ai-sdk/chat` → RunRequest, as `DefaultChatTransport` of the AI SDK 6 and 7 sends it.
 
 `messages` is the client's whole list. An assistant message in it is a whole turn, with the tool calls, results and
-approvals of all its steps as parts, so its id is not one of our message ids. On a session that has messages only what is new counts:
-the user's newest message, outputs of the client's own tools, and answers to approvals. `trigger` and `messageId` say
-which message is answered again. System messages are dropped: instructions come from the agent file alone (T27).
+approvals of all its steps as parts, so its id is not one of our message ids. If the session has messages, only new
+content counts: the user's newest message, outputs of the client's own tools, and answers to approvals. `trigger` and
+`messageId` say which message is answered again. System messages are dropped: only the agent file gives instructions
+(T27).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,9 +49,9 @@ MAX_TOOLS = 128
 MAX_CONTEXT = 1_000
 
 SUBMIT, REGENERATE = "submit-message", "regenerate-message"
-DYNAMIC = "dynamic-tool"  # the type of a tool part that has its name beside it; else the type is `tool-<name>`
+DYNAMIC = "dynamic-tool"  # type of a tool part with a separate name; other types are `tool-<name>`
 _TOOL = "tool-"
-_ANSWERED = "output-available", "output-error", "output-denied"  # a tuple: what a client sends may be unhashable
+_ANSWERED = "output-available", "output-error", "output-denied"  # a tuple: a client's value may be unhashable
 
 
 class KnownCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,16 +62,16 @@ class KnownCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UiRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client asks for, and what the encoder of the answer has to know about its list of messages."""
+    """A client's request, and what the encoder of the answer has to know about its list of messages."""
 
     chat_id: str
     messages: tuple[Message, ...]
     resume: tuple[Resume, ...] = ()
     rewind_to: str | None = None
     continued: str | None = None  # the assistant message that the answer is a part of
-    open_calls: Mapping[str, KnownCall] = {}  # calls without a result, by their ids
-    denied: frozenset[str] = frozenset()  # of them those that the person refused
-    settled: frozenset[str] = frozenset()  # calls whose output the client itself gave
+    open_calls: Mapping[str, KnownCall] = {}  # calls without a result, by id
+    denied: frozenset[str] = frozenset()  # those of them that the person refused
+    settled: frozenset[str] = frozenset()  # calls whose output the client itself sent
     tools: tuple[ToolSchema, ...] = ()
     context: tuple[tuple[str, str], ...] = ()
     state: Any = None
@@ -78,13 +79,13 @@ class UiRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def new_message(self) -> str | None:
-        """The id of the message that is sent for the first time; None for all other requests."""
+        """Returns the id of a message that is sent for the first time; None for all other requests."""
         last = self.messages[-1] if self.messages else None
         return last.id if self.rewind_to is None and isinstance(last, UserMessage) else None
 
 
 def decode(body: bytes, max_text: int = MAX_TEXT) -> UiRequest:
-    """Reads a body; raises InvalidRequest with the member's path, or PayloadTooLarge."""
+    """Reads a body. Raises InvalidRequest with the member's path, or PayloadTooLarge."""
     raw = parse(body)
     trigger = SUBMIT if raw.get("trigger") is None else text(raw["trigger"], "trigger")
     if trigger not in {SUBMIT, REGENERATE}:
@@ -114,7 +115,7 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> UiRequest:
 
 
 def run_request(ui: UiRequest) -> RunRequest:
-    """The run that this request asks for. Files in its messages are not read yet."""
+    """Makes the run that this request asks for. Files in its messages are not read yet."""
     return RunRequest(
         session_id=ui.chat_id,
         messages=ui.messages,
@@ -133,7 +134,7 @@ _Item = tuple[str, dict[str, Any]]
 
 
 def _checked(value: Any, max_text: int) -> list[_Item]:
-    """The messages, each known to have an id, a role and a list of parts."""
+    """Returns the messages after checking that each has an id, a role and a list of parts."""
     read = [(path, _message_of(raw, path)) for path, raw in tables(value, "messages", MAX_MESSAGES)]
     if sum(len(message["parts"]) for _, message in read) > MAX_PARTS:
         raise PayloadTooLarge(f"messages holds more than {MAX_PARTS:,} parts")
@@ -155,7 +156,7 @@ def _message_of(raw: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def _continued(given: Sequence[_Item], named: str | None) -> _Item | None:
-    """The assistant message that continues: the one that the client names, else the last message."""
+    """Returns the assistant message that continues: the one that the client names, else the last message."""
     for path, message in reversed(given):
         if message["role"] == "assistant" and message["id"] == named:
             return path, message
@@ -171,7 +172,7 @@ def _rewind_to(given: Sequence[_Item], trigger: str, named: str | None) -> str |
 
 
 class _Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool part: the call, and the answer to it that the client has."""
+    """A tool part: the call, and the client's answer to it."""
 
     id: str
     name: str
@@ -199,7 +200,7 @@ def _call(part: dict[str, Any], path: str) -> _Call:
     call = _Call(id=call_id, name=name(called, f"{path}.toolName"), input=opaque(part.get("input"), f"{path}.input"))
     if state == "approval-responded":
         return msgspec.structs.replace(call, resume=_resume(part.get("approval"), f"{path}.approval"))
-    if part.get("providerExecuted") is True:  # ours: the client only shows what we sent it
+    if part.get("providerExecuted") is True:  # our own tool: the client only shows what we sent
         return call
     if state == "output-available":
         output = opaque(part.get("output"), f"{path}.output")
@@ -220,7 +221,7 @@ def _resume(value: Any, path: str) -> Resume:
 
 
 def _open_calls(given: Sequence[_Item]) -> Iterator[tuple[str, _Call]]:
-    """Calls without an output, in the newest assistant message: only it can have one that still waits."""
+    """Returns the calls without an output in the newest assistant message: only it can have one that still waits."""
     newest = next((item for item in reversed(given) if item[1]["role"] == "assistant"), None)
     for part in () if newest is None else newest[1]["parts"]:
         if (part.get("type") == DYNAMIC or str(part.get("type")).startswith(_TOOL)) and part.get(
@@ -247,7 +248,7 @@ def _content(parts: Sequence[dict[str, Any]], path: str, max_text: int) -> Conte
 
 
 def _part(raw: dict[str, Any], path: str, max_text: int) -> Part | None:
-    """A part of a user message. Data parts are the application's own and are not shown to the model."""
+    """Reads a part of a user message. Data parts belong to the application, and the model is not shown them."""
     kind = raw.get("type")
     if kind == "text":
         return TextPart(short_text(raw.get("text"), f"{path}.text", max_text))
@@ -258,7 +259,7 @@ def _part(raw: dict[str, Any], path: str, max_text: int) -> Part | None:
 
 
 def _turn(raw: dict[str, Any], path: str, max_text: int) -> Iterator[Message]:
-    """The steps of an assistant message, for sessions that have no history of their own."""
+    """Returns the steps of an assistant message, for sessions without a history of their own."""
     steps: list[list[dict[str, Any]]] = [[]]
     for part in raw["parts"]:
         if part.get("type") == "step-start":

@@ -1,11 +1,12 @@
 """The events of a run → chunks of one UI message. The last frame is always `data: [DONE]`.
 
-The client ends a stream at an unknown chunk type, at a null in an optional member, and at a result without a call. So no
-member is written for what is not known, and a result of a call that an earlier run made brings its call along.
+The client ends a stream at an unknown chunk type, at a null in an optional member, and at a result without a call. So
+the encoder omits unknown values, and sends the call along with a result if an earlier run made the call.
 
-Tools of the server are `dynamic` and `providerExecuted`: the client shows them and does not try to carry them out. What
-has no chunk of its own is a data part: state and activities, which are updated in place by their id, and custom events.
-Notes (warnings, what became of the history) are `transient`: the client's `onData` gets them, the message does not.
+Tools of the server are `dynamic` and `providerExecuted`: the client shows them and does not try to run them. Events
+without a chunk type become data parts: custom events, state and activities; the client updates the last two in place by
+their id. Notes (warnings, changes of the history) are `transient`: the client's `onData` gets them, the message does
+not.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -25,8 +26,8 @@ from holodeck.wires.reply import EventReader, failure_of, token_counts
 Chunk: TypeAlias = dict[str, Any]
 HEADERS: Mapping[str, str] = {"x-vercel-ai-ui-message-stream": "v1"}
 STATE = "state"  # the id of the data part that holds the state
-OURS = "holodeck."  # the prefix of custom events that are notes of ours
-PREDICT_STATE = "PredictState"  # AG-UI's: it means nothing to other clients
+OURS = "holodeck."  # prefix of custom events that are our own notes
+PREDICT_STATE = "PredictState"  # AG-UI's: meaningless to other clients
 
 _encode_text = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -38,7 +39,7 @@ class UiMessageEncoder(EventReader[Chunk], sse.FrameEncoder):
     """Writes one run for one reader, as the assistant message `message_id` or as the next part of it.
 
     `open_calls`, `denied` and `settled` are about calls of earlier runs, as in `UiRequest`. `before` are chunks of the
-    same message that earlier runs wrote: a client that comes back builds the message anew.
+    same message that earlier runs wrote: a client that reconnects rebuilds the message.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class UiMessageEncoder(EventReader[Chunk], sse.FrameEncoder):
         self._shown_calls: set[str] = set()
         self._started = self._has_text = False
         self._state: Any = None
-        self._patch: list[dict[str, Any]] = []  # what has changed since the client was sent the whole state
+        self._patch: list[dict[str, Any]] = []  # changes since the client was last sent the whole state
         self._activities: dict[str, tuple[str, dict[str, Any]]] = {}
         self._heads: dict[type[e.Event], dict[str, bytes]] = {kind: {} for kind in _DELTA_MEMBERS}
 
@@ -79,7 +80,7 @@ class UiMessageEncoder(EventReader[Chunk], sse.FrameEncoder):
         return b"".join(out)
 
     def _head(self, heads: dict[str, bytes], event: Any, key: str) -> bytes:
-        """Everything before the delta of such a frame; made once for each text, reasoning and call."""
+        """Builds everything before the delta of such a frame, once for each text, reasoning and call."""
         self._has_text |= type(event) is e.TextAdded
         kind, id_member, delta_member = _DELTA_MEMBERS[type(event)]
         begun = sse.json_bytes({"type": kind, id_member: key})[:-1]
@@ -124,7 +125,7 @@ class UiMessageEncoder(EventReader[Chunk], sse.FrameEncoder):
         return (self._input(event.call_id, event.name, arguments_shown(event.arguments)),)
 
     def tool_finished(self, event: e.ToolFinished) -> Sequence[Chunk]:
-        """Leaves out an output that the client itself sent, unless it builds the message again."""
+        """Leaves out an output that the client itself sent, unless it rebuilds the message."""
         if event.call_id in self._settled and not event.failed and not self.before:
             return ()
         call = self._missing_call(event.call_id, event.name)
@@ -135,7 +136,7 @@ class UiMessageEncoder(EventReader[Chunk], sse.FrameEncoder):
         return (*call, output | self._who(event.name))
 
     def _missing_call(self, call_id: str, name: str, arguments: str | None = None) -> Iterable[Chunk]:
-        """The call itself, if this run did not make it."""
+        """Returns the call itself, if this run did not make it."""
         if call_id in self._shown_calls:
             return ()
         self._shown_calls.add(call_id)
@@ -154,7 +155,7 @@ class UiMessageEncoder(EventReader[Chunk], sse.FrameEncoder):
         return (self._whole_state(),)
 
     def state_patched(self, event: e.StatePatched) -> Sequence[Chunk]:
-        """The patch now, for `onData`; the whole state when the step ends, since a patch may come with every token."""
+        """Sends the patch now, for `onData`, and the whole state at the end of the step: patches may come per token."""
         self._patch += event.patch
         return ({"type": "data-state-delta", "data": event.patch, "transient": True},)
 
@@ -218,17 +219,17 @@ class UiMessageEncoder(EventReader[Chunk], sse.FrameEncoder):
 
 
 def _frame(chunk: Chunk) -> bytes:
-    """A frame that the AI SDK's parser takes.
+    """Makes a frame that the AI SDK's parser accepts.
 
-    The parser ends the stream at a member `__proto__`, and at a `constructor` that is an object with a member `prototype`.
-    A tool may put both into any value.
+    The parser ends the stream at a member `__proto__`, and at a `constructor` that is an object with a member
+    `prototype`. A tool may put both into any value.
     """
     frame = sse.frame(chunk)
     return sse.frame(_harmless(chunk)) if any(name in frame for name in _FORBIDDEN_NAMES) else frame
 
 
 def _harmless(value: Any) -> Any:
-    """The value with such names in brackets."""
+    """Returns the value with such names in brackets."""
     if isinstance(value, dict):
         return {f"[{key}]" if _is_forbidden(key, item) else key: _harmless(item) for key, item in value.items()}
     return [_harmless(item) for item in value] if isinstance(value, list | tuple) else value
@@ -253,9 +254,9 @@ def approval_chunk(interrupt_id: str, call_id: str, message: str) -> Chunk:
 
 
 def output_of(content: Content, *, on_client: bool) -> Any:
-    """What the model reads of a result: its text, or its parts where there are files among them.
+    """Returns what the model reads of a result: its text, or its parts if they include files.
 
-    A tool of the client had given a JSON value, and gets it back.
+    A client's tool returned a JSON value, and the client gets that value back.
     """
     if isinstance(content, str):
         return _value_of(content) if on_client else content
@@ -271,7 +272,7 @@ def _value_of(text: str) -> Any:
 
 
 def file_part(part: Any) -> Chunk:
-    """A file as a part of a UI message; its bytes are in the URL."""
+    """Encodes a file as a part of a UI message. Its bytes are in the URL."""
     url = part.url if part.data is None else f"data:{part.mime_type};base64,{part.data}"
     named = {"filename": part.filename} if part.filename else {}
     return {"type": "file", "mediaType": part.mime_type, "url": url or ""} | named
@@ -282,7 +283,7 @@ def _note(name: str, data: Any) -> Chunk:
 
 
 def _error(code: str, message: str, reason: str | None, **more: Any) -> tuple[Chunk, Chunk]:
-    """The client stops at `error`, which has room for a text only; so the rest comes before it."""
+    """Sends the details first: the client stops at `error`, which holds only a text."""
     known = {"code": code, "message": message} | ({} if reason is None else {"reason": reason})
     return _note("error", known | more), {"type": "error", "errorText": message}
 
@@ -294,12 +295,12 @@ def _activity(message_id: str, kind: str, content: Any) -> Chunk:
 def _patched(value: Any, patch: Any) -> Any:
     try:
         return apply_patch(value, patch)
-    except PatchError:  # it does not fit the value that we have; the next whole value replaces it
+    except PatchError:  # it does not fit our value; the next whole value replaces it
         return value
 
 
 def _finish_reason(ending: e.RunFinished) -> str:
-    """`interrupted` would keep the client from sending a person's answer by itself."""
+    """Returns the reason, never `interrupted`: with it the client would not send a person's answer by itself."""
     if ending.outcome in {e.Outcome.INTERRUPTED, e.Outcome.CLIENT_TOOLS}:
         return "tool-calls"
     return _FINISH_REASONS.get(ending.finish_reason, "other") if ending.outcome is e.Outcome.COMPLETED else "other"

@@ -13,7 +13,7 @@ from holodeck.errors import InvalidRequest
 from holodeck.wires.body import foreign_id, optional, parse, short_text
 
 MAX_INPUT = 5_000
-MAX_TYPED = 10 * MAX_INPUT  # with control characters, which are dropped before the length is checked
+MAX_TYPED = 10 * MAX_INPUT  # including control characters, which are dropped before the length is checked
 
 ForeignId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_FOREIGN_ID)]
 
@@ -35,7 +35,7 @@ class ChatStreamRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode(body: bytes) -> ChatStreamRequest:
-    """Reads a body; raises InvalidRequest (400 no JSON, 422 no ChatStreamRequest)."""
+    """Reads a body. Raises InvalidRequest (400: not JSON, 422: not a ChatStreamRequest)."""
     raw = parse(body)
     if raw.get("input") is None:
         raise InvalidRequest("input is missing", field="input")

@@ -1,8 +1,8 @@
 """A run as the five events of the chat-stream wire (ORC-02): thinking, tool_call, response_delta, error, done.
 
-`done` is always the last. An error before it either ended the run (`recoverable` false) or is about a tool that failed or
-is not available, after which the run continues. `accumulated` is kept as JSON that grows, and is left out once it is long or not wanted: otherwise a reply
-would cost quadratic time.
+`done` is always the last. An error before it either ended the run (`recoverable` false), or is about a tool that failed
+or is unavailable; then the run continues. `accumulated` is a growing piece of JSON. It is left out once it is long or
+not wanted: otherwise a reply would cost quadratic time.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from holodeck.wires.reply import ReplyReader, error_of, failure_of
 TOOL_FAILED = "tool-failed"
 APPROVAL_NEEDED = "approval-needed"
 MAX_ACCUMULATED = 8_000  # characters
-MAX_MESSAGE = 1_000  # of a failed tool's text, in an error
+MAX_MESSAGE = 1_000  # characters of a failed tool's text in an error
 
 _QUOTES = slice(1, -1)
 

@@ -1,7 +1,7 @@
-"""The events of a run → lines of progress, and the result of the call that asked for it, as a stream or as a task.
+"""The events of a run → progress notifications and the result of the call, as a stream or as a task.
 
-Frames of a stream have no `id` line: the protocol has no way to resume it. A task is a run whose status the client polls
-(the extension `io.modelcontextprotocol/tasks`).
+Frames of a stream have no `id` line: the protocol has no way to resume it. A task is a run whose status the client
+polls (the extension `io.modelcontextprotocol/tasks`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -68,7 +68,7 @@ class AnswerReader(ReplyReader[str]):
         return ()
 
     def _failed(self, ending: e.Ending, error: HoloDeckError) -> dict[str, Any]:
-        """A tool that failed, not an error of the protocol: the model of the client reads it and can react."""
+        """Reports a failure as a failed tool, not as a protocol error: the client's model can read it and react."""
         about = {**self._about("failed", ending), "error": error.code}
         return {**self._complete(error.message, about), "isError": True}
 
@@ -107,16 +107,16 @@ def still_working(session: str, run: str, caller: Caller, server_info: dict[str,
 
 
 def marked(result: dict[str, Any], caller: Caller, server_info: dict[str, str]) -> dict[str, Any]:
-    """A result with the members that every result of the caller's era has."""
+    """Adds the members that every result of the caller's era has."""
     if not caller.is_modern:
         return result
     return {"resultType": "complete", **result, "_meta": {SERVER_INFO_KEY: server_info}}
 
 
 class ProgressEncoder(sse.FrameEncoder):
-    """Progress while the run continues, then the response, which is the last frame.
+    """Sends progress while the run continues, then the response as the last frame.
 
-    Progress is sent only under the token that the client gave, and always rises.
+    Progress uses the token that the client gave, and always rises.
     """
 
     def __init__(self, request_id: RequestId, reader: AnswerReader, progress_token: str | int | None = None) -> None:
@@ -125,7 +125,7 @@ class ProgressEncoder(sse.FrameEncoder):
 
     @property
     def keepalive(self) -> bytes:
-        """Progress without an event: some clients give up a minute after the last progress."""
+        """Sends progress without an event: some clients give up a minute after the last progress."""
         return self._progress(WORKING) or sse.KEEPALIVE
 
     def encode_many(self, batch: Iterable[tuple[int | None, e.Event]]) -> bytes:

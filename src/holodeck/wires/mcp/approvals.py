@@ -1,8 +1,8 @@
-"""Approvals as forms that the client shows to a person, and what came back.
+"""Approvals as forms that the client shows to a person, and the person's answers.
 
-A result of the type `input_required` names the forms and a `requestState`; the client calls again with the answers and
-that state. The state is the id of the run that waits. Nothing in it is trusted: the run is looked up among those of the
-caller, and only what waits there can be decided, so a state that was changed finds nothing.
+A result of the type `input_required` names the forms and a `requestState`. The client calls again with the answers and
+that state. The state is the id of the run that waits. The server does not trust it: it looks up the run among those of
+the caller, and only what waits there can be decided. A forged state finds nothing.
 """
 
 from collections.abc import Iterable
@@ -63,7 +63,7 @@ def form_answers(given: Any, interrupts: Iterable[Interrupt]) -> FormAnswers:
 
 
 def _decision(key: str, answer: dict[str, Any]) -> Resume | None:
-    """None if a person closed the form without a choice. An answer that is neither yes nor no is refused (ACC-07)."""
+    """Returns None if a person closed the form without a choice. Refuses anything but yes and no (ACC-07)."""
     path = f"inputResponses.{key}"
     interrupt_id = name(key, "inputResponses")
     action = answer.get("action")
@@ -84,7 +84,7 @@ def _decision(key: str, answer: dict[str, Any]) -> Resume | None:
 
 
 def _edited(given: Any, path: str) -> dict[str, Any] | None:
-    """The arguments that a person typed, if they did."""
+    """Returns the arguments that a person edited, if any."""
     if given is None or given == "":
         return None
     try:

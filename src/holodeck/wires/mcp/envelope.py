@@ -1,7 +1,8 @@
-"""One message of an MCP client, and what the client says about itself. Both eras of the protocol use one address.
+"""One message of an MCP client, and its version and capabilities. Both eras of the protocol use one address.
 
-Since 2026-07-28 every request carries its version and its capabilities in `params._meta`, and repeats version, method and
-name in headers. Before, a client introduced itself once, by `initialize`; such a client is served without a session.
+Since 2026-07-28 every request carries its version and its capabilities in `params._meta`, and repeats version, method
+and name in headers. Before that, a client introduced itself once, with `initialize`. The server serves such a client
+without a session.
 """
 
 import base64
@@ -17,7 +18,7 @@ from holodeck.wires.jsonrpc import INVALID_PARAMS, RequestId, RpcError, RpcMessa
 
 MODERN = "2026-07-28"
 LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-"""Versions that begin with `initialize`; the first is offered to a client that asks for one that is unknown."""
+"""Versions that begin with `initialize`. The server offers the first to a client that asks for an unknown one."""
 
 HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION = -32020, -32021, -32022
 PREFIX = "io.modelcontextprotocol/"
@@ -39,7 +40,7 @@ _MAX_TOKEN = 1024
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client can do, as the request says it. A legacy client says nothing after `initialize`."""
+    """A client's capabilities, from the request. A legacy client sends none after `initialize`."""
 
     version: str = LEGACY[0]
     capabilities: dict[str, Any] = {}
@@ -50,7 +51,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def answers_forms(self) -> bool:
-        """Whether the client shows a form to a person when a result asks for it. `{}` means forms."""
+        """Returns whether the client shows a form to a person when a result asks for it. `{}` means forms."""
         given = self.capabilities.get("elicitation")
         return isinstance(given, dict) and (not given or "form" in given)
 
@@ -61,7 +62,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class McpCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A request, understood as far as every method needs it."""
+    """The part of a request that every method needs."""
 
     id: RequestId
     method: str
@@ -71,7 +72,7 @@ class McpCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_envelope(message: RpcMessage, headers: Iterable[tuple[str, str]] | None) -> McpCall:
-    """Checks what a request says about itself. `headers` is None where the transport has none. Raises RpcError."""
+    """Checks a request's version, capabilities and headers (None: the transport has none). Raises RpcError."""
     meta = message.params.get("_meta")
     meta = meta if isinstance(meta, dict) else {}
     given = None if headers is None else _routing_headers(headers, message.id)
@@ -117,7 +118,7 @@ def _caller(message: RpcMessage, meta: dict[str, Any], headers: Mapping[str, str
 
 
 def _routing_headers(headers: Iterable[tuple[str, str]], request_id: RequestId) -> dict[str, str]:
-    """The headers that repeat something of the body, each at most once: readers of two copies would disagree."""
+    """Returns the headers that repeat part of the body. Refuses duplicates: readers of two copies would disagree."""
     found: dict[str, str] = {}
     for name, value in headers:
         key = name.lower()
@@ -141,7 +142,7 @@ def _check_headers(message: RpcMessage, version: Any, headers: Mapping[str, str]
 
 
 def _decoded(value: str | None) -> str | None:
-    """A header's text; what no header can carry is base64 in a frame. None for base64 that is not well-formed."""
+    """Decodes a header's text, which may be base64 between markers. None for malformed base64."""
     framed = None if value is None else _BASE64.fullmatch(value)
     if framed is None:
         return value

@@ -1,7 +1,7 @@
-"""The tools that the agent is offered as: `ask`, and for clients that need them `continue` and `wait`.
+"""The tools that represent the agent: `ask`, and for clients that need them `continue` and `wait`.
 
 `ask` sends a message and returns the answer. `continue` decides approvals, for clients that cannot show a form. `wait`
-reads on where an answer took longer than clients wait, for those that do not know tasks.
+returns an answer that took longer than the client waited, for clients without support for tasks.
 """
 
 from typing import Any
@@ -92,7 +92,7 @@ class ContinueArguments(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tool_list(agent: str, description: str, caller: Caller) -> list[dict[str, Any]]:
-    """The tools for this client, always in the same order."""
+    """Returns the tools for this client, always in the same order."""
     offered = [_ask(agent, description)]
     if not (caller.is_modern and caller.answers_forms):
         offered.append(_continue(agent))
@@ -144,7 +144,7 @@ def _wait(agent: str) -> dict[str, Any]:
 
 
 def ask_arguments(given: dict[str, Any], max_text: int) -> AskArguments:
-    """Reads what `ask` is called with. Raises InvalidRequest with the member's path."""
+    """Reads the arguments of `ask`. Raises InvalidRequest with the member's path."""
     message = short_text(given.get("message"), "message", max_text)
     if not message.strip():
         raise InvalidRequest("message is empty", field="message")
@@ -168,7 +168,7 @@ def _file(given: dict[str, Any], path: str) -> MediaPart:
 
 
 def continue_arguments(given: dict[str, Any]) -> ContinueArguments:
-    """Reads what `continue` is called with. Raises InvalidRequest with the member's path."""
+    """Reads the arguments of `continue`. Raises InvalidRequest with the member's path."""
     decisions = tuple(_decision(raw, path) for path, raw in tables(given.get("decisions"), "decisions", MAX_DECISIONS))
     if not decisions:
         raise InvalidRequest("decisions is empty", field="decisions")
@@ -185,5 +185,5 @@ def _decision(given: dict[str, Any], path: str) -> Resume:
 
 
 def wait_arguments(given: dict[str, Any]) -> str:
-    """The id of the run to wait for."""
+    """Reads the id of the run to wait for."""
     return foreign_id(given.get("run"), "run")

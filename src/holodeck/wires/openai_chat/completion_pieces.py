@@ -1,7 +1,8 @@
-"""The events of a run → the pieces of one completion, from which a stream and a plain answer are made alike.
+"""The events of a run → the pieces of one completion, for both the stream and the plain answer.
 
-Tools of the server are lines of `reasoning_content`, never `tool_calls`: a client would try to run them itself.
-Calls of the client's own tools are known for certain when the run ends and waits for them; then each is one whole piece.
+Tools of the server appear as lines of `reasoning_content`, never as `tool_calls`: a client would try to run them
+itself. Calls of the client's own tools are certain only when the run ends and waits for them. Then each is one whole
+piece.
 """
 
 from collections.abc import Collection, Sequence
@@ -24,7 +25,7 @@ class FunctionCall(msgspec.Struct, frozen=True):
 
 
 class ToolCallPiece(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that the client carries out."""
+    """A call that the client runs."""
 
     index: int
     id: str
@@ -33,7 +34,7 @@ class ToolCallPiece(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is added to the answer."""
+    """An addition to the answer."""
 
     role: str | None = None
     content: str | None = None
@@ -46,7 +47,7 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
 
     finish_reason: FinishReason
     usage: TokenUsage | None = None
-    interrupts: tuple[dict[str, Any], ...] = ()  # what waits for an approval, which another wire can give
+    interrupts: tuple[dict[str, Any], ...] = ()  # calls that wait for an approval, which another wire can give
 
 
 class FailedPiece(msgspec.Struct, frozen=True):
@@ -62,7 +63,7 @@ class CompletionReader(ReplyReader[Piece]):
     """Reads one run from its first event on, in order.
 
     `client_tools` are the names of the client's own tools. `throw_away`: the run's session ends with it, so no other
-    wire can decide what waits.
+    wire can decide a pending approval.
     """
 
     def __init__(self, *, client_tools: Collection[str] = (), throw_away: bool = False) -> None:

@@ -18,7 +18,7 @@ MODEL_NOT_FOUND, UNSUPPORTED, NO_PREVIOUS = OWN_CODES = (
 )
 """Codes that clients of OpenAI look for. All other errors have the code that they have on every wire."""
 DO_NOT_RETRY: Mapping[str, str] = {"x-should-retry": "false"}
-"""Keeps the SDKs from sending a request again. They would, at 409 and from 500 on, and the tools would act twice."""
+"""Keeps the SDKs from retrying. They would retry at 409 and from 500 on, and the tools would act twice."""
 
 _UNPROCESSABLE, _BAD_REQUEST, _SERVER_ERROR = 422, 400, 500
 _TOO_LARGE, _WRONG_TYPE = 413, 415
@@ -81,6 +81,6 @@ def chat_problem(error: HoloDeckError, instance: str | None = None) -> ChatProbl
 
 
 def retry_headers(error: HoloDeckError, *, begun: bool) -> Mapping[str, str]:
-    """`begun`: a run was started for the request. A second one would do its work again."""
+    """`begun`: a run was started for the request. A retry would repeat its work."""
     hopeless = isinstance(error, SessionBusy) or error.status in {_TOO_LARGE, _WRONG_TYPE}
     return DO_NOT_RETRY if begun or hopeless else {}

@@ -1,4 +1,4 @@
-"""What requests of both OpenAI wires have in common: parameters, content parts and tools."""
+"""What requests of both OpenAI wires share: parameters, content parts and tools."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from holodeck.wires.openai_chat.error_form import unsupported
 from holodeck.wires.sse import json_bytes
 
 INSTRUCTIONS = "Instructions of the application"
-"""What the model is shown above system and developer messages; they never replace the agent's own instructions."""
+"""Heading above system and developer messages. They never replace the agent's own instructions."""
 MAX_PARTS = 256  # in one message
 MAX_TOOLS = 128
 CHOICES = ("auto", "none", "required")
@@ -27,14 +27,14 @@ def check_supported(value: Any, parameter: str, harmless: Sequence[Any]) -> None
 
 
 def flag(value: Any, path: str) -> bool:
-    """A boolean; null and absent are false."""
+    """Reads a boolean. Null and absent count as false."""
     if not isinstance(value, bool | None):
         raise InvalidRequest(f"{path} has to be true or false", field=path)
     return bool(value)
 
 
 def one_call_at_a_time(raw: dict[str, Any]) -> bool:
-    """Whether the client wants no parallel tool calls."""
+    """Returns whether the client wants no parallel tool calls."""
     return raw.get("parallel_tool_calls") is not None and not flag(raw["parallel_tool_calls"], "parallel_tool_calls")
 
 
@@ -47,7 +47,7 @@ def token_limit(value: Any, path: str) -> int | None:
 
 
 def tool_choice(value: Any, function: Any) -> str | None:
-    """`auto`, `none`, `required`, or the name of a tool. `function` is the member that holds the name."""
+    """Reads `auto`, `none`, `required`, or the name of a tool. `function` is the member that holds the name."""
     if value is None or (isinstance(value, str) and value in CHOICES):
         return value
     if isinstance(value, dict) and value.get("type") == "function" and isinstance(function, dict):
@@ -56,14 +56,14 @@ def tool_choice(value: Any, function: Any) -> str | None:
 
 
 def content_of(value: Any, path: str, max_text: int, part: Callable[[dict[str, Any], str, int], Part]) -> Content:
-    """A text, or the parts of a list, which `part` reads."""
+    """Reads a text, or the parts of a list with `part`."""
     if not isinstance(value, list):
         return short_text(value, path, max_text)
     return tuple(part(raw, place, max_text) for place, raw in tables(value, path, MAX_PARTS))
 
 
 def file_data(data: Any, path: str, filename: Any) -> MediaPart:
-    """A file inside the body: the member `file_data` of the object at `path`, a `data:` URL or plain base64."""
+    """Reads a file from `file_data` of the object at `path`: a `data:` URL or plain base64."""
     shown, where = optional(name, filename, f"{path}.filename"), f"{path}.file_data"
     if isinstance(data, str) and not data.startswith("data:"):
         return MediaPart(mime_type=UNKNOWN_TYPE, data=base64_text(data, where), filename=shown)
@@ -71,7 +71,7 @@ def file_data(data: Any, path: str, filename: Any) -> MediaPart:
 
 
 def function_tools(value: Any, member: str | None = None) -> tuple[ToolSchema, ...]:
-    """The client's functions; `member` is the one of a tool that describes the function, if not the tool itself."""
+    """Reads the client's functions. `member` of a tool describes the function; without it, the tool itself does."""
     read: dict[str, ToolSchema] = {}
     for path, raw in tables(value, "tools", MAX_TOOLS):
         if raw.get("type") != "function":

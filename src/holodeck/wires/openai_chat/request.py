@@ -1,8 +1,8 @@
 """The body of `POST /v1/chat/completions` → RunRequest.
 
-Parameters that would change what the answer means are refused by name, since ignoring them gives wrong answers
-silently. Those that only tune the sampling are ignored: the agent file decides them. System and developer messages are shown
-to the model as a note of the application; they never replace the agent's own instructions.
+The decoder refuses parameters that would change what the answer means, since ignoring them gives wrong answers
+silently. It ignores parameters that only tune the sampling: the agent file decides them. The model is shown system and
+developer messages as a note of the application. They never replace the agent's own instructions.
 """
 
 from collections.abc import Mapping
@@ -52,11 +52,11 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "top_logprobs": (0,),
     "web_search_options": (),
 }
-"""Parameters that are refused, and the values with which they are harmless. `null` always is."""
+"""Refused parameters, and the values with which they are harmless. `null` always is."""
 
 
 class ChatCompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client asks for. `messages` is its whole copy of the conversation, newest last."""
+    """A client's request. `messages` is its whole copy of the conversation, newest last."""
 
     messages: tuple[Message, ...]
     model: str | None = None
@@ -65,12 +65,12 @@ class ChatCompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     include_usage: bool = False
     session_id: str | None = None  # from `metadata`
-    store: bool = False  # keep the conversation, and recognise it when its messages come again
+    store: bool = False  # store the conversation, and recognise it when its messages arrive again
     options: RunOptions = RunOptions()
 
 
 def decode(body: bytes, max_text: int = MAX_TEXT) -> ChatCompletionRequest:
-    """Reads a body; raises InvalidRequest with the member's path, or PayloadTooLarge."""
+    """Reads a body. Raises InvalidRequest with the member's path, or PayloadTooLarge."""
     raw = parse(body)
     for parameter, harmless in HARMLESS.items():
         check_supported(raw.get(parameter), parameter, harmless)
@@ -94,7 +94,7 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> ChatCompletionRequest:
 
 
 def run_request(chat: ChatCompletionRequest, *, session_id: str, throw_away: bool) -> RunRequest:
-    """The run that this request asks for. Files in its messages are not read yet."""
+    """Makes the run that this request asks for. Files in its messages are not read yet."""
     return RunRequest(
         session_id=session_id,
         messages=chat.messages,
@@ -110,7 +110,7 @@ def _choice(value: Any) -> str | None:
 
 
 def _limit(raw: dict[str, Any]) -> int | None:
-    """The lower one of two names for the same limit."""
+    """Returns the limit. It has two names: if both are set, the lower value counts."""
     return min(
         (
             limit
@@ -127,7 +127,7 @@ def _session(metadata: Any) -> str | None:
 
 
 def _messages(value: Any, max_text: int) -> tuple[tuple[Message, ...], tuple[str, ...]]:
-    """The conversation, and the instructions that were among its messages."""
+    """Returns the conversation, and the instructions from its system and developer messages."""
     read: list[Message] = []
     instructions: list[str] = []
     tool_names: dict[str, str] = {}
@@ -165,7 +165,7 @@ def _tool_message(raw: dict[str, Any], path: str, tool_names: Mapping[str, str],
 
 
 def _texts(value: Any, path: str, max_text: int) -> str:
-    """The text of a content. Raises for media."""
+    """Returns the text of a content. Raises for media."""
     if isinstance(value, list):
         value = [_as_text(item) for item in value]
     content = content_of(value, path, max_text, _part)
@@ -175,7 +175,7 @@ def _texts(value: Any, path: str, max_text: int) -> str:
 
 
 def _as_text(part: Any) -> Any:
-    """A refusal of an assistant message is text as well."""
+    """Turns a refusal in an assistant message into text."""
     if isinstance(part, dict) and part.get("type") == "refusal":
         return {"type": "text", "text": part.get("refusal")}
     return part

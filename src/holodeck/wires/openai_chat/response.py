@@ -28,7 +28,7 @@ PREFIX = "chatcmpl-"
 
 
 class CompletionHead(msgspec.Struct, frozen=True, kw_only=True):
-    """What all chunks of a completion have in common. The id is the run's, with OpenAI's prefix."""
+    """The members that all chunks of a completion share. The id is the run's, with OpenAI's prefix."""
 
     id: str
     created: int  # seconds since 1970
@@ -41,7 +41,7 @@ class TokenDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class CompletionUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model calls of a run cost together."""
+    """The usage of all model calls of a run."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -51,7 +51,7 @@ class CompletionUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnsweredCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that the client carries out; a plain answer gives it no index."""
+    """A call that the client runs. A plain answer gives it no index."""
 
     id: str
     type: Literal["function"] = "function"
@@ -86,7 +86,7 @@ class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenAIModel(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent, as clients of OpenAI choose it."""
+    """The agent as a model in OpenAI's list."""
 
     id: str
     object: Literal["model"] = "model"
@@ -100,7 +100,7 @@ class ModelList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def completion(head: CompletionHead, pieces: Iterable[Piece]) -> ChatCompletion:
-    """What the pieces of a run come to. Raises the error of a run that failed."""
+    """Sums up the pieces of a run. Raises the error of a run that failed."""
     content: list[str] = []
     reasoning: list[str] = []
     calls: list[AnsweredCall] = []
@@ -138,7 +138,7 @@ def _completion(
 
 
 def token_counts(usage: TokenUsage | None) -> CompletionUsage | None:
-    """The counts, or None if the model did not report them."""
+    """Returns the counts, or None if the model did not report them."""
     if usage is None:
         return None
     cached, reasoning = usage.cached_tokens, usage.reasoning_tokens

@@ -1,9 +1,9 @@
 """The events of a run → the output items of a response, and the frames that show them grow.
 
-What it returns depends on the events alone: a stream that is read again has the same frames with the same numbers, which is
-how clients resume. Tools of the server are `mcp_call` items, which every client shows and none carries out. A tool that needs
-approval is an `mcp_approval_request` at the end; its call is shown by the run that has the answer. Calls of the client's own
-tools are known for certain when the run ends and waits for them.
+The frames depend on the events alone: a stream that is read again has the same frames with the same numbers, which is
+how clients resume. Tools of the server are `mcp_call` items, which every client shows and none runs. A tool that needs
+approval is an `mcp_approval_request` at the end; the run that has the answer shows its call. Calls of the client's own
+tools are certain only when the run ends and waits for them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,20 +22,20 @@ from holodeck.wires.openai_responses.echo import RequestEcho
 from holodeck.wires.reply import ReplyReader, error_of
 
 _GAP = 100_000_000
-"""Event numbers that jump by so much come after a crash; clients may have seen frames that were lost with it."""
+"""A jump of this size in the event numbers means a crash. Clients may have seen frames that were lost in it."""
 
 Status: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 Frame: TypeAlias = bytes
-"""A frame up to its number: `event`, and `data` without what closes the object."""
+"""A frame up to its number: `event`, and `data` without the closing brace."""
 
 
 class ResponseHead(msgspec.Struct, frozen=True, kw_only=True):
-    """What does not change in a response object. The id is the run's, with OpenAI's prefix."""
+    """The constant members of a response object. The id is the run's, with OpenAI's prefix."""
 
     id: str
     created_at: int  # seconds since 1970
     model: str
-    conversation: str | None = None  # the session, if it is kept
+    conversation: str | None = None  # the session, if it is stored
     echo: RequestEcho = RequestEcho()
 
 
@@ -43,8 +43,9 @@ class ResponseHead(msgspec.Struct, frozen=True, kw_only=True):
 class ToolsSeen:
     """What a response has to know of tools besides their calls.
 
-    `client_tools` are the names of the client's own, `client_calls` ids of its calls where the names are not known any
-    more. `asked` are the questions of the run before, by the ids of their calls: this run may have the answers.
+    `client_tools` are the names of the client's own tools. `client_calls` are ids of its calls whose names are no
+    longer known. `asked` are the questions of the previous run, by the ids of their calls: this run may have the
+    answers.
     """
 
     client_tools: Collection[str] = ()
@@ -56,7 +57,7 @@ class ToolsSeen:
 
 @dataclass(slots=True)
 class _Open:
-    """An item that is not done: its index, and its text so far."""
+    """An unfinished item: its index, and its text so far."""
 
     index: int
     item: dict[str, Any]
@@ -96,7 +97,7 @@ class ResponseBuilder(ReplyReader[Frame]):
         return self.status not in ("queued", "in_progress")
 
     def read(self, event: e.Event) -> Sequence[Frame]:
-        """The frames that show this event; none for events that the protocol cannot show."""
+        """Returns the frames that show this event: none for events that the protocol cannot show."""
         return () if self.ended else super().read(event)
 
     def response(self) -> dict[str, Any]:
@@ -137,7 +138,7 @@ class ResponseBuilder(ReplyReader[Frame]):
         return [*frames, self._whole(self._ended_as(ending))]
 
     def run_failed(self, ending: e.RunFailed) -> Sequence[Frame]:
-        """`error` comes last: at it the SDKs raise, and a client that reads only the text would take it for whole."""
+        """Sends `error` last: the SDKs raise at it. Without it a client that reads only the text would miss the failure."""
         frames = self._close_calls()
         self._usage, self.status, self.error = ending.usage, "failed", error_of(ending)
         about = {**response_error(self.error), "param": None}
@@ -146,7 +147,7 @@ class ResponseBuilder(ReplyReader[Frame]):
 
     def _ended_as(self, ending: e.RunFinished) -> str:
         if ending.outcome is e.Outcome.CANCELLED:
-            self.status = "cancelled"  # there is no event of this name
+            self.status = "cancelled"  # no event of this name exists
             return "response.incomplete"
         if ending.outcome is e.Outcome.MAX_ITERATIONS or ending.finish_reason == "length":
             self.status, self._incomplete = "incomplete", "max_output_tokens"
@@ -239,7 +240,7 @@ class ResponseBuilder(ReplyReader[Frame]):
         if event.call_id not in self._calls:
             question = self._tools.asked.get(event.call_id)
             if question is None and event.call_id not in self._unshown:
-                return ()  # a call of the run before that the client carried out
+                return ()  # a call of the previous run that the client carried out
             frames += self._late_call(event, question)
         opened, text = self._calls.pop(event.call_id), text_of(event.content)
         if event.failed:
@@ -271,7 +272,7 @@ class ResponseBuilder(ReplyReader[Frame]):
         return [added, _start("response.mcp_call.in_progress", opened.place)]
 
     def _late_call(self, event: e.ToolFinished, question: e.Interrupt | None) -> list[Frame]:
-        """The call of a result that was not shown before: a person had to approve it."""
+        """Shows the call of a result that was not shown before: a person had to approve it."""
         more = {} if question is None else {"approval_request_id": question.id}
         arguments = self._unshown[event.call_id][1] if question is None else question.arguments
         frames = self._show_call(event.call_id, event.name, **more)
@@ -313,7 +314,7 @@ class ResponseBuilder(ReplyReader[Frame]):
     # items and frames
 
     def _open(self, prefix: str, own_id: str, item: dict[str, Any]) -> tuple[_Open, Frame]:
-        """A new item at the end of the output. An id that comes again, as of a reopened text, gets a number."""
+        """Adds an item to the output. A repeated id, as of a reopened text, gets a number."""
         item_id = f"{prefix}_{own_id}"
         again = self._used_ids[item_id] = self._used_ids.get(item_id, -1) + 1
         item = {"id": f"{item_id}_{again}" if again else item_id, **item}
@@ -355,7 +356,7 @@ class ResponseEncoder(sse.FrameEncoder):
     """
 
     def __init__(self, builder: ResponseBuilder, *, after: int = -1) -> None:
-        """Frames up to the number `after` are left out: the client has them."""
+        """Leaves out frames up to the number `after`: the client has them."""
         self._builder, self._read, self._after = builder, builder.read, after
         self._number = 0
         self._done = False

@@ -1,4 +1,4 @@
-"""What a response repeats of its request. Every response object has all of these members, whatever was asked."""
+"""The part of a request that its response repeats. Every response object has all of these members."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ _VERBOSITIES = frozenset({"low", "medium", "high"})
 
 
 class RequestEcho(msgspec.Struct, frozen=True, kw_only=True):
-    """The members, in OpenAI's order. The agent file decides those that tune the sampling; they are repeated only."""
+    """The members, in OpenAI's order. Those that tune the sampling are only repeated: the agent file decides them."""
 
     previous_response_id: str | None = None
     instructions: str | None = None
@@ -43,7 +43,7 @@ class RequestEcho(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def echoed(raw: dict[str, Any], tools: Sequence[ToolSchema]) -> RequestEcho:
-    """The echo of a request whose other members have been read. What does not fit its type is replaced by the default."""
+    """Makes the echo of a request whose other members have been read. Values of a wrong type become the default."""
     texts = ("previous_response_id", "instructions", "user", "safety_identifier", "prompt_cache_key")
     numbers = ("top_p", "presence_penalty", "frequency_penalty", "temperature")
     given: dict[str, Any] = {member: raw[member] for member in texts if isinstance(raw.get(member), str)}
@@ -74,7 +74,7 @@ def _tool(tool: ToolSchema) -> dict[str, Any]:
 
 
 def metadata_of(value: Any) -> dict[str, Any]:
-    """Pairs that a client attaches to a response or a conversation."""
+    """Reads the pairs that a client attaches to a response or a conversation."""
     if value is None:
         return {}
     pairs = table(value, "metadata")

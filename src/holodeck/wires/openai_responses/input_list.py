@@ -1,4 +1,4 @@
-"""Stored messages as items: what a run was asked, and a whole conversation."""
+"""Stored messages as items: the input of a run, and a whole conversation."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,17 +18,17 @@ from holodeck.core.messages import (
 
 
 def input_items(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """The user's messages and the results of the client's tools, oldest first."""
+    """Returns the user's messages and the results of the client's tools, oldest first."""
     return [item for message in messages if (item := _item(message)) is not None]
 
 
 def conversation_items(
     messages: Sequence[Message], *, labels: Mapping[str, str], questions: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """A conversation as the responses that made it have it, oldest first.
+    """Returns a conversation as the items of its responses, oldest first.
 
-    `labels` has the agent's own tools with the names of their servers; other tools are the client's. `questions` has the
-    interrupts that wait, by the ids of their calls.
+    `labels` maps the agent's own tools to the names of their servers; other tools are the client's. `questions` has the
+    pending interrupts, by the ids of their calls.
     """
     results = {message.call_id: message for message in messages if isinstance(message, ToolMessage)}
     found: list[dict[str, Any]] = []

@@ -1,7 +1,7 @@
 """The body of `POST /v1/responses` → RunRequest.
 
-As in Chat Completions, parameters that would change what the answer means are refused by name, and those that only tune the
-sampling are ignored. Items that repeat what the server itself answered (`mcp_call`, `reasoning`, …) are ignored: the session
+As in Chat Completions, the decoder refuses parameters that would change what the answer means, and ignores those that
+only tune the sampling. It ignores items that repeat the server's own answers (`mcp_call`, `reasoning`, …): the session
 has them.
 """
 
@@ -61,11 +61,11 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "prompt": (),
     "top_logprobs": (0,),
 }
-"""Parameters that are refused, and the values with which they are harmless. `null` always is."""
+"""Refused parameters, and the values with which they are harmless. `null` always is."""
 
 
 class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client asks for. `messages` is what its input says, newest last."""
+    """A client's request. `messages` is its input, newest last."""
 
     messages: tuple[Message, ...] = ()
     resume: tuple[Resume, ...] = ()
@@ -82,7 +82,7 @@ class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode(body: bytes, max_text: int = MAX_TEXT) -> ResponsesRequest:
-    """Reads a body; raises InvalidRequest with the member's path, or PayloadTooLarge."""
+    """Reads a body. Raises InvalidRequest with the member's path, or PayloadTooLarge."""
     raw = parse(body)
     for parameter, harmless in HARMLESS.items():
         check_supported(raw.get(parameter), parameter, harmless)
@@ -119,7 +119,7 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> ResponsesRequest:
 
 
 def run_request(asked: ResponsesRequest, *, session_id: str, follows: str | None = None) -> RunRequest:
-    """The run that this request asks for. Files in its messages are not read yet."""
+    """Makes the run that this request asks for. Files in its messages are not read yet."""
     return RunRequest(
         session_id=session_id,
         parent_run_id=asked.previous,
@@ -162,7 +162,7 @@ def _conversation(value: Any) -> str | None:
 
 
 class _Input:
-    """Collects what the items of an input mean."""
+    """Collects messages, answers and calls from the items of an input."""
 
     def __init__(self, max_text: int) -> None:
         self._max_text = max_text
@@ -209,7 +209,7 @@ class _Input:
             raise unsupported(f"{path}.role", f"{path}.role has to be user, assistant, system or developer.")
 
     def _call(self, raw: dict[str, Any], path: str) -> None:
-        """A call of a client's tool. Those that follow each other are one message, as the model made them."""
+        """Reads a call of a client's tool. Consecutive calls are one message, as the model made them."""
         call = ToolCall(
             id=name(raw.get("call_id"), f"{path}.call_id"),
             name=name(raw.get("name"), f"{path}.name"),
@@ -231,7 +231,7 @@ class _Input:
 
 def _part(raw: dict[str, Any], path: str, max_text: int) -> Part:
     kind = raw.get("type")
-    if kind in ("input_text", "output_text", "text", "refusal"):  # a tuple: what a client sends may be unhashable
+    if kind in ("input_text", "output_text", "text", "refusal"):  # a tuple: a client's value may be unhashable
         member = "refusal" if kind == "refusal" else "text"
         return TextPart(short_text(raw.get(member), f"{path}.{member}", max_text))
     if kind == "input_image":

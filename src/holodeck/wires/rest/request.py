@@ -1,7 +1,7 @@
 """ChatRequest → RunRequest (SRV-12).
 
-JSON and forms are checked here, field by field. The bytes of files are not looked at: `holodeck.files` checks base64 and
-types, and returns what the model is shown.
+This module checks JSON and forms, field by field. It does not look at the bytes of files: `holodeck.files` checks
+base64 and types, and returns what the model is shown.
 """
 
 from collections.abc import Sequence
@@ -76,7 +76,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode(body: bytes, max_files: int = MAX_FILES) -> ChatRequest:
-    """Reads a JSON body; raises InvalidRequest (400 no JSON, 422 no ChatRequest)."""
+    """Reads a JSON body. Raises InvalidRequest (400: not JSON, 422: not a ChatRequest)."""
     raw = parse(body)
     if raw.get("resume"):
         refuse_repeated_names(body)
@@ -88,13 +88,13 @@ def decode(body: bytes, max_files: int = MAX_FILES) -> ChatRequest:
 
 
 def _near_message(raw: dict[str, Any]) -> list[str]:
-    """The member that is most likely a misspelt `message`. Few and short ones are compared: clients choose them."""
+    """Returns the member that is most likely a misspelt `message`. Compares few and short ones: clients choose them."""
     names = [member for member in islice(raw, 20) if member != "message" and len(member) <= 2 * len("message")]
     return get_close_matches("message", names, n=1, cutoff=0.75)
 
 
 def chat_request(message: Any, session_id: Any, resume: Any, files: tuple[FileContent, ...] = ()) -> ChatRequest:
-    """The checks that every form of a request has to pass."""
+    """Makes the checks that every form of a request has to pass."""
     decisions = tuple(_decision(raw, path) for path, raw in tables(resume, "resume", MAX_DECISIONS))
     text = None if message is None and decisions else _message(message)
     return ChatRequest(
@@ -135,7 +135,7 @@ def _mime_type(value: Any, path: str) -> str:
 
 
 def run_request(chat: ChatRequest, read: Sequence[tuple[Part, FileNote]] = ()) -> RunRequest:
-    """The run that this request asks for; `read` is what became of its files, in their order."""
+    """Makes the run that this request asks for. `read` are its files after reading, in their order."""
     return RunRequest(
         session_id=chat.session_id,
         messages=_turn(chat.message, tuple(part for part, _ in read)),
@@ -147,7 +147,7 @@ def run_request(chat: ChatRequest, read: Sequence[tuple[Part, FileNote]] = ()) -
 
 
 def _turn(message: str | None, files: tuple[Part, ...]) -> tuple[UserMessage, ...]:
-    """The user's new message; empty if the request only answers approvals."""
+    """Returns the user's new message, or nothing if the request only answers approvals."""
     if not files:
         return () if message is None else (UserMessage(content=message),)
     text = () if message is None else (TextPart(message),)

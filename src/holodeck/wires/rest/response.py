@@ -26,7 +26,7 @@ class ToolCallInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model calls of a run cost together."""
+    """The usage of all model calls of a run."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -72,7 +72,7 @@ def chat_response(
     milliseconds: int,
     is_new_session: bool = False,
 ) -> ChatResponse:
-    """`executions` are the tool calls of the run in the order in which they ended; those that wait come last."""
+    """`executions` are the tool calls of the run in the order in which they ended. Pending ones come last."""
     return ChatResponse(
         message_id=ending.run_id,
         content=content,
@@ -87,7 +87,7 @@ def chat_response(
 
 
 def how_it_ended(ending: RunFinished) -> dict[str, Any]:
-    """The members that a response and the end of a stream have in common."""
+    """Returns the members that a response and the end of a stream share."""
     members: dict[str, Any] = {"status": ending.outcome.value}
     if ending.interrupts:
         members["interrupts"] = [_interrupt(each) for each in ending.interrupts]

@@ -1,8 +1,8 @@
 """A run as the named events of the REST wire (SRV-09).
 
 One reply is one message, so all frames carry one `message_id`: the run's. Every call that was started is ended, at the
-latest before the last frame, which is `stream_end` or `error`. Nearly all frames are deltas; they are filled into bytes
-that are made once.
+latest before the last frame, which is `stream_end` or `error`. Nearly all frames are deltas, so their constant bytes
+are built once.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from holodeck.wires.rest.response import how_it_ended, token_counts
 
 
 class RestEventMapper(ReplyReader[bytes]):
-    """`elapsed` says how many milliseconds the run has taken; `instance` names the request in a problem."""
+    """`elapsed` returns the milliseconds that the run has taken. `instance` names the request in a problem."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class RestEventMapper(ReplyReader[bytes]):
         return (StreamEvent("tool_call_args", data).frame(),)
 
     def tool_finished(self, event: e.ToolFinished) -> Sequence[bytes]:
-        """A result may answer a call of the run before, which this stream has not shown yet."""
+        """A result may answer a call of the previous run, which this stream has not shown yet."""
         known = event.call_id in self._open_calls
         start = () if known else (self._call_start(event.call_id, event.name),)
         status = "error" if event.failed else "success"
@@ -98,5 +98,5 @@ class RestEventMapper(ReplyReader[bytes]):
         return [self._call_end(call_id, status) for call_id in list(self._open_calls)]
 
     def _error(self, error: HoloDeckError) -> bytes:
-        """The same problem document that the route without a stream responds with."""
+        """The same problem document as on the route without a stream."""
         return StreamEvent("error", problem(error, self._instance)).frame()
