@@ -404,3 +404,30 @@ async def test_a_stream_of_a_server_that_stops_has_its_ending_and_does_not_go_on
         await reading
         assert (client.types[-1], client.events[-1]["code"]) == ("RUN_ERROR", "shutting-down")
         assert (await server.get("/runs/r1"))["state"] == "failed"
+
+
+async def called(server: ServerProcess, method: str, params: dict) -> dict:
+    """The result of a call over A2A."""
+    headers, body = {"A2A-Version": "1.0"}, {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    async with (
+        aiohttp.ClientSession() as client,
+        client.post(server.url + "/a2a", json=body, headers=headers) as answer,
+    ):
+        return (await answer.json())["result"]
+
+
+@pytest.mark.req("SRV-20", "D03b")
+async def test_a_client_that_waits_for_a_task_gets_it_as_it_is_when_the_server_stops(tmp_path):
+    async with served_from(tmp_path, hangs) as server:
+        message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "hello"}]}
+        waiting = asyncio.create_task(called(server, "SendMessage", {"message": message}))
+        await server.endpoint.asked(1)
+        await server.stored("SELECT 1 FROM pieces WHERE instr(body, ' answer')")
+        server.endpoint.responses = [by_the_prompt]
+        await server.stop_and_start()
+        task = (await waiting)["task"]
+        assert task["status"]["state"] == "TASK_STATE_WORKING"
+        async with asyncio.timeout(PATIENCE):
+            while task["status"]["state"] in ("TASK_STATE_WORKING", "TASK_STATE_SUBMITTED"):
+                task = await called(server, "GetTask", {"id": task["id"]})
+        assert task["status"]["state"] == "TASK_STATE_COMPLETED"

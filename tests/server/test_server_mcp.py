@@ -9,9 +9,13 @@ import pytest
 
 from holodeck.access.principal import APPROVE, CHAT, RUNS_READ, RUNS_STOP
 from holodeck.config.limit_schema import AddressLimits, ServerLimits
+from holodeck.core.owner import ANONYMOUS_OWNER
+from holodeck.core.request import RunRequest
 from holodeck.errors import Overloaded
 from holodeck.models.scripted import Turn, calls, says
+from holodeck.runs.log import RunLog
 from holodeck.runs.run import Run
+from holodeck.server.mcp_calls import ends_within
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from tests.agent.parts import Deletions, PlainTools, echo
@@ -414,3 +418,17 @@ async def test_tasks_need_their_capability() -> None:
             assert (status, answer["error"]["code"]) == (400, -32021)
             status, answer = await sent(s, body_of(method, {"taskId": "x"}, capabilities=TASKS))
             assert (status, answer["error"]["code"]) == (400, -32602), "unknown"
+
+
+@pytest.mark.req("SRV-20")
+async def test_a_run_that_is_left_to_another_process_has_not_ended() -> None:
+    """Its caller is answered that it goes on; it was refused, for what is left of the run has no ending."""
+    left = asyncio.Event()
+    run = Run(request=RunRequest(), run_id="r", session_id="s", owner=ANONYMOUS_OWNER, log=RunLog())
+    run.task = asyncio.create_task(left.wait())
+    waiting = asyncio.create_task(ends_within(run, 60, asyncio.Event().wait))
+    await asyncio.sleep(0)
+    run.log.cut()
+    left.set()
+    assert await waiting is False
+    assert await ends_within(run, 60, asyncio.Event().wait) is False

@@ -6,6 +6,7 @@ to wait for it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
@@ -20,7 +21,7 @@ from holodeck.core.history import places_of
 from holodeck.core.ids import is_foreign_id, new_ulid
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
-from holodeck.errors import InvalidRequest, SessionNotFound
+from holodeck.errors import InvalidRequest, SessionNotFound, ShuttingDown
 from holodeck.runs.run import Run
 from holodeck.runs.withdrawal import withdraw
 from holodeck.server.a2a_tasks import (
@@ -62,7 +63,8 @@ async def send(request: Request, params: Json) -> Json:
     server, wanted = server_of(request), _wanted(request, params)
     chain = await _started(request, wanted, params)
     if not wanted.return_immediately:
-        await ending_of(server.runs, chain[-1], request.receive)
+        with suppress(ShuttingDown):  # another process continues the run; the client asks for the task there
+            await ending_of(server.runs, chain[-1], request.receive)
     return {"task": await task_of(server, chain, history_length=wanted.history_length)}
 
 

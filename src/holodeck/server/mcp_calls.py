@@ -341,9 +341,9 @@ class TimedStream(EventStream):
 
 
 async def ends_within(run: Run, seconds: float, receive: Receive) -> bool:
-    """Returns whether a run ends within `seconds`. ClientDisconnect if the client leaves first."""
+    """Returns whether a run ends within `seconds` in this process. ClientDisconnect if the client leaves first."""
     if run.log.ended or run.task is None:
-        return True
+        return not run.log.is_cut
     leaving = asyncio.create_task(left(receive))
     try:
         done, _ = await asyncio.wait({leaving, run.task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -351,4 +351,4 @@ async def ends_within(run: Run, seconds: float, receive: Receive) -> bool:
         leaving.cancel()
     if leaving in done and not run.log.ended:
         raise ClientDisconnect
-    return run.log.ended
+    return run.log.has_ending

@@ -10,6 +10,7 @@ from starlette.types import Receive
 from holodeck.core.encoder import bare
 from holodeck.core.events import Ending, RunFailed, RunFinished, StepStarted, TextAdded, ToolFinished
 from holodeck.core.tools import ToolExecution
+from holodeck.errors import ShuttingDown
 from holodeck.runs.middleware import Chain
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
@@ -24,7 +25,10 @@ class SyncAnswer(NamedTuple):
 
 
 async def ending_of(runs: Runs, run: Run, receive: Receive) -> Ending:
-    """Waits for the end of a run. Counts as a reader, so that a disconnect starts the run's grace period."""
+    """Waits for the end of a run. Counts as a reader, so that a disconnect starts the run's grace period.
+
+    ShuttingDown if the run is left to another process.
+    """
     if run.log.ended:
         return _last(run)
     with runs.attached(run):
@@ -41,6 +45,8 @@ def _last(run: Run) -> Ending:
         run = run.later
     last = run.log.since(max(0, len(run.log) - 1))
     if not last or not isinstance(last[0], RunFinished | RunFailed):
+        if run.log.is_cut:
+            raise ShuttingDown("The server is shutting down and another one continues the run; ask again in a moment.")
         raise ClientDisconnect
     return last[0]
 
