@@ -72,7 +72,7 @@ MUTANTS = (
     Mutant("stores/sqlite_sessions.py", "is_there = store.runs.store_with_commit(connection, self._owner, self._run_id, ending, now)", "is_there = True", STORES, "the ending of a run is not stored with its messages"),
     Mutant("stores/sqlite_file.py", '        connection.execute("ROLLBACK TO task")\n', "        pass\n", STORES, "half of a failed job is kept"),
     Mutant("stores/sqlite_file.py", 'else "ROLLBACK"', 'else "COMMIT"', STORES, "half of a failed job is kept that was alone in its transaction"),
-    Mutant("stores/sqlite_sessions.py", "        if not self._changing[owner, session_id]:\n", "        if True:\n", STORES, "a run does not see what the one before it is still storing"),
+    Mutant("stores/sqlite_sessions.py", "        if queued is None or queued.done():\n", "        if True:\n", STORES, "a run does not see what the one before it is still storing"),
     Mutant("stores/valkey_link.py", '"" if piece.is_beginning else _MUST_EXIST', '""', STORES, "a log that Valkey forgot goes on from its middle"),
     Mutant("stores/valkey_link.py", 'pipeline.xadd(key, {_SEALED: "1"}, id=_LAST_ID)', "pass", STORES, "a process that was taken for dead adds to its log"),
     Mutant("stores/postgres_database.py", "call_later(SILENT_SECONDS, _break, connection)", "call_later(SILENT_SECONDS, id, connection)", STORES, "a database that does not answer holds a statement for ever"),

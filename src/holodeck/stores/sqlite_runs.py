@@ -40,7 +40,9 @@ class SqliteRunStore:
         self._registered: dict[OwnedId, RunRecord] = {}
         self._inserted: dict[OwnedId, RunRecord] = {}  # by a transaction that is not known to be on the disk yet
         self._stored: set[OwnedId] = set()  # runs in progress: one of them that has no row was deleted
-        self._awaited: dict[OwnedId, asyncio.Future[None]] = {}  # runs that have to be on the disk
+        self.awaited: dict[
+            OwnedId, asyncio.Future[None]
+        ] = {}  # runs whose client is answered when they are on the disk
         self._unended: dict[OwnedId, tuple[RunRecord, Ending]] = {}  # whose ending the disk refused
         self._keys_taken_back = 0.0  # of all runs that ended until then
         self._copier = LogCopier(self._store_pieces)
@@ -66,7 +68,7 @@ class SqliteRunStore:
     async def stored(self, record: RunRecord) -> None:
         """The first commit takes the run to the disk, a moment later: one flush less than a transaction of its own."""
         run = record.owner, record.run_id
-        self._awaited[run] = waiter = asyncio.get_running_loop().create_future()
+        self.awaited[run] = waiter = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(FIRST_COMMIT_SECONDS):
                 await waiter
@@ -77,11 +79,7 @@ class SqliteRunStore:
             elif await self.find(record.run_id, owner=record.owner) is None:
                 raise StoreUnavailable("This run has ended and could not be stored.") from None
         finally:
-            del self._awaited[run]
-
-    def is_awaited(self, run: OwnedId) -> bool:
-        """Whether a client is answered when the run's first commit is on the disk."""
-        return run in self._awaited
+            del self.awaited[run]
 
     async def store_request(self, record: RunRecord) -> None:
         run, now = (record.owner, record.run_id), self.clock()
@@ -96,24 +94,21 @@ class SqliteRunStore:
                 self._insert(connection, record, now, reopens=False)
 
         future = self._file.write(job)
-        self.note_commit(run, future)
+        future.add_done_callback(partial(self.committed, run))
         await future
 
     async def _store(self, record: RunRecord, ending: Ending | None) -> None:
         run, now = (record.owner, record.run_id), self.clock()
         future = self._file.write(lambda connection: self.store_with_commit(connection, *run, ending, now))
-        self.note_commit(run, future)
+        future.add_done_callback(partial(self.committed, run))
         await future
 
-    def note_commit(self, run: OwnedId, future: "asyncio.Future[Any]") -> None:
-        """Learns from a transaction that calls `store_with_commit` whether it has stored the run."""
-        future.add_done_callback(partial(self._committed, run))
-
-    def _committed(self, run: OwnedId, done: "asyncio.Future[Any]") -> None:
+    def committed(self, run: OwnedId, done: "asyncio.Future[Any]") -> None:
+        """Learns from a transaction that called `store_with_commit` whether it has stored the run."""
         record = self._inserted.pop(run, None)
         if done.cancelled() or done.exception() is not None or (record is None and not self.is_shared):
             return
-        waiter = self._awaited.get(run)
+        waiter = self.awaited.get(run)
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
         if record is None or run not in self._registered:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar, Unpack
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -65,7 +66,8 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         super().__init__(agent, ttl_seconds, runs=runs, **settings)
         self.file = file
         self.values = SqliteValues(file, agent, self.now)
-        self._changing: Counter[OwnedId] = Counter()  # jobs that are queued for each session
+        # The last job that was queued for each session: jobs are done in their order. The queue keeps it alive until then.
+        self._changing: WeakValueDictionary[OwnedId, asyncio.Future[Any]] = WeakValueDictionary()
         self._stored: Counter[Owner] = Counter()  # bytes
 
     async def start(self) -> None:
@@ -146,7 +148,8 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
             row = find(connection)
             return (row, _end_of(connection, row, last)) if row.size <= LOOKED_AT else None
 
-        if not self._changing[owner, session_id]:
+        queued = self._changing.get((owner, session_id))
+        if queued is None or queued.done():
             found = await self._reading(self.file.look(look), owner, session_id)
             if found is not None:
                 return found
@@ -266,14 +269,8 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
     def change(self, session: OwnedId, job: Job[T]) -> "asyncio.Future[T]":
         """Queues a job that changes a session, which is read behind it until it is done: so callers shield the future."""
         future = self.file.write(job)
-        self._changing[session] += 1
-        future.add_done_callback(partial(self._changed, session))
+        self._changing[session] = future
         return future
-
-    def _changed(self, session: OwnedId, _future: "asyncio.Future[Any]") -> None:
-        self._changing[session] -= 1
-        if not self._changing[session]:
-            del self._changing[session]
 
     def insert(
         self,
@@ -451,7 +448,7 @@ class _SqliteConversation(StoredConversation):
         self._store, self._run_id = store, run_id
 
     def _is_awaited(self) -> bool:
-        return self._store.runs is not None and self._store.runs.is_awaited((self._owner, self._run_id))
+        return self._store.runs is not None and (self._owner, self._run_id) in self._store.runs.awaited
 
     async def _older(self) -> list[Message]:
         row = self._row
@@ -484,7 +481,7 @@ class _SqliteConversation(StoredConversation):
 
         future = store.change((self._owner, self._session_id), job)
         if store.runs is not None:
-            store.runs.note_commit(run, future)
+            future.add_done_callback(partial(store.runs.committed, run))
         return future
 
 

@@ -238,13 +238,6 @@ class StoredConversation(HeldParts, ABC):
             with suppress(HoloDeckError):  # the store is closed; the future has the error
                 self._start_writing((), {}, None, None)
 
-    def _take_accepted(self) -> _Accepted | None:
-        accepted, self._accepted = self._accepted, None
-        if accepted is not None:
-            accepted.timer.cancel()
-            self._keeper.accepted.pop((self._owner, self._session_id), None)
-        return accepted
-
     def _encoded(
         self,
         messages: Sequence[Message],
@@ -284,8 +277,10 @@ class StoredConversation(HeldParts, ABC):
         added: _Added | None,
     ) -> "asyncio.Future[SessionRow | None]":
         """Writes what was accepted, too. `added` is added to the parts in memory when it is stored."""
-        accepted = self._take_accepted()
+        accepted, self._accepted = self._accepted, None
         if accepted is not None:
+            accepted.timer.cancel()
+            self._keeper.accepted.pop((self._owner, self._session_id), None)
             steps, parts = joined_steps(accepted.steps, steps), {**accepted.parts, **parts}
         cut = self._cut if steps or parts.get("pending") is not None else None  # an ending alone cuts nothing
         try:
@@ -294,14 +289,22 @@ class StoredConversation(HeldParts, ABC):
             if accepted is not None:
                 accepted.stored.set_exception(error)
             raise
-        future.add_done_callback(partial(self._written, added, cut))
-        if accepted is not None:
-            future.add_done_callback(partial(_settle, accepted.stored))
+        future.add_done_callback(partial(self._written, added, cut, None if accepted is None else accepted.stored))
         return future
 
-    def _written(self, added: _Added | None, cut: str | None, done: "asyncio.Future[SessionRow | None]") -> None:
+    def _written(
+        self,
+        added: _Added | None,
+        cut: str | None,
+        stored: "asyncio.Future[None] | None",
+        done: "asyncio.Future[SessionRow | None]",
+    ) -> None:
+        """`stored` is the future that `accept` returned for what was written too."""
         self._writing = None
-        if done.cancelled() or done.exception() is not None:
+        error = asyncio.CancelledError() if done.cancelled() else done.exception()
+        if stored is not None and not stored.done():
+            stored.set_result(None) if error is None else stored.set_exception(error)
+        if error is not None:
             return
         before, self._row, self._claimed = self._row, done.result() or self._row, True
         if cut is not None:
@@ -312,17 +315,6 @@ class StoredConversation(HeldParts, ABC):
             self._add(*added)
         if self._row.size != before.size:
             self._keeper.grew(self._owner, self._row.size - before.size)
-
-
-def _settle(stored: "asyncio.Future[None]", done: "asyncio.Future[SessionRow | None]") -> None:
-    if stored.done():
-        return
-    if done.cancelled():
-        stored.cancel()
-    elif (error := done.exception()) is not None:
-        stored.set_exception(error)
-    else:
-        stored.set_result(None)
 
 
 class _Runs(Protocol):
