@@ -191,13 +191,11 @@ class WarningRaised(Event, frozen=True, tag=True):
 class MessagesReplaced(Event, frozen=True, tag=True):
     """The conversation as the server has it."""
 
-    messages: Sequence[Message]  # a tuple, or a `History`: its encoders know it, and nothing stores it
+    messages: Sequence[
+        Message
+    ]  # a tuple, or a `History`: its encoders know it. Copies of logs have none (`remote_runs`)
     last_id: str | None = None  # only in copies of logs, which have it instead of the messages; empty without any
     corrects: bool = False  # readers have what came before the run: it puts right what they were shown of the run
-
-    def __post_init__(self) -> None:
-        if isinstance(self.messages, list):  # as it is decoded
-            msgspec.structs.force_setattr(self, "messages", tuple(self.messages))
 
 
 class HistoryCompacted(Event, frozen=True, tag=True):
