@@ -16,6 +16,7 @@ from holodeck.core.request import RunRequest
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import RunNotFound, Unauthorized
 from holodeck.models.scripted import ScriptedModel, says
+from holodeck.runs.idempotency import Idempotency
 from holodeck.runs.port import MAX_KEPT_BYTES, RunKey, RunRecord, RunState, kept_of
 from holodeck.runs.recovery import CALL_AGAIN, HOLE, remains_of
 from holodeck.runs.remote_runs import parts_of
@@ -454,9 +455,10 @@ async def test_a_request_that_comes_again_after_a_restart_joins_its_run(restarte
         run = await server.runs.start(request, key=key, fingerprint=b"f")
         await run.done()
     async with restarted() as server:
-        again = await server.stored.with_key(key)
+        keys = Idempotency(server.runs, server.stored.restored)
+        again = await keys.stored(key, b"f")
         assert (again.run_id, again.fingerprint) == (run.run_id, b"f")
-        assert await server.stored.with_key(RunKey("rest", ME, "another key")) is None
+        assert await keys.stored(RunKey("rest", ME, "another key"), b"f") is None
 
 
 @pytest.mark.req("SRV-11")
@@ -479,7 +481,7 @@ async def test_nothing_of_a_run_is_left_in_the_file_when_its_session_is_deleted(
         for each in (run, queued):
             with pytest.raises(RunNotFound):
                 await server.stored.find(each.run_id, owner=ME)
-        assert await server.stored.with_key(key) is None
+        assert await Idempotency(server.runs, server.stored.restored).stored(key, b"f") is None
         tables = ("SELECT count(*) FROM runs", "SELECT count(*) FROM pieces")
         counts = [await server.store.file.read(lambda db, each=each: db.execute(each).fetchone()) for each in tables]
         assert counts == [(0,), (0,)]

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from holodeck.core.owner import Owner
 from holodeck.errors import InvalidRequest
-from holodeck.runs.port import RunKey
+from holodeck.runs.port import RunKey, RunRecord
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
 
@@ -66,11 +66,10 @@ class RetriedRequests:
 
 
 class Idempotency:
-    def __init__(self, runs: Runs, stored: Callable[[RunKey], Awaitable[Run | None]] | None = None) -> None:
-        """`stored` finds the run that an earlier process started for a key."""
+    def __init__(self, runs: Runs, restored: Callable[[RunRecord], Awaitable[Run]]) -> None:
+        """`restored` makes a run of a record that another process, or an earlier one, has stored."""
         self.retried = RetriedRequests(runs)
-        self._stored = stored
-        self._runs = runs
+        self._runs, self._restored = runs, restored
         self._claims: dict[RunKey, Claim] = {}
         self._started: WeakValueDictionary[RunKey, Run] = WeakValueDictionary()  # `Runs` decides how long a run is kept
 
@@ -109,9 +108,14 @@ class Idempotency:
 
     async def stored(self, key: RunKey, fingerprint: bytes) -> Run | None:
         """The run that another process, or an earlier one, has started for this key."""
-        run = None if self._stored is None else await self._stored(key)
-        if run is not None:
-            _check(key, fingerprint, run.fingerprint)
+        records = self._runs.records
+        if records is None or key.part:  # a resume under a run's own id is not the request that began the run
+            return None
+        record = await records.by_key(key.wire, key.name, owner=key.owner)
+        if record is None:
+            return None
+        run = await self._restored(record)
+        _check(key, fingerprint, run.fingerprint)
         return run
 
 

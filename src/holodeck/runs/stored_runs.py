@@ -22,7 +22,7 @@ from holodeck.core.request import RunRequest
 from holodeck.errors import HoloDeckError, RunInterrupted, RunNotFound
 from holodeck.runs.client_history import Change, context_of
 from holodeck.runs.log import RunLog
-from holodeck.runs.port import RunKey, RunRecord, RunResult, RunState, RunStore, SharedRunStore
+from holodeck.runs.port import RunRecord, RunResult, RunState, RunStore, SharedRunStore
 from holodeck.runs.recovery import HOLE, correction, log_of, remains_of, result_of
 from holodeck.runs.remote_runs import Pieces, RemoteRuns, flattened, parts_of, run_of
 from holodeck.runs.run import Run
@@ -49,7 +49,7 @@ class StoredRuns:
         """`refusal` returns why an interrupted run may not continue: its credential is no longer valid."""
         self._runs, self._store, self._records, self._refusal = runs, store, records, refusal
         self.remote = RemoteRuns(store, records, runs.settings) if isinstance(records, SharedRunStore) else None
-        self._news = SessionNews(records, self._restored) if isinstance(records, SharedRunStore) else None
+        self._news = SessionNews(records, self.restored) if isinstance(records, SharedRunStore) else None
         self.on_taken_up: list[
             Callable[[Run], None]
         ] = []  # called with each run that another process left: it continues, or has ended
@@ -68,7 +68,7 @@ class StoredRuns:
             if record is not None and record.state is RunState.CANCELLED:
                 run.state = RunState.CANCELLED  # another process may have withdrawn what the run waited for
             return run
-        return await self._restored(record)
+        return await self.restored(record)
 
     async def find_settled(self, run_id: str, *, owner: Owner) -> Run:
         """Like `find`.
@@ -99,7 +99,7 @@ class StoredRuns:
             if each.run_id not in known
         ]
         ids = {each.run_id for each in others}
-        return [*(run for run in found if run.run_id not in ids), *[await self._restored(each) for each in others]]
+        return [*(run for run in found if run.run_id not in ids), *[await self.restored(each) for each in others]]
 
     async def since(self, run_id: str, session_id: str, *, owner: Owner) -> list[Run]:
         """A run of a session and all later ones, oldest first, from all processes.
@@ -164,13 +164,6 @@ class StoredRuns:
         record = None if self._records is None else await self._records.find(run_id, owner=owner)
         return None if record is None else record.ending
 
-    async def with_key(self, key: RunKey) -> Run | None:
-        """The run that was started for this idempotency key, and the fingerprint of its request in its record."""
-        if self._records is None or key.part:  # a resume under a run's own id is not the request that began the run
-            return None
-        record = await self._records.by_key(key.wire, key.name, owner=key.owner)
-        return None if record is None else await self._restored(record)
-
     async def elsewhere(self, wire: str, owner: Owner, fingerprint: bytes) -> Run | None:
         """The newest run in progress that another process has begun for the same request."""
         if self.remote is None:
@@ -179,10 +172,10 @@ class StoredRuns:
         for record in reversed(await records.open_runs(owner=owner)):
             is_same = (record.wire, record.fingerprint) == (wire, fingerprint)
             if is_same and record.replica != records.replica:
-                return await self._restored(record)
+                return await self.restored(record)
         return None
 
-    async def _restored(self, record: RunRecord) -> Run:
+    async def restored(self, record: RunRecord) -> Run:
         """Makes a run readable again, from the copy of its log or from its messages."""
         if record.ending is None and self.remote is not None:
             return await self.remote.open(record)
