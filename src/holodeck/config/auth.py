@@ -1,4 +1,4 @@
-"""`server.auth` → an Authenticator, and the refusals of what would not be safe.
+"""Builds an Authenticator from `server.auth`, and refuses unsafe settings.
 
 A refusal is one sentence that names the fix, and ends the start with exit code 2.
 """
@@ -38,7 +38,7 @@ _ENVIRONMENT_KEY = re.compile(r"[A-Za-z0-9_~+/=-]+")
 
 
 def build_access(config: LoadedConfig) -> Authenticator:
-    """Raises StartError for every setting that would not be safe."""
+    """Builds the authenticator. Raises StartError for every setting that would not be safe."""
     building = _Building(config)
     modes = building.modes()
     if modes == ("none",):
@@ -60,7 +60,7 @@ def build_access(config: LoadedConfig) -> Authenticator:
 
 
 class _Building:
-    """One authenticator in the making."""
+    """Collects the parts of one authenticator."""
 
     def __init__(self, config: LoadedConfig) -> None:
         self._config = config
@@ -183,7 +183,7 @@ class _Building:
             raise self._refusal((*place, ways[0]), f"the key cannot be used: {why}") from error
 
     def _cache(self, url: str) -> Path | None:
-        """Where an issuer's keys are kept for a start without it."""
+        """Returns the file that caches an issuer's keys, for a start while the issuer is down."""
         folder = cache_folder(self._config.environment)
         return None if folder is None else folder / f"jwks-{sha256(url.encode()).hexdigest()[:16]}.json"
 

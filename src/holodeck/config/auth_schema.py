@@ -1,6 +1,6 @@
 """The `server.auth` block of agent.yaml: which credentials the server accepts, and what they mean.
 
-Says what may be written. `holodeck.config.auth` refuses what could be written but would not be safe.
+This module defines the valid keys and values. `holodeck.config.auth` refuses those that would not be safe.
 """
 
 from typing import Annotated, Literal, TypeAlias, TypeVar
@@ -40,7 +40,7 @@ class ApiKeySettings(Block):
 
 
 class JwtKeysSettings(Block):
-    """Where the issuer's public keys are. Exactly one way."""
+    """The source of the issuer's public keys. Exactly one of these."""
 
     url: Url | None = Field(None, description="A JWKS over https")
     discover: bool = Field(False, description="Ask the issuer's discovery document for the JWKS")
@@ -50,7 +50,7 @@ class JwtKeysSettings(Block):
 
 
 class JwtClaimSettings(Block):
-    """Which claims hold what; a name or a dotted path such as `realm_access.roles`."""
+    """The claims that hold the user, the tenant and so on; a name or a dotted path such as `realm_access.roles`."""
 
     user_id: ClaimPath = Field("sub", description="The user")
     tenant: ClaimPath | None = Field(
@@ -102,7 +102,7 @@ class ProxyHeaderSettings(Block):
 
 
 class ProxyAuthSettings(Block):
-    """A proxy that signs users in and puts who they are into headers."""
+    """A proxy that signs users in and passes their identity in headers."""
 
     from_: list[Identifier] = Field(
         alias="from", min_length=1, max_length=50, description="Networks of the proxy, e.g. 127.0.0.1/32, or unix"
@@ -115,7 +115,7 @@ class ProxyAuthSettings(Block):
 
 
 class HookSettings(Block):
-    """A function of your own: async def who(headers, address) -> Principal | None."""
+    """Your own function: async def who(headers, address) -> Principal | None."""
 
     file: FilePath = Field(description="A Python file in the agent's folder")
     function: Identifier = Field("who", description="The function's name")
@@ -143,7 +143,7 @@ class AuthSettings(Block):
 
     @property
     def modes(self) -> tuple[Mode, ...]:
-        """Empty if the file names none."""
+        """The authentication modes, empty if the file names none."""
         return () if self.mode is None else _listed(self.mode)
 
     @property

@@ -1,7 +1,7 @@
-"""LoadedConfig → AgentDefinition. With `build_model`, the only file that names implementations.
+"""Builds an AgentDefinition from a LoadedConfig. Only this module and `build_model` name implementations.
 
-Nothing is connected here; `AgentDefinition.start` does that. Implementations are imported when a file asks for them, because each
-brings libraries that other agents do not need (HTTP and TLS, the MCP SDK).
+Nothing is connected here; `AgentDefinition.start` does that. Implementations are imported when a file asks for them,
+because each brings libraries that other agents do not need (HTTP and TLS, the MCP SDK).
 """
 # ruff: noqa: PLC0415  imports inside functions are this module's purpose, see above
 
@@ -55,7 +55,7 @@ _FRONT_MATTER = re.compile(r"\A---\r?\n.*?\r?\n---\r?\n", re.DOTALL)
 
 
 def load_agent(path: str | Path = DEFAULT_NAME) -> AgentDefinition:
-    """The agent that a file describes, not started yet: enter it with `async with`."""
+    """Loads the agent that a file describes, not started yet: enter it with `async with`."""
     return build_agent(load_config(path))
 
 
@@ -67,10 +67,10 @@ def build_agent(
     tools: Sequence["Source"] = (),
     debug: bool = False,
 ) -> AgentDefinition:
-    """The agent of a file; `model` replaces the file's, `tools` are added to the file's.
+    """Builds the agent of a file. `model` replaces the file's model, `tools` are added to the file's tools.
 
-    With `debug` the endpoints' own events are passed on, which AG-UI clients get as RAW (SRV-22).
-    `on_change` is called for every change of a circuit breaker, besides the log.
+    With `debug`, the endpoints' own events are passed on, and AG-UI clients get them as RAW (SRV-22). `on_change` is
+    called for every change of a circuit breaker, besides the log.
     """
     file = config.agent
     history, breakers = file.sessions.history, Breakers(on_change=_logged(on_change))
@@ -93,7 +93,7 @@ def build_agent(
 
 
 def _version(config: LoadedConfig) -> str:
-    """Changes with the agent file and the file of its instructions; empty for an agent without a file."""
+    """A hash of the agent file and the file of its instructions. Empty for an agent without a file."""
     given = config.agent.instructions
     more = _read_instructions(config, given.file) if isinstance(given, InstructionsFile) else ""
     return config.digest and sha256(f"{config.digest} {more}".encode()).hexdigest()[:16]
@@ -109,7 +109,7 @@ def _logged(on_change: OnChange | None) -> OnChange:
 
 
 class PromptInstructions:
-    """A SystemPrompt, with the user's present time under it."""
+    """A SystemPrompt, followed by the current time of the user."""
 
     def __init__(self, prompt: SystemPrompt) -> None:
         self._prompt = prompt
@@ -133,7 +133,7 @@ def build_instructions(config: LoadedConfig) -> Instructions:
 
 
 def _read_instructions(config: LoadedConfig, name: str) -> str:
-    """The file's text, without the block of front matter in which HoloDeck's own files keep a version."""
+    """Reads the file's text, without the front matter in which upstream HoloDeck files keep a version."""
     keys = ("instructions", "file")
     text = _FRONT_MATTER.sub("", _text_in(config, keys, name)).strip()
     if not text:
@@ -142,7 +142,7 @@ def _read_instructions(config: LoadedConfig, name: str) -> str:
 
 
 def _text_in(config: LoadedConfig, keys: Keys, name: str) -> str:
-    """The text of a file in the agent's folder; what is wrong with it is reported at `keys`."""
+    """Reads a file in the agent's folder. Errors are reported at `keys`."""
     try:
         with (config.folder / name).open("rb") as stream:
             data = stream.read(MAX_INSTRUCTIONS + 1)
@@ -170,7 +170,7 @@ def _output(config: LoadedConfig) -> OutputType | None:
 
 
 def _schema_in(config: LoadedConfig, name: str) -> dict[str, Any]:
-    """The schema in a file, JSON or YAML; YAML reads both."""
+    """Reads the schema in a file, JSON or YAML: the YAML parser reads both."""
     keys = ("response_format",)
     try:
         schema = yaml.safe_load(_text_in(config, keys, name))
@@ -182,7 +182,7 @@ def _schema_in(config: LoadedConfig, name: str) -> dict[str, Any]:
 
 
 def build_tools(config: LoadedConfig, breakers: Breakers | None = None, added: Sequence["Source"] = ()) -> "Catalogue":
-    """All tools in one catalogue; those of MCP servers behind circuit breakers, if `breakers` is given."""
+    """Puts all tools into one catalogue, those of MCP servers behind circuit breakers if `breakers` is given."""
     from holodeck.tools.catalogue import Catalogue
 
     sources = []
@@ -195,7 +195,7 @@ def build_tools(config: LoadedConfig, breakers: Breakers | None = None, added: S
                     sources.append(_function(config, tool))
                 case _:
                     assert_never(tool)
-        except ConfigError as error:  # they know what is wrong, the file knows where
+        except ConfigError as error:  # the toolset knows what is wrong, the file knows where
             raise config.error(("tools", number), error.message) from error
     return Catalogue([*sources, *added], breakers)
 
@@ -220,7 +220,7 @@ def _mcp(config: LoadedConfig, tool: McpToolSettings, *, guarded: bool) -> "Sour
 
 
 def mcp_settings(config: LoadedConfig, tool: McpToolSettings) -> "McpSettings":
-    """What the file says about one server, as the toolset takes it."""
+    """Returns the settings of one server in the form that the toolset takes."""
     from holodeck.tools.mcp_settings import McpSettings
 
     return McpSettings(
@@ -241,7 +241,7 @@ def mcp_settings(config: LoadedConfig, tool: McpToolSettings) -> "McpSettings":
 
 
 def _oauth(config: LoadedConfig, tool: McpToolSettings) -> "OAuthClient | None":
-    """The tokens belong to the address: agents of one user that use the same server share a sign-in."""
+    """Makes the OAuth client. Tokens belong to the address: a user's agents share a sign-in at the same server."""
     from holodeck.tools.mcp_settings import OAuthClient
 
     if not tool.oauth:
@@ -285,14 +285,14 @@ def _state(config: LoadedConfig) -> StateSettings | None:
 
 
 def build_files(config: LoadedConfig, limits: "FileLimits") -> "FileReader":
-    """The reader of users' files. Models that take images get them as they are; other models get their text."""
+    """Makes the reader of users' files. Models that accept images get them unchanged, other models get their text."""
     from holodeck.files.reader import FileReader
 
     vision, native = sees_images(config.agent.model), native_files(config.agent.model)
     hosts = config.agent.files.allow_hosts
     if not hosts:
         return FileReader(limits, vision=vision, native=native)
-    from holodeck.files.fetch import Fetcher  # brings HTTP and TLS, which an offline agent does without
+    from holodeck.files.fetch import Fetcher  # imports HTTP and TLS, which an offline agent does not need
 
     return FileReader(limits, vision=vision, native=native, fetcher=Fetcher(hosts, max_bytes=limits.max_file_bytes))
 
@@ -310,7 +310,7 @@ def build_run_settings(config: LoadedConfig) -> RunSettings:
 
 
 def build_chain(config: LoadedConfig) -> Callable[[], "Chain"] | None:
-    """Makes the event middleware of one reader; None if the file has none. Own functions are loaded now, once."""
+    """Returns a factory of event middleware, one per reader, or None. The file's own functions are loaded now, once."""
     if not config.agent.middleware:
         return None
     from holodeck.runs.middleware import Chain

@@ -1,6 +1,6 @@
-"""Models of Amazon Bedrock and Google Vertex AI: their clients need an extra, a region or location, and credentials.
+"""Builds models of Amazon Bedrock and Google Vertex AI: they need an extra, a region or location, and credentials.
 
-Nothing is connected here, and no credential is read but what the environment holds.
+Nothing is connected here, and no credential is read except from the environment.
 """
 # ruff: noqa: PLC0415  both libraries are large, and only agents that name the provider need them
 
@@ -28,7 +28,7 @@ _LOCATIONS = ("GOOGLE_CLOUD_LOCATION", "CLOUD_ML_REGION")
 def build_bedrock(
     config: LoadedConfig, keys: Keys, choice: ModelChoice, settings: "EndpointSettings"
 ) -> "StreamedModel":
-    """Signs with AWS credentials, unless there is a bearer token of Bedrock. Raises ConfigError."""
+    """Makes a client with AWS credentials, or with Bedrock's bearer token if there is one. Raises ConfigError."""
     try:
         from holodeck.models.bedrock import aws_credentials
         from holodeck.models.bedrock.converse_model import ConverseModel
@@ -54,7 +54,7 @@ def build_bedrock(
 def build_vertex(
     config: LoadedConfig, keys: Keys, choice: ModelChoice, settings: "EndpointSettings"
 ) -> "StreamedModel":
-    """Takes tokens from Google's credential files, unless the file has one. Raises ConfigError."""
+    """Makes a client with tokens from Google's credential files, unless the file has one. Raises ConfigError."""
     from holodeck.models.vertex.vertex_models import vertex_model
 
     project = choice.project or _first(config, _PROJECTS)

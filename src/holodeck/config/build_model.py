@@ -1,4 +1,4 @@
-"""The `model:` block → a Model: which client speaks to the endpoint, and what is wrapped around it.
+"""Builds a Model from the `model:` block: the client of the endpoint, and its wrappers.
 
 Nothing is connected here. Clients are imported when a file asks for them, because each brings libraries that other
 agents do not need (HTTP and TLS).
@@ -38,11 +38,11 @@ SEEING_PROVIDERS = frozenset({"openai", "anthropic", "gemini", "azure_openai", "
 RESPONSES_PROVIDERS = frozenset({"openai", "azure_openai", "openai_compatible"})
 WITHOUT_DEFAULTS = frozenset({"anthropic", "bedrock", "vertex"})
 AUTH_TOKEN_VARIABLE = "ANTHROPIC_AUTH_TOKEN"  # noqa: S105  its name, not its value
-DEMO_SECONDS_PER_WORD = 0.02  # slow enough to be seen streaming
+DEMO_SECONDS_PER_WORD = 0.02  # seconds: slow enough that a person sees the stream
 
 
 def build_model(config: LoadedConfig, breakers: Breakers | None = None, *, debug: bool = False) -> Model:
-    """The model, with its fallbacks around it if there are any; behind circuit breakers, if they are wanted."""
+    """Builds the model with its fallbacks, behind circuit breakers if `breakers` is given."""
     first = config.agent.model
     choices: list[tuple[Keys, ModelChoice]] = [(("model",), first)]
     choices += [(("model", "fallback", number), choice) for number, choice in enumerate(first.fallback)]
@@ -69,7 +69,7 @@ def _model(config: LoadedConfig, keys: Keys, choice: ModelChoice, *, debug: bool
 
 
 def shown_tokens(config: LoadedConfig) -> int | None:
-    """How many tokens of a conversation the model is shown: what the file says, else what the model's window has room for."""
+    """Returns how many tokens of a conversation the model is shown: the file's value, else what fits its window."""
     from holodeck.models.context_windows import known_window, room_for_history
 
     model, limit = config.agent.model, config.agent.sessions.history.max_tokens
@@ -78,7 +78,7 @@ def shown_tokens(config: LoadedConfig) -> int | None:
 
 
 def reported_window(config: LoadedConfig) -> "ContextWindow | None":
-    """Asks the endpoint in long conversations, where neither the file nor a table knows the model's window."""
+    """Returns a lookup of the model's window at the endpoint, if neither the file nor a table knows it."""
     choice = config.agent.model
     if choice.provider == "demo" or shown_tokens(config) is not None:
         return None
@@ -88,7 +88,7 @@ def reported_window(config: LoadedConfig) -> "ContextWindow | None":
 
 
 async def offered_models(config: LoadedConfig) -> "tuple[OfferedModel, ...]":
-    """The models that the endpoint of the file's first model lists. Raises ConfigError, ModelError."""
+    """Lists the models at the endpoint of the file's first model. Raises ConfigError, ModelError."""
     choice = config.agent.model
     if choice.provider == "demo":
         raise InvalidRequest(
@@ -107,7 +107,7 @@ async def offered_models(config: LoadedConfig) -> "tuple[OfferedModel, ...]":
 def _own_client(
     config: LoadedConfig, keys: Keys, choice: ModelChoice, settings: "EndpointSettings"
 ) -> "StreamedModel | None":
-    """The client of a provider that has an API, or credentials, of its own; None: it speaks OpenAI's APIs with a key."""
+    """Makes the client of a provider with its own API or credentials. None: it speaks OpenAI's APIs with a key."""
     match choice.provider:
         case "anthropic":
             from holodeck.models.anthropic.messages_model import AnthropicModel
@@ -122,7 +122,7 @@ def _own_client(
 
 
 def _openai(settings: "EndpointSettings", api: str) -> Model:
-    """An OpenAI-compatible endpoint by the API that the file names; with auto, by the one that suits the model."""
+    """Makes an OpenAI-compatible client for the API in the file. `auto` chooses the API that suits the model."""
     from holodeck.models.openai_chat import OpenAIChatModel
 
     if api == "chat" or settings.provider not in RESPONSES_PROVIDERS:
@@ -139,7 +139,7 @@ def _openai(settings: "EndpointSettings", api: str) -> Model:
 
 
 def _endpoint_settings(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> "EndpointSettings":
-    """The settings of one endpoint, the same for every API."""
+    """Returns the settings of one endpoint, the same for every API."""
     from holodeck.models.settings import Deadlines, EndpointSettings, Reasoning
 
     auth_token = _auth_token(config, choice)
@@ -175,12 +175,12 @@ def _endpoint_settings(config: LoadedConfig, keys: Keys, choice: ModelChoice) ->
 
 
 def sees_images(choice: ModelChoice) -> bool:
-    """Whether the model takes images."""
+    """Returns whether the model accepts images."""
     return choice.provider in SEEING_PROVIDERS if choice.vision == "auto" else choice.vision
 
 
 def native_files(choice: ModelChoice) -> frozenset[str]:
-    """The kinds of files that the model reads itself; all others are read by the server."""
+    """Returns the kinds of files that the model reads itself. The server reads all others."""
     if choice.native_files == "auto":
         from holodeck.models.providers import is_claude, is_gemini
 
@@ -199,7 +199,7 @@ def _priced(model: Model, choice: ModelChoice) -> Model:
 
 
 def _share_of_step(config: LoadedConfig, keys: Keys) -> float:
-    """Seconds for the first token: a model with others behind it leaves them time, also when it is asked twice."""
+    """Seconds for the first token. A model with fallbacks leaves time for them, also if it is tried twice."""
     step = config.agent.loop_in_time.iteration_timeout
     models = 1 + len(config.agent.model.fallback)
     is_last = keys == ("model", "fallback", models - 2) or models == 1
@@ -207,17 +207,17 @@ def _share_of_step(config: LoadedConfig, keys: Keys) -> float:
 
 
 def _guarded_model(config: LoadedConfig, breakers: Breakers, model: Model, choice: ModelChoice) -> Model:
-    """One breaker for each model of an endpoint: two entries of the file that mean the same share it."""
+    """Wraps the model in a breaker, one for each model of an endpoint: equal entries of the file share it."""
     from holodeck.models.wrappers import GuardedModel
 
     url = urlsplit(choice.endpoint or "")
-    where = url.netloc + url.path.rstrip("/")  # without its query, which may hold a key
+    where = url.netloc + url.path.rstrip("/")  # without the query, which may contain a key
     service = f"{model.name} at {where}" if where else model.name
     return GuardedModel(model, breakers.of(Dependency.MODEL, service, config.agent.circuit_breakers.model))
 
 
 def _endpoint(choice: ModelChoice) -> str | None:
-    """Two short forms that HoloDeck's own files use: Azure's dated API, and Ollama without /v1."""
+    """Expands two short forms of upstream HoloDeck files: Azure's dated API, and Ollama without /v1."""
     base = (choice.endpoint or "").rstrip("/")
     if choice.provider == "azure_openai" and choice.api_version:
         return f"{base}/openai/deployments/{choice.name}?api-version={choice.api_version}"
@@ -227,13 +227,13 @@ def _endpoint(choice: ModelChoice) -> str | None:
 
 
 def _temperature(choice: ModelChoice) -> float | None:
-    """Anthropic's newest models take no temperature: it is sent only when the file sets it."""
+    """Returns the temperature only if the file sets it: Anthropic's newest models accept none."""
     is_left_out = choice.provider in WITHOUT_DEFAULTS and "temperature" not in choice.model_fields_set
     return None if is_left_out else choice.temperature
 
 
 def _auth_token(config: LoadedConfig, choice: ModelChoice) -> str | None:
-    """A bearer token instead of a key: the file's, or the environment's where there is no key."""
+    """Returns a bearer token to use instead of a key: the file's, or the environment's if there is no key."""
     if choice.provider != "anthropic" or choice.api_key is not None:
         return None
     if choice.auth_token is not None:
@@ -243,21 +243,21 @@ def _auth_token(config: LoadedConfig, choice: ModelChoice) -> str | None:
 
 
 def _is_empty(key: "SecretStr | None") -> bool:
-    """Whether the file names a variable that is not set: `api_key: ${GATEWAY_KEY:-}`."""
+    """Returns whether the file names a variable that is not set: `api_key: ${GATEWAY_KEY:-}`."""
     return key is not None and not key.get_secret_value()
 
 
 def _api_key(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> str | None:
-    """The file's key, or the provider's usual variable where the file names none.
+    """Returns the file's key or, if the file names none, the value of the provider's usual variable.
 
-    An empty key of the file is no key: the usual variable's would go to an endpoint that it is not for.
+    An empty key in the file means no key: the usual variable's value would go to the wrong endpoint.
     """
     from holodeck.models.providers import PROVIDERS
 
     provider = PROVIDERS[choice.provider]
     usual = config.environment.get(provider.key_variable)
     key = usual if choice.api_key is None else choice.api_key.get_secret_value()
-    is_gateway = choice.provider == "anthropic" and choice.endpoint is not None  # a local one may need no key
+    is_gateway = choice.provider == "anthropic" and choice.endpoint is not None  # a local gateway may need no key
     if not key and provider.needs_key and not is_gateway:
         beside = "beside the file" if config.document.file else "of this folder"
         text = f"set {provider.key_variable} in the environment or in .env {beside}"

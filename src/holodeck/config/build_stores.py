@@ -1,4 +1,4 @@
-"""LoadedConfig → the stores of sessions and runs. A store that cannot be opened is an error; memory never replaces it."""
+"""Builds the stores of sessions and runs. A store that cannot be opened is an error; memory never replaces it."""
 # ruff: noqa: PLC0415  a store is imported when a file asks for it
 
 from collections.abc import Callable, Sequence
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from holodeck.stores.sqlite_sessions import SqliteSessionStore
     from holodeck.stores.valkey_link import ValkeyLink
 
-MAX_PER_USER = 10_000  # sessions, unless the file says otherwise: a key may stand for many people
+MAX_PER_USER = 10_000  # sessions, unless the file sets another limit: one key may serve many people
 FOLDER = ".holodeck"
 FILE = f"{FOLDER}/sessions.db"
-PATH_VARIABLE = "HOLODECK_SESSIONS_PATH"  # for images in which the agent's folder cannot be written
+PATH_VARIABLE = "HOLODECK_SESSIONS_PATH"  # for container images with a read-only agent folder
 
 
 class _Limits(TypedDict):
@@ -40,14 +40,14 @@ class _Limits(TypedDict):
 
 @dataclass(frozen=True)
 class Stores:
-    """Where conversations and the records of their runs are kept."""
+    """The stores of conversations and of the records of their runs."""
 
     sessions: SessionStore
     runs: RunStore
 
 
 def build_stores(config: LoadedConfig, worker: WorkerSeat | None = None) -> Stores:
-    """The stores of a server: a file beside the agent file, unless the agent file names another."""
+    """Builds the stores of a server: a file beside the agent file, unless the agent file names another store."""
     sessions = config.agent.sessions
     if sessions.store == "memory":
         from holodeck.runs.memory_runs import MemoryRunStore
@@ -60,14 +60,14 @@ def build_stores(config: LoadedConfig, worker: WorkerSeat | None = None) -> Stor
 
 
 def stores_around(sessions: SessionStore) -> Stores:
-    """A session store that was given, with the records of runs in memory."""
+    """Wraps a given session store; the records of runs stay in memory."""
     from holodeck.runs.memory_runs import MemoryRunStore
 
     return Stores(sessions, MemoryRunStore())
 
 
 def _shared_sqlite(config: LoadedConfig, worker: WorkerSeat) -> Stores:
-    """The parent of the workers keeps other servers from the file."""
+    """Opens the shared file. The parent of the workers keeps other servers from it."""
     from holodeck.stores.sqlite_shared_runs import SharedSqliteRunStore
 
     file, window = _file_of(config, exclusive=False), config.agent.server.runs.replay_window
@@ -78,18 +78,18 @@ def _shared_sqlite(config: LoadedConfig, worker: WorkerSeat) -> Stores:
 
 
 class WorkersStore(Protocol):
-    """What the parent of several workers has of the store that they share."""
+    """The parent's part of the store that its workers share."""
 
     @property
     def descriptors(self) -> Sequence[int]:
-        """What the workers inherit."""
+        """The descriptors that the workers inherit."""
 
     def ended(self, replica: str) -> None:
-        """A worker has ended: another one may take its runs over at once."""
+        """Marks a worker as ended: another one may take over its runs immediately."""
 
 
 def open_for_workers(config: LoadedConfig) -> AbstractContextManager[WorkersStore]:
-    """For the parent of several workers. StartError if they cannot share the store of this agent."""
+    """Opens the store in the parent of several workers. StartError if they cannot share the store of this agent."""
     store = config.agent.sessions.store
     if store == "memory":
         raise StartError("--workers needs sessions.store: sqlite or postgres, in which they share their conversations")
@@ -101,7 +101,10 @@ def open_for_workers(config: LoadedConfig) -> AbstractContextManager[WorkersStor
 
 
 class _WorkersDatabase:
-    """A database, which other servers may share. Without the parent's word a worker's counter has to stand still."""
+    """A database, which other servers may share.
+
+    When a worker ends, the parent signs it off. Otherwise its runs would wait until its heartbeat counts as stopped.
+    """
 
     descriptors: Sequence[int] = ()
 
@@ -113,7 +116,7 @@ class _WorkersDatabase:
 
 
 def build_durable(config: LoadedConfig) -> "SqliteSessionStore | PostgresSessionStore":
-    """The sessions of an agent's server, for the other commands: beside a server that uses the same store."""
+    """Opens the server's sessions for other commands, beside a server that uses the same store."""
     if config.agent.sessions.store == "postgres":
         return _postgres_sessions(config, None)
     file = _file_of(config, exclusive=False)
@@ -143,12 +146,12 @@ def _limits_of(config: LoadedConfig) -> _Limits:
 
 
 def sessions_path(config: LoadedConfig) -> Path:
-    """The file that holds the sessions of an agent. It need not be there."""
+    """Returns the path of the file with an agent's sessions. The file need not exist."""
     return config.folder / (config.agent.sessions.path or config.environment.get(PATH_VARIABLE) or FILE)
 
 
 async def durability_of(config: LoadedConfig) -> str:
-    """Where the sessions of a server are kept, and what they survive. StartError if the database cannot be used."""
+    """Describes where a server's sessions are stored, and what they survive. StartError if the database is unusable."""
     sessions = config.agent.sessions
     if sessions.store == "memory":
         return "sessions are kept in memory; they end with the process"
@@ -167,7 +170,7 @@ async def durability_of(config: LoadedConfig) -> str:
 
 
 def build_sqlite(config: LoadedConfig, *, exclusive: bool = False) -> Stores:
-    """The stores of the agent's file. `exclusive` is for servers: only one may open a file."""
+    """Opens the stores in the agent's file. `exclusive` is for servers: only one may open a file."""
     file = _file_of(config, exclusive=exclusive)
     runs = _sqlite_runs(config, file)
     return Stores(_sqlite_sessions(config, file, runs), runs)
@@ -199,7 +202,7 @@ def _sqlite_sessions(config: LoadedConfig, file: "SqliteFile", runs: "SqliteRunS
 
 
 def build_postgres(config: LoadedConfig, worker: WorkerSeat | None = None) -> Stores:
-    """The stores of the agent's database, which its servers share."""
+    """Opens the stores in the agent's database, which its servers share."""
     database = _database_of(config)
     from holodeck.stores.postgres_runs import PostgresRunStore
 

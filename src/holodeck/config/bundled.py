@@ -1,7 +1,7 @@
-"""The agent that comes with HoloDeck: a todo list on the offline demo model, for `--demo`.
+"""The bundled agent for `--demo`: a todo list on the offline demo model.
 
-Its list and its conversations are kept in the user's data folder, so that a demo leaves nothing in the folder it was
-started in, and the list is the same in the terminal and on the server.
+Its list and its conversations are stored in the user's data folder. So a demo leaves nothing in the current folder, and
+the list is the same in the terminal and on the server.
 """
 
 import os

@@ -1,7 +1,8 @@
-"""Where `${NAME}` comes from, and how it is filled in.
+"""Finds the values of `${NAME}`, and fills them in.
 
-The process environment, then `.env` beside the agent file. Read into a mapping; `os.environ` is left as it is, so
-nothing of `.env` leaks into child processes. Replacement is plain text: a value is never read a second time.
+Values come from the process environment, then from `.env` beside the agent file. They are read into a mapping, and
+`os.environ` stays unchanged, so nothing of `.env` leaks into child processes. Replacement is plain text: a value is
+never expanded a second time.
 """
 
 import os
@@ -18,13 +19,13 @@ from holodeck.config.yaml_source import Entry, Fields, Items, Mark, Node, Scalar
 from holodeck.errors import ConfigError
 
 Keys: TypeAlias = tuple[str | int, ...]
-"""A place in the data: ("tools", 0, "command")."""
+"""A path in the data: ("tools", 0, "command")."""
 
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\$\{[^}]{0,40}\}?")
 
 
 def read_environment(folder: Path, process: Mapping[str, str] = os.environ) -> Mapping[str, str]:
-    """The process environment over `.env`. Values of `.env` are taken as written: `$` in a password is no variable."""
+    """Merges the process environment over `.env`. Values of `.env` are literal: `$` in a password is not a variable."""
     file = folder / ".env"
     if not file.is_file():
         return process
@@ -37,7 +38,7 @@ def read_environment(folder: Path, process: Mapping[str, str] = os.environ) -> M
 
 @dataclass
 class YamlDocument:
-    """The data of a file with its places: `marks` of values, `keys` of the keys they stand under."""
+    """The data of a file with positions: `marks` of the values, `keys` of their keys."""
 
     file: str
     data: Any = None
@@ -46,7 +47,7 @@ class YamlDocument:
     substituted: set[Keys] = field(default_factory=set)  # from the environment: may hold secrets, never shown
 
     def where(self, keys: Keys, *, key: bool = False) -> Mark:
-        """The nearest place that the file has for these keys: a missing one is reported at its parent."""
+        """Returns the nearest position in the file for these keys: a missing one is reported at its parent."""
         tables = (self.keys, self.marks) if key else (self.marks, self.keys)
         for end in range(len(keys), 0, -1):
             for table in tables if end == len(keys) else (self.keys, self.marks):
@@ -59,12 +60,12 @@ class YamlDocument:
 
 
 def dotted(keys: Keys) -> str:
-    """`tools[0].command`, as people write it."""
+    """Formats keys as people write them: `tools[0].command`."""
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).lstrip(".") or "the file"
 
 
 def expand(root: Fields, file: str, environment: Mapping[str, str]) -> YamlDocument:
-    """Plain data with every `${…}` filled in; all unset names are reported together."""
+    """Fills in every `${…}`. Reports all unset names together."""
     document = YamlDocument(file)
     problems: list[str] = []
     document.data = _expand(root, (), _Filling(document, environment, problems))

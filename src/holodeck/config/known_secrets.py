@@ -1,4 +1,4 @@
-"""Which values must never be logged: keys of models, what is passed to tool servers, variables that sound secret."""
+"""Values that must never be logged: keys of models, values passed to tool servers, variables with secret-like names."""
 
 import re
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def _values(config: LoadedConfig) -> Iterator[str]:
     for choice in (config.agent.model, *config.agent.model.fallback):
         found = (choice.api_key, choice.auth_token, *choice.headers.values())
         for secret in (each.get_secret_value() for each in found if each is not None):
-            yield from (secret, secret.removeprefix("Bearer "))  # which may be left out where a token is quoted
+            yield from (secret, secret.removeprefix("Bearer "))  # a quoted token may lack this prefix
     auth = config.agent.server.auth
     secrets = [issuer.keys.secret for issuer in auth.issuers] + [auth.proxy.secret if auth.proxy else None]
     secrets += [config.agent.server.limits.store, config.agent.sessions.url, config.agent.cluster.valkey]

@@ -1,6 +1,6 @@
 """The `server.limits` block of agent.yaml: what clients may use, and how large and slow a request may be.
 
-The server works with these values as they are; there is no second form of them.
+The server uses these values directly; there is no second form of them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,10 @@ RunsAtATime = Annotated[int, Field(ge=1, le=100_000)]
 
 
 class RequestLimits(Block):
-    """How large and how slow one request may be, and how long its connection is kept (T15, T17). uvicorn has none of these."""
+    """Limits of one request: how large and how slow it may be, and how long its connection is kept (T15, T17).
+
+    uvicorn has none of these.
+    """
 
     max_body_mb: float = Field(32, gt=0, le=1024, description="A body in JSON; `files.max_request_mb` is for uploads")
     max_unmeasured_body_mb: float = Field(1, gt=0, le=1024, description="A body in chunks, which declares no size")
@@ -64,7 +67,7 @@ class RequestLimits(Block):
 
 
 class SubjectLimits(Block):
-    """What one key, user or tenant may use."""
+    """Limits of one key, user or tenant."""
 
     requests_per_minute: Requests | None = Field(
         None,
@@ -76,12 +79,12 @@ class SubjectLimits(Block):
     streams: RunsAtATime | None = Field(None, description="Responses in progress at a time, streamed or not")
 
     def changed_by(self, others: Mapping[str, object]) -> "SubjectLimits":
-        """These limits, replaced by those of `others` that are not None."""
+        """Returns these limits, replaced by those of `others` that are not None."""
         return self.model_copy(update={name: limit for name, limit in others.items() if limit is not None})
 
 
 class TenantLimits(SubjectLimits):
-    """What all users of a tenant may use together."""
+    """Limits of all users of a tenant together."""
 
     stored_mb: float | None = Field(
         None, gt=0, le=1_048_576, description="All conversations of a tenant's users; beyond it no run starts (429)"
@@ -93,7 +96,7 @@ class TenantLimits(SubjectLimits):
 
 
 class AddressLimits(SubjectLimits):
-    """What one address may use."""
+    """Limits of one address."""
 
     failures_per_minute: int = Field(30, ge=1, le=10_000, description="Bad credentials before 429")
     connections: int | None = Field(
@@ -102,7 +105,7 @@ class AddressLimits(SubjectLimits):
 
 
 class ServerLimits(Block):
-    """What addresses, keys, users and tenants may use of the server (T17, T30). More is answered 429."""
+    """Limits of addresses, keys, users and tenants (T17, T30). Requests beyond them get 429."""
 
     store: Secret | None = Field(
         None, description="A Valkey or Redis that replicas count in, e.g. ${VALKEY_URL}; default: each process counts"
@@ -159,11 +162,11 @@ class ServerLimits(Block):
 
     @property
     def counts_stored(self) -> bool:
-        """Whether any tenant may store only so much."""
+        """Whether any tenant has a storage limit."""
         return any(each.stored_mb for each in (self.tenant, *self.overrides.values()))
 
     def stored_bytes(self, tenant: str) -> int | None:
-        """How much the users of a tenant may store."""
+        """Returns how much the users of a tenant may store."""
         override = self.overrides.get(f"tenant:{tenant}")
         return self.tenant.stored_bytes if override is None or not override.stored_mb else override.stored_bytes
 

@@ -1,6 +1,7 @@
-"""A path → a validated AgentFile, with the folder, the environment and the warnings that belong to it.
+"""Loads a validated AgentFile from a path, with its folder, its environment and its warnings.
 
-Reads two files, the agent's and `.env` beside it, and connects to nothing: `holodeck.config.build` makes things of it.
+Reads two files, the agent's and `.env` beside it, and connects to nothing. `holodeck.config.build` builds the agent
+from the result.
 """
 
 import hashlib
@@ -23,7 +24,7 @@ from holodeck.errors import ConfigError
 
 DEFAULT_NAME = "agent.yaml"
 IN_PYTHON = "give the path of an agent file or its folder, or describe the agent with holodeck.Agent(…)"
-OF_ONE_PROVIDER = frozenset(  # keys of `model:` that another provider has no use for, or must not get
+OF_ONE_PROVIDER = frozenset(  # keys of `model:` that another provider does not use, or must not get
     {"endpoint", "api", "api_key", "api_version", "auth_token", "headers", "betas", "service_tier", "provider_tools"}
     | {"extra", "cache", "reasoning", "region", "profile", "project", "location"}
 )
@@ -32,24 +33,24 @@ OF_ONE_MODEL = frozenset({"price", "context_window"})  # keys that another model
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedConfig:
-    """An agent file that is right. `folder` is what its relative paths are relative to."""
+    """A valid agent file. Its relative paths are relative to `folder`."""
 
     agent: AgentFile
     folder: Path
     environment: Mapping[str, str]
     document: YamlDocument
     warnings: tuple[str, ...] = ()
-    digest: str = ""  # of the file as it is written, without the values of variables
+    digest: str = ""  # hash of the file as it is written, without the values of variables
 
     def error(self, keys: Keys, text: str) -> ConfigError:
-        """A mistake that only shows when things are built, at its place in the file."""
+        """Makes the error for a mistake that shows only during building, at its position in the file."""
         return self.document.error(keys, text)
 
 
 def load_config(
     path: str | Path = DEFAULT_NAME, *, environment: Mapping[str, str] | None = None, or_else: str = IN_PYTHON
 ) -> LoadedConfig:
-    """Everything wrong with the file is in one ConfigError, a line for each problem.
+    """Loads a file. One ConfigError reports everything wrong with it, a line for each problem.
 
     Args:
         path: The file, or the folder that holds an agent.yaml.
@@ -79,10 +80,10 @@ def load_config(
 
 
 def with_model(config: LoadedConfig, name: str) -> LoadedConfig:
-    """The same configuration with another model, validated as the file was.
+    """Returns the same configuration with another model, validated like the file.
 
-    `name` is a model of the same provider, or `provider/model`, or `demo`. The demo model has no other names: there a
-    name without a provider, or with one that does not exist, is refused.
+    `name` is a model of the same provider, or `provider/model`, or `demo`. The demo model has no other names, so a name
+    without a provider, or with an unknown one, is refused there.
     """
     before = config.agent.model
     provider, slash, rest = name.partition("/")
@@ -114,7 +115,7 @@ def _no_provider(name: str) -> str:
 
 
 def config_of(settings: Mapping[str, object], *, environment: Mapping[str, str] | None = None) -> LoadedConfig:
-    """An agent that a program describes instead of a file: the keys of agent.yaml as a dictionary."""
+    """Makes the configuration of an agent that a program describes: the keys of agent.yaml as a dictionary."""
     root = parse(msgspec.json.encode(settings), "")  # JSON is YAML: one way to validate, one kind of error
     folder = Path.cwd()
     environment = read_environment(folder) if environment is None else environment
@@ -130,7 +131,7 @@ def _validated(document: YamlDocument) -> AgentFile:
 
 
 def _read(file: Path, or_else: str) -> bytes:
-    """At most a little more than is allowed: a device or a huge file is refused without being read whole."""
+    """Reads the file up to the size limit: a device or a huge file is refused without being read whole."""
     try:
         with file.open("rb") as stream:
             return stream.read(MAX_BYTES + 1)
@@ -141,7 +142,7 @@ def _read(file: Path, or_else: str) -> bytes:
 
 
 def _like(file: Path) -> str:
-    """The one YAML file in the same folder: `agent.yml`, or an agent under another name."""
+    """Finds the only YAML file in the same folder: `agent.yml`, or an agent under another name."""
     try:
         others = sorted(each for each in file.parent.iterdir() if each.suffix in (".yaml", ".yml"))
     except OSError:
@@ -150,7 +151,7 @@ def _like(file: Path) -> str:
 
 
 def _advice_on(agent: AgentFile, document: YamlDocument) -> list[str]:
-    """Warnings about time limits that are never reached, because the step that they are part of ends first."""
+    """Warns about time limits that are never reached, because the step that contains them ends first."""
     limit = agent.loop_in_time.iteration_timeout
     return [
         f"{document.file}:{mark.line}:{mark.column}: {dotted(keys)}: {seconds:g} s are never reached: "

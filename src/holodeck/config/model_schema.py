@@ -1,7 +1,7 @@
-"""The `model:` block of agent.yaml: which model answers, how it is asked, what it costs.
+"""The `model:` block of agent.yaml: which model answers, its parameters, and its price.
 
-The checks here are those that need no request: a provider that has no such option, values that exclude each other. Each
-is reported at the key that is wrong, with what to write instead.
+The checks here need no request: they find options that a provider lacks, and values that exclude each other. Each
+problem is reported at the wrong key, with what to write instead.
 """
 
 from typing import Annotated, Any, Literal, Self, TypeAlias
@@ -29,7 +29,7 @@ HeaderName = Annotated[str, StringConstraints(min_length=1, max_length=128, patt
 
 ANTHROPIC = "anthropic"
 TIMEOUT, LOCAL_TIMEOUT = 30.0, 300.0
-SMALLEST_BUDGET = 1024  # Anthropic's
+SMALLEST_BUDGET = 1024  # Anthropic's minimum
 _WITHOUT_BUDGET = frozenset({"openai", "azure_openai", "ollama", "openai_compatible"})
 _WITHOUT_APIS = frozenset({ANTHROPIC, "gemini", "ollama", "bedrock", "vertex", "demo"})
 _CHAT_ONLY = frozenset({("chat", "gemini"), ("chat", "ollama")})
@@ -46,7 +46,7 @@ _NOT_OF = {  # keys that an API has no member for
     "verbosity": (ANTHROPIC, "bedrock"),
     "parallel_tool_calls": ("bedrock",),
 }
-_COOL = frozenset({ANTHROPIC, "bedrock"})  # providers whose temperature ends at 1
+_COOL = frozenset({ANTHROPIC, "bedrock"})  # providers with a maximum temperature of 1
 
 
 def _secret_of_text(value: object) -> object:
@@ -54,7 +54,7 @@ def _secret_of_text(value: object) -> object:
 
 
 def _word(value: object) -> object:
-    """YAML reads a bare `off` as false."""
+    """Turns false into `off`: YAML reads a bare `off` as false."""
     return {True: "auto", False: "off"}[value] if isinstance(value, bool) else value
 
 
@@ -66,7 +66,7 @@ Secret = Annotated[SecretStr, BeforeValidator(_secret_of_text), Field(max_length
 
 
 class PriceSettings(Block):
-    """What a million tokens cost, in any currency: what the chat shows is in the same one."""
+    """The price of a million tokens, in any currency. The chat shows costs in the same one."""
 
     input: float = Field(ge=0, le=1_000_000, description="What the model reads")
     output: float = Field(ge=0, le=1_000_000, description="What it writes, its thoughts included")
@@ -180,7 +180,7 @@ class ModelChoice(Block):
 
     @property
     def idle_seconds(self) -> float:
-        """`timeout`, or its default."""
+        """Returns `timeout`, or its default."""
         return self.timeout or (LOCAL_TIMEOUT if self.is_local else TIMEOUT)
 
     @field_validator("api")
@@ -256,7 +256,7 @@ class ModelChoice(Block):
 
 
 def _problem_of(reasoning: ReasoningSettings, others: dict[str, Any]) -> str | None:
-    """What does not fit together, and what to write instead."""
+    """Returns which values exclude each other, and what to write instead."""
     budget = reasoning.budget_tokens
     if budget is not None and (problem := _problem_of_budget(budget, reasoning, others)):
         return problem

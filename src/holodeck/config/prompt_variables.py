@@ -1,4 +1,4 @@
-"""Words in braces of the instructions that are almost a variable: the model would be shown `{usr_id}` as it is.
+"""Finds misspelt variables in the instructions: the model would be shown `{usr_id}` unchanged.
 
 Only near misses are reported. Braces have other uses in a prompt: examples of JSON, patterns of an answer.
 """
@@ -21,7 +21,7 @@ _IN_BRACES = re.compile(r"(?<![{$])\{(\w{1,40})\}(?!\})")
 
 
 def misspelt_variables(config: LoadedConfig) -> Iterator[str]:
-    """A warning for each, with the file and the line that it stands in."""
+    """Yields a warning for each, with its file and line."""
     given, document = config.agent.instructions, config.document
     if isinstance(given, InstructionsFile):
         lines = _lines(config.folder / given.file)
@@ -35,7 +35,7 @@ def misspelt_variables(config: LoadedConfig) -> Iterator[str]:
 
 
 def _warnings(text: str, file: str, lines: Sequence[str], first: int) -> Iterator[str]:
-    """`lines` are those of the file, the text begins in line `first`."""
+    """`lines` are those of the file. The text begins in line `first`."""
     for name in dict.fromkeys(_IN_BRACES.findall(text)):
         close = OTHER_WORDS.get(name.lower()) or nearest(name, VARIABLES, cutoff=0.6)
         if name not in VARIABLES and close:
@@ -44,7 +44,7 @@ def _warnings(text: str, file: str, lines: Sequence[str], first: int) -> Iterato
 
 
 def _lines(file: Path) -> list[str]:
-    """None of a file that cannot be read: building the agent reports it."""
+    """Returns no lines for an unreadable file: building the agent reports it."""
     try:
         return file.read_text("utf-8").splitlines()
     except (OSError, UnicodeError):

@@ -1,7 +1,7 @@
-"""agent.yaml as data: every block, key, default and bound. The JSON Schema that editors use is made from here.
+"""agent.yaml as data: every block, key, default and bound. The JSON Schema for editors is made from here.
 
-Says what may be written, not what it leads to: `holodeck.config.build` turns it into a model, tools and limits.
-Every number, text and list is bounded (threat T18).
+This module defines what may be written, not its effect: `holodeck.config.build` turns it into a model, tools and
+limits. Every number, text and list is bounded (threat T18).
 """
 
 from typing import Annotated, Any, Literal, TypeAlias
@@ -35,7 +35,7 @@ class InstructionsFile(Block):
 
 
 class InlineInstructions(Block):
-    """Instructions in place, as HoloDeck's own files write them."""
+    """Instructions inside the block, as upstream HoloDeck files write them."""
 
     inline: Prose = Field(description="The system prompt")
 
@@ -56,7 +56,7 @@ Instructions: TypeAlias = Annotated[
 
 
 class RunsBlock(Block):
-    """How long a run outlives its readers."""
+    """How long a run continues without readers, and how long it can be replayed."""
 
     detach_grace: float = Field(30, ge=0, le=3600, description="Seconds without any reader before a run is cancelled")
     replay_window: float = Field(120, ge=0, le=3600, description="Seconds that a finished run can still be read")
@@ -72,7 +72,7 @@ class RunsBlock(Block):
 
 
 class PushBlock(Block):
-    """Calls to clients whose tasks change (A2A push notifications)."""
+    """Push notifications to clients whose tasks change (A2A)."""
 
     allow_hosts: list[ShortText] = Field(
         default=[],
@@ -83,7 +83,7 @@ class PushBlock(Block):
 
 
 class ServerBlock(Block):
-    """What `holodeck serve` may take its time for."""
+    """Settings of `holodeck serve`: addresses, time limits, authentication and limits."""
 
     public_url: Url | None = Field(
         None, description="The server's own address for clients; discovery documents and challenges name it"
@@ -106,7 +106,7 @@ class ServerBlock(Block):
 
 
 class ModelBreakerConfig(CircuitBreakerConfig):
-    """The same for a model, with other defaults: it is asked less often, and each call costs more."""
+    """The same for a model, with other defaults: the agent calls it less often, and each call costs more."""
 
     failure_threshold: int = Field(3, ge=1, le=1000, description="Failures in a row that open the breaker")
     recovery_timeout: float = Field(60, gt=0, le=3600, description="Seconds before trial calls")
@@ -200,7 +200,7 @@ class ThrottleMiddleware(Block):
 
 
 class AnnotateMiddleware(Block):
-    """Puts facts for the client on events."""
+    """Adds facts for the client to events."""
 
     type: Literal["annotate"]
     metadata: dict[Identifier, Any] = Field(max_length=50, description="What to put on them")
@@ -208,7 +208,7 @@ class AnnotateMiddleware(Block):
 
 
 class FunctionMiddleware(Block):
-    """An own function: event in; event, events or nothing out."""
+    """Your own function: takes an event; returns an event, several or none."""
 
     file: FilePath = Field(description="A Python file in the agent's folder")
     function: Identifier = Field(description="The function's name")
@@ -231,7 +231,7 @@ Middleware: TypeAlias = Annotated[
 
 
 class CheckFunction(Block):
-    """A function of your own that refuses or changes what a user typed."""
+    """Your own function that refuses or changes what a user typed."""
 
     file: FilePath = Field(description="A Python file in the agent's folder")
     function: Identifier = Field(description="The function's name")
@@ -279,7 +279,7 @@ class AgentFile(Block):
 
     @property
     def loop_in_time(self) -> AgentLoopConfig:
-        """`loop`; with a local model and no iteration_timeout in the file, a step may take as long as the model."""
+        """`loop`. A step of a local model may take as long as the model, unless the file sets iteration_timeout."""
         if not self.model.is_local or "iteration_timeout" in self.loop.model_fields_set:
             return self.loop
         seconds = max(self.loop.iteration_timeout, self.model.idle_seconds)

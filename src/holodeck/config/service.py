@@ -1,6 +1,6 @@
 """`run_agent`: an agent in one call, for programs that have no agent file (seed 004).
 
-It puts together what `build.py` puts together from YAML, and runs the same loop. Nothing is kept between two calls.
+It assembles the same parts as `build.py` does from YAML, and runs the same loop. Nothing is kept between two calls.
 """
 
 import os
@@ -36,7 +36,7 @@ def _key_from_environment() -> SecretStr:
 
 
 class AgentConfiguration(BaseModel):
-    """Which model answers, and how. Any OpenAI-compatible endpoint works; Gemini's is the default (AGT-02)."""
+    """The model and its parameters. Any OpenAI-compatible endpoint works; Gemini's is the default (AGT-02)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
@@ -47,7 +47,7 @@ class AgentConfiguration(BaseModel):
     max_tokens: int = Field(default=1000, gt=0, le=1_000_000)
     timeout: float = Field(default=30, gt=0, le=3600, description="Seconds without anything new from the endpoint")
 
-    if TYPE_CHECKING:  # pydantic makes a SecretStr of a plain text; type checkers have to be shown that
+    if TYPE_CHECKING:  # pydantic turns plain text into a SecretStr; type checkers need this
 
         def __init__(
             self,
@@ -96,19 +96,19 @@ async def run_agent(
     output_type: Any = None,
     emit: Emit | None = None,
 ) -> AgentResponse:
-    """Answers a conversation in the chat-completions format; `emit` gets the events as they happen.
+    """Answers a conversation in the chat-completions format. `emit` gets the events as they happen.
 
-    `tools` are plain functions, ToolBindings or toolsets, such as an MCP server. An argument `user_id` of any of them is
-    filled in by the runtime; the model neither sees nor sets it (AGT-07).
+    `tools` are plain functions, ToolBindings or toolsets, such as an MCP server. The runtime fills in an argument
+    `user_id` of any of them; the model neither sees nor sets it (AGT-07).
 
-    `prompt` is a SystemPrompt or a text of your own. The default is `SystemPrompt()`: an assistant for the user's tasks, which
-    refuses other subjects and says so if it has no tools.
+    `prompt` is a SystemPrompt or your own text. The default is `SystemPrompt()`: an assistant for the user's tasks,
+    which refuses other subjects and says so if it has no tools.
 
     With `output_type` (a pydantic model, dataclass, TypedDict, msgspec struct, any type that pydantic knows, or a JSON
     Schema), `response.output` is the final answer as a value of that type.
 
-    Raises for misuse only (InvalidRequest, or pydantic's ValidationError for a bad configuration): whatever a model,
-    an endpoint or a tool does wrong is in the response.
+    Raises only for misuse: InvalidRequest, or pydantic's ValidationError for a bad configuration. Failures of a model,
+    an endpoint or a tool are in the response.
     """
     _check_types(message_history, user_id, config, prompt)
     if timezone is not None and not is_zone(timezone):
@@ -148,7 +148,7 @@ def get_default_config() -> AgentConfiguration:
 
 
 def _check_types(message_history: object, user_id: object, config: object, prompt: object) -> None:
-    """Callers without a type checker get a sentence, too."""
+    """Checks types, so that callers without a type checker get a clear error, too."""
     if not isinstance(prompt, SystemPrompt | str | None):
         raise InvalidRequest(f"prompt has to be a SystemPrompt or a text, not {type(prompt).__name__}.", field="prompt")
     if config is not None and not isinstance(config, AgentConfiguration):

@@ -1,4 +1,4 @@
-"""How to serve an agent, as the command line says it. The values only; `holodeck.server` acts on them."""
+"""The options of `holodeck serve`. Values only; `holodeck.server` acts on them."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -11,23 +11,23 @@ LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 LogFormat: TypeAlias = Literal["json", "text"]
 
 DEFAULT_PROTOCOLS = ("ag-ui", "rest", "openai", "responses")
-"""What a server speaks unless it is asked for something else: the playground's protocol, and those of a first request."""
+"""The default wires: the playground's protocol, and those of a first request."""
 
 
 WORKER_VARIABLE = "HOLODECK_WORKER"
-"""Holds the `WorkerSeat` of a worker, as JSON."""
+"""The environment variable with the `WorkerSeat` of a worker, as JSON."""
 
 
 class WorkerSeat(msgspec.Struct, frozen=True, kw_only=True):
     """What one of several workers gets from its parent."""
 
-    number: int  # from 0 on; a worker that takes the place of one that died has the same
+    number: int  # counts from 0; a worker that replaces a dead one has the same number
     replica: str  # names the process in the store
     listener: int  # the descriptor of the socket that all share
     lifeline: int  # the descriptor of a pipe that ends with the parent
-    others: tuple[int, ...] = ()  # descriptors that have only to stay open
-    folder: str  # where workers meet: a socket and a file of figures for each
-    secret: str  # what names in logs are hashed with
+    others: tuple[int, ...] = ()  # descriptors that only have to stay open
+    folder: str  # folder that the workers share: a socket and a metrics file for each
+    secret: str  # the key that hashes names in logs
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -41,13 +41,13 @@ class ServeOptions:
     port: int = 8000
     protocols: tuple[str, ...] = DEFAULT_PROTOCOLS
     cors_origins: tuple[str, ...] = ("loopback",)
-    allowed_hosts: tuple[str, ...] = ()  # names under which the server may be asked, besides loopback and `host`
+    allowed_hosts: tuple[str, ...] = ()  # host names that the server accepts, besides loopback and `host`
     log_level: LogLevel = "info"
     log_format: LogFormat = "json"
-    root_path: str = ""  # the path under which a proxy has the server, such as /agents/one
+    root_path: str = ""  # the path at which a proxy mounts the server, such as /agents/one
     debug: bool = False
     open_browser: bool = False
-    banner: bool | None = None  # whether to print it; None: if standard error is a terminal
+    banner: bool | None = None  # whether to print it; None: only if standard error is a terminal
     worker: WorkerSeat | None = None  # if the process is one of several workers
     uds: str | None = None  # a unix socket to listen on instead of host and port
-    insecure_no_auth: bool = False  # whether other machines may come without a credential
+    insecure_no_auth: bool = False  # whether other machines may connect without a credential

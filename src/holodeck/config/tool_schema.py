@@ -1,4 +1,4 @@
-"""The `tools:` blocks of agent.yaml, and the shapes of text that all blocks share."""
+"""The `tools:` blocks of agent.yaml, and the text types that all blocks share."""
 
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -17,19 +17,19 @@ from holodeck.core.tools import Approval
 
 
 class Block(BaseModel):
-    """A block of keys. A key that is not known is a mistake, never ignored."""
+    """A block of keys. An unknown key is an error, never ignored."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=False)
 
 
 def _as_written(value: object) -> object:
-    """`env: {PORT: 8080, DEBUG: true}` means text, though YAML reads a number and a boolean."""
+    """Turns YAML's numbers and booleans into text: `env: {PORT: 8080, DEBUG: true}`."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
 
 
-NO_NUL = r"^[^\x00]*$"  # the system takes none in a path, an argument or a variable
+NO_NUL = r"^[^\x00]*$"  # the operating system allows none in a path, an argument or a variable
 
 Identifier = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\s\x00-\x1f]+$")]
 ToolName = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")]
@@ -41,7 +41,7 @@ Seconds = Annotated[float, Field(gt=0, le=3600)]
 
 
 def _rule_for_all(value: object) -> object:
-    """`approval: always` is short for `approval: {"*": always}`."""
+    """Expands `approval: always` to `approval: {"*": always}`."""
     if not isinstance(value, str):
         return value
     if value not in list(Approval):
@@ -54,14 +54,14 @@ ApprovalRules = Annotated[_ByTool, BeforeValidator(_rule_for_all, json_schema_in
 
 
 class CacheSettings(Block):
-    """Results that are kept for a while. Never those of tools that need approval, and never failures."""
+    """A cache of results. It never holds results of tools that need approval, and never failures."""
 
     seconds: float = Field(gt=0, le=86_400, description="How long a result is kept")
     per: Literal["user", "tenant", "all"] = Field("user", description="Who shares it, for the same arguments")
 
 
 class ToolBlock(Block):
-    """What all tools have in common."""
+    """Settings that all tools share."""
 
     name: ToolName = Field(description="Letters, digits, - and _; how messages name it")
     description: str = Field(
@@ -76,7 +76,7 @@ class ToolBlock(Block):
 
 
 class OAuthSettings(Block):
-    """How the agent signs in at a server that wants OAuth."""
+    """Sign-in at a server that requires OAuth."""
 
     client_id: Text | None = Field(
         None, description="Of a client that was registered by hand; else it registers itself"
@@ -86,7 +86,7 @@ class OAuthSettings(Block):
 
 
 class McpToolSettings(ToolBlock):
-    """The tools of an MCP server: a command that speaks it on stdin and stdout, or a URL."""
+    """The tools of an MCP server: a command that speaks MCP on stdin and stdout, or a URL."""
 
     type: Literal["mcp"]
     transport: Literal["stdio", "http", "sse"] | None = Field(
@@ -150,7 +150,7 @@ class McpToolSettings(ToolBlock):
 
 
 class McpDefaults(Block):
-    """What holds for every MCP server that says nothing else."""
+    """Defaults for MCP servers. A server's own settings replace them."""
 
     start_timeout: Seconds = Field(60, description="Seconds for a server to come up; npx and uvx download it first")
 
@@ -167,7 +167,7 @@ class FunctionToolSettings(ToolBlock):
 
 
 def type_of(value: object) -> str | None:
-    """The `type:` of a block, before or after it was validated."""
+    """Returns the `type:` of a block, before or after validation."""
     kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
     return str(kind) if kind is not None else None
 

@@ -1,7 +1,7 @@
-"""Blocks of HoloDeck's own format that are not served here: left out with one warning each, so such files run unchanged.
+"""Removes blocks of upstream HoloDeck's format that are not supported here, with one warning each.
 
-Works on the tree before placeholders are filled in: a variable that only an evaluation needs may be unset.
-A key that looks like a slip of one that we know stays in, so that validation can point at it.
+So upstream files run unchanged. The code works on the tree before placeholders are filled in: a variable that only an
+evaluation needs may be unset. A key that looks like a typo of one of ours stays, so that validation can point at it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ FOREIGN_BLOCKS = frozenset(
         "tool_filtering",
     }
 )
-SLIPS = {  # what other formats call it
+SLIPS = {  # names in other formats → our names
     "agents": "name",
     "functions": "tools",
     "llm": "model",
@@ -36,7 +36,7 @@ SLIPS = {  # what other formats call it
     "system_prompt": "instructions",
     "toolsets": "tools",
 }
-OTHER_PROVIDERS = {  # what other programs call them
+OTHER_PROVIDERS = {  # names in other programs → our names
     **dict.fromkeys(("claude",), "anthropic"),
     **dict.fromkeys(("google", "google_genai", "googleai", "google-gla"), "gemini"),
     **dict.fromkeys(("vertexai", "vertex_ai", "google-vertex", "gcp"), "vertex"),
@@ -49,7 +49,7 @@ GATEWAYS = frozenset(  # endpoints with the API of OpenAI
     {"mistral", "groq", "deepseek", "openrouter", "litellm", "together", "fireworks", "xai", "grok", "cohere", "nvidia"}
     | {"vllm", "lmstudio", "lm_studio", "lm-studio", "llamacpp", "llama.cpp", "llama_cpp", "huggingface", "perplexity"}
 )
-OPTIONS_OF_SERVE = {  # keys that people look for under `server`: they differ from machine to machine
+OPTIONS_OF_SERVE = {  # keys that people look for under `server`: they differ between machines
     name: name.replace("_", "-")
     for name in ("port", "host", "protocol", "log_level", "log_format", "root_path", "workers")
 }
@@ -69,13 +69,13 @@ RENAMED = {"mcp": {"request_timeout": "timeout"}}  # same meaning, other name
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.7) -> str | None:
-    """The right word for a wrong one, if there is one that is near enough to be meant."""
+    """Returns the known word that is close enough to a misspelt one, if any."""
     close = get_close_matches(word.lower(), list(known), n=1, cutoff=cutoff)
     return close[0] if close else None
 
 
 class UpstreamParts:
-    """Takes the foreign parts out of one file and says so."""
+    """Removes the foreign parts of one file, with warnings."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -121,7 +121,7 @@ class UpstreamParts:
 
 
 def is_foreign(key: str) -> bool:
-    """Whether a top-level key belongs to the upstream format, rather than being a typo of one of ours."""
+    """Returns whether a top-level key belongs to the upstream format, and is not a typo of one of ours."""
     return key in FOREIGN_BLOCKS or (key not in SLIPS and nearest(key, KNOWN_BLOCKS) is None)
 
 

@@ -1,7 +1,7 @@
-"""Validation errors → one line each: file:line:column, the field's path, what is wrong, what would be right.
+"""Formats validation errors, one line each: file:line:column, the field's path, what is wrong, what would be right.
 
-The value itself is repeated only when the file spells it out: what came from a variable, or stands where secrets stand,
-is never shown.
+A line repeats the value only if the file spells it out. It never shows a value that came from a variable or belongs to
+a secret.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -66,7 +66,7 @@ _PATTERNS = {
 
 
 def explain(error: ValidationError, document: YamlDocument) -> str:
-    """All problems in the order of the file, at most ten of them."""
+    """Formats all problems in the order of the file, at most ten."""
     problems = error.errors(include_url=False)
     slips = {(*each["loc"][:-1], _meant(each["loc"])) for each in problems if each["type"] == "extra_forbidden"}
     found = sorted(
@@ -88,7 +88,7 @@ def _problem(details: ErrorDetails, document: YamlDocument) -> tuple[Any, str]:
 
 
 def keys_in(data: Any, loc: tuple[str | int, ...], *, keep_last: bool) -> Keys:
-    """Pydantic's location without the names of union members, which the file does not have."""
+    """Returns Pydantic's location without the names of union members, which the file does not have."""
     keys: list[str | int] = []
     for number, part in enumerate(loc, 1):
         here = (isinstance(data, dict) and part in data) or (isinstance(data, list) and isinstance(part, int))
@@ -129,7 +129,7 @@ def _plain_wording(details: ErrorDetails, keys: Keys, document: YamlDocument) ->
 
 
 def _short_model(keys: Keys, value: object) -> str:
-    """Other tools take a model's name alone; ours says whose it is."""
+    """Suggests the block form for a model's name: other tools accept the name alone, we need the provider too."""
     if keys != ("model",) or not isinstance(value, str) or not value:
         return ""
     provider, slash, name = value.partition("/")
@@ -177,13 +177,13 @@ def _unknown_key(loc: tuple[str | int, ...]) -> str:
 
 
 def _meant(loc: tuple[str | int, ...]) -> str | None:
-    """The key that an unknown one is a slip of."""
+    """Returns the key that an unknown one is a typo of."""
     key = str(loc[-1])
     return (SLIPS.get(key) if len(loc) == 1 else None) or nearest(key, known_keys(loc[:-1]))
 
 
 def known_keys(loc: tuple[str | int, ...]) -> list[str]:
-    """The keys that may stand at a location; where a union is not decided, those of all its members."""
+    """Returns the keys allowed at a location. For an undecided union, those of all its members."""
     return [field.alias or name for _, block in _blocks_at(loc) for name, field in block.model_fields.items()]
 
 

@@ -1,8 +1,8 @@
-"""Addresses of a Valkey, as its own tools write them, for the client library, which knows Redis's names only."""
+"""Converts Valkey's URLs for the client library, which knows only Redis's names."""
 
 
 def redis_url(url: str) -> str:
-    """`valkey://` and `valkeys://` under the names that mean the same; any other address as it is."""
+    """Renames `valkey://` and `valkeys://` to Redis's schemes. Any other address stays unchanged."""
     scheme, separator, rest = url.partition("://")
     name, plus, kind = scheme.partition("+")  # +sentinel
     return {"valkey": "redis", "valkeys": "rediss"}.get(name, name) + plus + kind + separator + rest

@@ -1,8 +1,8 @@
-"""YAML text → a small tree in which every key and value knows its line and column.
+"""Parses YAML text into a small tree in which every key and value knows its line and column.
 
-Reads the event stream of libyaml instead of constructing objects: nothing in a file can name a Python type, and a
-bomb of aliases is refused while it is being read, because every node carries the size that it would expand to.
-Plain scalars follow YAML 1.2's core schema (`no` and `2024-10-21` are text). Knows nothing about agents.
+It reads libyaml's event stream instead of constructing objects. So nothing in a file can name a Python type, and an
+alias bomb is refused while it is being read, because every node carries its expanded size. Plain scalars follow YAML
+1.2's core schema (`no` and `2024-10-21` are text). This module knows nothing about agents.
 """
 
 import re
@@ -28,7 +28,7 @@ _WORDS: dict[str, Any] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
-_PLAIN_WORDS = {  # what libyaml says → what a person can act on
+_PLAIN_WORDS = {  # libyaml's message → a message that a person can act on
     "mapping values are not allowed in this context": "a ':' is out of place; put the value in quotes, or check the indentation",
     "could not find expected ':'": "this line is no 'key: value'; is a ':' missing?",
     "did not find expected key": "the indentation does not fit the lines above",
@@ -89,14 +89,14 @@ Node: TypeAlias = Scalar | Items | Fields
 
 
 def located(file: str, mark: Mark | None, text: str) -> ConfigError:
-    """An error at its position. Without a file, a program described the agent: there is no position to show."""
+    """Makes an error at its position. An agent that a program describes has no file and no position."""
     if not file:
         return ConfigError(text)
     return ConfigError(f"{file}:{mark.line}:{mark.column}: {text}" if mark else f"{file}: {text}")
 
 
 def parse(data: bytes, file: str) -> Fields:
-    """The file's one block of keys, or a ConfigError that says where it is not YAML."""
+    """Parses the file's one block of keys. Raises a ConfigError with the position if it is not YAML."""
     text = _decode(data, file)
     try:
         root = _Reader(file, yaml.parse(text, Loader=_LOADER)).document()
@@ -226,7 +226,7 @@ class _Reader:
         raise located(self.file, _mark(event), "a key has to be text; was a list or block meant to be quoted?")
 
     def merged(self, node: Node) -> dict[str, Entry]:
-        """`<<: *defaults`, or a list of them; the first wins."""
+        """Merges `<<: *defaults`, or a list of them; the first wins."""
         sources = node.items if isinstance(node, Items) else (node,)
         result: dict[str, Entry] = {}
         for source in sources:
