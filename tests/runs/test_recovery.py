@@ -520,3 +520,41 @@ async def test_that_a_run_goes_on_without_its_client_is_stored_before_the_client
         assert (ended.request.detached, type(ended.ending)) == (True, e.RunFinished)
         await server.records.store_request(stored)  # the same, in the moment in which it ends
         assert (await server.records.find(run.run_id, owner=ME)).ending == ended.ending
+
+
+@pytest.mark.req("SRV-20")
+async def test_a_run_that_its_client_has_stopped_is_not_left_to_another_process(restarted):
+    """It was being stopped when the server was: the next process must not continue it."""
+    async with restarted(says("one two", pause=asyncio.Event().wait)) as server:
+        run = await server.runs.start(RunRequest(session_id="s", messages=(QUESTION,), detached=True))
+        assert await more(run.log, 3)
+        assert server.runs.stop(run)
+        await server.runs.close(0)
+        stored = await server.records.find(run.run_id, owner=ME)
+        assert (stored.ending is not None, stored.request.handovers) == (True, 0)
+        assert [message.content for message in await server.history()] == ["go", "one"]
+
+
+@pytest.mark.req("SRV-20")
+async def test_runs_are_left_to_another_process_all_at_once(restarted, monkeypatch):
+    """A store that is away keeps the others waiting for their endings once, and not once for each."""
+    async with restarted(says("one", pause=asyncio.Event().wait)) as server:
+        runs = [
+            await server.runs.start(
+                RunRequest(session_id=f"s{n}", messages=(UserMessage(content="go"),), detached=True)
+            )
+            for n in range(3)
+        ]
+        asked, all_asked, store_request = list[str](), asyncio.Event(), server.records.store_request
+
+        async def slow(record):
+            asked.append(record.run_id)
+            if len(asked) == len(runs):
+                all_asked.set()
+            await all_asked.wait()
+            await store_request(record)
+
+        monkeypatch.setattr(server.records, "store_request", slow)
+        await asyncio.wait_for(server.runs.close(0), 30)
+        assert sorted(asked) == sorted(run.run_id for run in runs)
+        assert [run.log.is_cut for run in runs] == [True, True, True]

@@ -305,20 +305,23 @@ class Runs:
         """
         if self.records is None or not self.records.outlives_process or not self.settings.continues:
             return
-        for run in self.active:
-            if not run.request.detached or run.record is None or run in self._waiting:
-                continue
-            request = msgspec.structs.replace(run.record.request, handovers=run.record.request.handovers + 1)
-            run.record = msgspec.structs.replace(run.record, request=request)
-            try:
-                await self.records.store_request(run.record)
-            except HoloDeckError as error:
-                log.warning("run %s cannot be left to another process: %s", run.run_id, error.message)
-                continue
-            if not run.log.ended and run.task is not None:
-                run.log.cut()
-                run.task.cancel()
-                log.info("run_left", extra={"details": {"run_id": run.run_id}})
+        left = [run for run in self.active if run.request.detached and run not in self._waiting]
+        await asyncio.gather(*[self._leave(run, self.records) for run in left])
+
+    async def _leave(self, run: Run, records: RunStore) -> None:
+        if run.record is None or _is_being_stopped(run):
+            return
+        request = msgspec.structs.replace(run.record.request, handovers=run.record.request.handovers + 1)
+        run.record = msgspec.structs.replace(run.record, request=request)
+        try:
+            await records.store_request(run.record)
+        except HoloDeckError as error:
+            log.warning("run %s cannot be left to another process: %s", run.run_id, error.message)
+            return
+        if not run.log.ended and run.task is not None and not _is_being_stopped(run):
+            run.log.cut()
+            run.task.cancel()
+            log.info("run_left", extra={"details": {"run_id": run.run_id}})
 
     def stop_all(self, why: HoloDeckError) -> None:
         for run in self.active:
@@ -601,6 +604,10 @@ class Runs:
 def _size_of(request: RunRequest) -> int:
     """The approximate bytes that a finished run keeps of its request, to show them to readers that reconnect."""
     return size_of_messages(request.messages) + len(msgspec.json.encode((request.state, request.properties)))
+
+
+def _is_being_stopped(run: Run) -> bool:
+    return run.task is not None and run.task.cancelling() > 0
 
 
 def _ending_of(run: Run, error: HoloDeckError | None) -> Ending:
