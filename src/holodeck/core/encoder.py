@@ -1,4 +1,4 @@
-"""The port of every wire's encoder, so that one streaming response serves them all; and events as middleware marks them."""
+"""The port of every wire's encoder, so that one streaming response serves all wires; and events with metadata."""
 
 from collections.abc import Iterable
 from typing import Any, ClassVar, Protocol
@@ -21,15 +21,15 @@ def bare(event: Event) -> Event:
 
 
 class Encoder(Protocol):
-    """Events in, bytes of one stream out. Synchronous; never fails on what a model, a tool or a client wrote."""
+    """Encodes events as bytes of one stream. Synchronous; never fails on text from a model, a tool or a client."""
 
     content_type: ClassVar[str]
-    needs_all_events: ClassVar[bool]  # it has state, so a reader in the middle feeds it the run from its beginning
+    needs_all_events: ClassVar[bool]  # it has state: a reader that starts in the middle feeds it the run from the start
     shows_metadata: ClassVar[bool]  # it encodes `WithMetadata`; other encoders get the bare event
 
     @property
     def keepalive(self) -> bytes:
-        """What is sent in silence; empty where the format has nothing for it."""
+        """The bytes to send during silence. Empty if the format has nothing for it."""
 
     def encode(self, event: Event, n: int | None = None) -> bytes: ...
 

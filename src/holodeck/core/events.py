@@ -55,11 +55,14 @@ class Interrupt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Event(msgspec.Struct, frozen=True, tag=True, tag_field="type", gc=False):
-    """Any event. `gc=False`, which all below inherit: they hold no live objects, so the collector need not look at them."""
+    """Any event.
+
+    `gc=False`, which all below inherit: they hold no live objects, so the garbage collector can skip them.
+    """
 
 
 HISTORY = "holodeck.history"
-"""The custom event that says what became of a client's history, in counts: adopted, left_out, rewound."""
+"""The custom event that reports, in counts, how a client's history was used: adopted, left_out, rewound."""
 
 
 class RunStarted(Event, frozen=True, tag=True):
@@ -110,7 +113,7 @@ class TextEnded(Event, frozen=True, tag=True):
 
 
 class ToolCallStarted(Event, frozen=True, tag=True):
-    """The model began to ask for a tool. `message_id` is the assistant message that the call belongs to."""
+    """The model began to ask for a tool. `message_id` is the assistant message that holds the call."""
 
     call_id: str
     name: str
@@ -123,7 +126,7 @@ class ToolArgumentsAdded(Event, frozen=True, tag=True):
 
 
 class ToolCallEnded(Event, frozen=True, tag=True):
-    """The call is complete; `arguments` is its whole text. The tool itself starts now."""
+    """The call is complete, and its tool starts now. `arguments` is the whole text of its arguments."""
 
     call_id: str
     name: str
@@ -178,7 +181,7 @@ class RawReceived(Event, frozen=True, tag=True):
     source: str | None = None
 
 
-TOOLS_UNAVAILABLE = "tools-unavailable"  # the code of the warning that tools are withdrawn
+TOOLS_UNAVAILABLE = "tools-unavailable"  # the code of the warning that some tools are not offered at the moment
 
 
 class WarningRaised(Event, frozen=True, tag=True):
@@ -191,15 +194,13 @@ class WarningRaised(Event, frozen=True, tag=True):
 class MessagesReplaced(Event, frozen=True, tag=True):
     """The conversation as the server has it."""
 
-    messages: Sequence[
-        Message
-    ]  # a tuple, or a `History`: its encoders know it. Copies of logs have none (`remote_runs`)
-    last_id: str | None = None  # only in copies of logs, which have it instead of the messages; empty without any
-    corrects: bool = False  # readers have what came before the run: it puts right what they were shown of the run
+    messages: Sequence[Message]  # a tuple, or a `History`, which encoders know. Log copies have none (`remote_runs`)
+    last_id: str | None = None  # only in copies of logs, in place of the messages; empty if there are none
+    corrects: bool = False  # readers have the history before the run; it corrects what they saw of the run
 
 
 class HistoryCompacted(Event, frozen=True, tag=True):
-    """The model summarised so many of the oldest messages; from now on it is shown the summary, if it wrote one.
+    """The model summarized the `messages` oldest messages. From now on it is shown the summary, if it wrote one.
 
     The cost belongs to no step: `usage` if the endpoint reports it, else our `estimate` in tokens.
     """
@@ -242,7 +243,7 @@ class RunFailed(Event, frozen=True, tag=True):
 def failure(
     run_id: str, session_id: str, error: HoloDeckError, usage: TokenUsage | None = None, model: str | None = None
 ) -> RunFailed:
-    """The ending that an error makes."""
+    """The ending event for an error."""
     return RunFailed(
         run_id,
         session_id,
@@ -261,13 +262,13 @@ Emit: TypeAlias = Callable[[Event], None]
 
 
 def methods_by_event(cls: type) -> dict[type[Event], Callable[[Any, Any], Any]]:
-    """The methods of a class that are named as events are: `text_added` for TextAdded."""
+    """The methods of a class that are named after events: `text_added` for TextAdded."""
     names = {kind: re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() for kind in get_args(AnyEvent)}
     return {kind: getattr(cls, name) for kind, name in names.items() if hasattr(cls, name)}
 
 
 class Observer:
-    """Reads events of one run: a subclass has a method for each that it wants, named as the event is."""
+    """Reads the events of one run. A subclass has a method for each event that it wants, named after it."""
 
     handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {}
 
@@ -314,4 +315,4 @@ AnyEvent: TypeAlias = (
 
 ENDINGS: frozenset[type[Event]] = frozenset({RunFinished, RunFailed})
 DELTAS = (TextAdded, ReasoningAdded, ToolArgumentsAdded)
-"""Nearly all events. Each has two fields: whose it is, and what is added."""
+"""Nearly all events. Each has two fields: the id of its part, and the added text."""

@@ -22,7 +22,7 @@ from holodeck.core import events as e
 
 
 class GrammarError(Exception):
-    """An event came where the table does not allow it: a defect in HoloDeck, never a user's mistake."""
+    """An event came where the table does not allow it: a bug in HoloDeck, never a user's mistake."""
 
 
 class Part(Enum):

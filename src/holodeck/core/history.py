@@ -1,8 +1,8 @@
-"""A whole conversation as JSON, which a longer one shares with it.
+"""A whole conversation as JSON. A longer version of the conversation shares it.
 
-A client that does not know a conversation is sent all of it. What that costs must not grow with each turn: a message is
-encoded once, and once more for each form in which it is sent. A conversation that has grown adds to the same lists, and one
-that was read before keeps its length. Nothing is decoded unless someone looks at the messages themselves.
+A client that does not know a conversation is sent all of it. The cost must not grow with each turn, so a message is
+encoded once, and once more for each format in which it is sent. A conversation that has grown adds to the same lists,
+and an earlier version of it keeps its length. Messages are decoded only when a caller reads them.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -15,12 +15,12 @@ from holodeck.core.messages import Content, Message
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(list[Message]).decode
 
-_BYTES_OF_A_MESSAGE = 300  # beside its JSON: its id, and its places in the lists and the dictionary
+_BYTES_OF_A_MESSAGE = 300  # besides its JSON: its id, and its entries in the lists and the dictionary
 _USER_SAYS = b'{"role":"user","content":'  # how the JSON of a user's message begins
 
 
 class _Ledger:
-    """Only ever added to: what is before a reader's length stays as it is."""
+    """Append-only lists: the part below a reader's length never changes."""
 
     __slots__ = ("encoded", "places", "size", "written")
 
@@ -37,7 +37,7 @@ class _Ledger:
             self.size += len(encoded) + _BYTES_OF_A_MESSAGE
 
     def beginning(self, length: int) -> "_Ledger":
-        """A copy, for a conversation that went another way after so many messages."""
+        """A copy of the first `length` messages, for a conversation that took another course after them."""
         copy = _Ledger()
         copy.encoded = self.encoded[:length]
         copy.places = {message_id: place for message_id, place in self.places.items() if place < length}
@@ -46,7 +46,7 @@ class _Ledger:
 
 
 class History(Sequence[Message]):
-    """The messages of a conversation, oldest first. It does not change."""
+    """The messages of a conversation, oldest first. Immutable."""
 
     __slots__ = ("_ledger", "_length", "last")
 
@@ -56,7 +56,7 @@ class History(Sequence[Message]):
         self._ledger.add(messages)
 
     def extended(self, added: Sequence[Message]) -> "History":
-        """This conversation and what came after it."""
+        """This conversation with the added messages at its end."""
         if not added:
             return self
         longer = History()
@@ -68,23 +68,26 @@ class History(Sequence[Message]):
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes, with what it shares."""
+        """Its approximate size in bytes, including what it shares."""
         return self._ledger.size
 
     @property
     def places(self) -> Mapping[str, int]:
-        """Where each message is, by its id."""
+        """The index of each message, by its id."""
         places = self._ledger.places
         if len(places) == self._length:
             return places
         return {message_id: place for message_id, place in places.items() if place < self._length}
 
     def says(self, place: int, content: Content) -> bool:
-        """Whether the message at this place is a user's with exactly this content."""
+        """Whether the message at this index is a user's with exactly this content."""
         return self._ledger.encoded[place].startswith(_USER_SAYS + _encode(content) + b",")
 
     def written(self, form: Hashable, write: Callable[[Message], bytes]) -> Sequence[bytes]:
-        """Each message as `write` encodes it. What was written before under the name `form` is not written again."""
+        """Each message as `write` encodes it.
+
+        Messages that were encoded before under the name `form` are not encoded again.
+        """
         written = self._ledger.written.setdefault(form, [])
         if len(written) < self._length:
             added = [write(message) for message in self[len(written) :]]
@@ -116,7 +119,7 @@ class History(Sequence[Message]):
 
 
 def places_of(messages: Sequence[Message]) -> Mapping[str, int]:
-    """Where each message is, by its id."""
+    """The index of each message, by its id."""
     if isinstance(messages, History):
         return messages.places
     return {message.id: place for place, message in enumerate(messages)}

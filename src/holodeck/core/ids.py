@@ -14,14 +14,15 @@ _UUID_VERSION_7 = 0x7 << 76 | 0b10 << 62
 MAX_FOREIGN_ID = 128
 _CHUNK, _CHUNKS = _RANDOM_BITS // 8, 256
 
-# Random bytes from the system, many at a time: `os.urandom` releases the interpreter lock, and in a busy process the thread
-# that made an id waits for the store's and the log's thread each time. No chunk is used twice, also not after a fork.
+# Random bytes from the system, many at a time. `os.urandom` releases the interpreter lock: in a busy process, the
+# thread that makes an id would wait each time for the threads of the store and of the log. No chunk is used twice, not
+# even after a fork.
 _chunks: list[bytes] = []
 os.register_at_fork(after_in_child=_chunks.clear)
 
 
 def _draw() -> bytes:
-    """Fills the list; returns one chunk more."""
+    """Fills the list and returns one more chunk."""
     drawn = os.urandom(_CHUNK * (_CHUNKS + 1))
     _chunks.extend([drawn[start : start + _CHUNK] for start in range(_CHUNK, len(drawn), _CHUNK)])
     return drawn[:_CHUNK]
@@ -35,13 +36,16 @@ def _random() -> bytes:
 
 
 def new_ulid() -> str:
-    """26 characters that sort by time of creation, 80 bits of them random."""
+    """A new ULID: 26 characters that sort by time of creation, 80 bits of them random."""
     value = (time.time_ns() // 1_000_000) << _RANDOM_BITS | int.from_bytes(_random(), "big")
     return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
 def new_message_id() -> str:
-    """A UUID of version 7 (RFC 9562): sorts by time of creation. Some AG-UI clients read ids of messages as UUIDs only."""
+    """A new UUID of version 7 (RFC 9562), which sorts by time of creation.
+
+    Some AG-UI clients accept only UUIDs here.
+    """
     value = (time.time_ns() // 1_000_000) << _RANDOM_BITS | int.from_bytes(_random(), "big")
     value = value & ~_UUID_FIXED | _UUID_VERSION_7
     digits = f"{value:032x}"
@@ -53,7 +57,7 @@ def is_ulid(text: str) -> bool:
 
 
 def new_call_id() -> str:
-    """For tool calls of models that send none (Ollama)."""
+    """A new id for a tool call of a model that sends none (Ollama)."""
     return f"call_{new_ulid()}"
 
 

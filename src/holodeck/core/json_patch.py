@@ -1,7 +1,7 @@
-"""JSON Patch (RFC 6902) on plain values: applied whole or not at all, the document itself is never changed.
+"""JSON Patch (RFC 6902) on plain values: applied as a whole or not at all. The document itself never changes.
 
-Patches are written by a model, so an injected text may write one. What the operations copy and compare is counted
-while they are applied: `copy` from the root doubles the document each time.
+A model writes the patches, so a prompt injection may write one. The operations count the values that they copy and
+compare: `copy` from the root doubles the document each time.
 """
 
 import copy
@@ -12,7 +12,7 @@ MAX_VALUES, MAX_BYTES = 100_000, 1_000_000
 
 
 class PatchError(ValueError):
-    """The patch does not fit the document; the text says which operation and why."""
+    """The patch does not fit the document. The message names the operation and the reason."""
 
 
 class PatchBudget:
@@ -22,7 +22,7 @@ class PatchBudget:
         self.spent_values = self.spent_bytes = 0
 
     def copied(self, value: Any) -> Any:
-        """A deep copy. Raises ValueError when it does not fit into what is left."""
+        """A deep copy. Raises ValueError when it exceeds the budget."""
         if isinstance(value, dict):
             self._spend(len(value), sum(map(len, value)))
             return {key: self.copied(item) for key, item in value.items()}
@@ -51,7 +51,7 @@ class PatchBudget:
 
 
 def apply_patch(document: Any, patch: Sequence[dict[str, Any]], budget: PatchBudget | None = None) -> Any:
-    """The patched document. Raises PatchError, and then nothing has happened."""
+    """Returns the patched document. Raises PatchError, and then nothing has changed."""
     result = copy.deepcopy(document)
     budget = budget or PatchBudget()
     for number, operation in enumerate(patch):

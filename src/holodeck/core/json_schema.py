@@ -1,4 +1,4 @@
-"""JSON Schemas that are written by hand, for OpenAPI and for tools. Keywords keep the names of JSON Schema (`maxLength`)."""
+"""JSON Schemas written by hand, for OpenAPI and for tools. Arguments have the names of the keywords (`maxLength`)."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias

@@ -1,4 +1,4 @@
-"""Plain JSON values: how deep they nest, and their texts made fit for UTF-8."""
+"""Plain JSON values: how deep they nest, and how to make their texts valid UTF-8."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ MAX_DEPTH = 64
 
 
 def depth_exceeds(value: Any, limit: int) -> bool:
-    """Whether JSON is nested deeper than `limit`. Level by level, since recursion is what such JSON is after."""
+    """Whether JSON is nested deeper than `limit`. It goes level by level, since such JSON aims at recursion."""
     level = [value]
     for _ in range(limit + 1):
         level = [child for node in level for child in _children(node)]
@@ -26,7 +26,7 @@ def _children(node: Any) -> Iterator[Any]:
 
 
 def clean_json(value: Any) -> Any:
-    """The same JSON with every string fit for UTF-8. Only for values that `depth_exceeds` has let pass."""
+    """The same JSON with every string valid as UTF-8. Only for values that passed `depth_exceeds`."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):

@@ -1,8 +1,8 @@
-"""Messages of a conversation, as they are kept and as models are shown them.
+"""Messages of a conversation, as they are stored and as models are shown them.
 
-The system prompt is not among them: it belongs to the agent, not to the conversation. Nothing here knows a
-provider's JSON; `holodeck.models.chat_format` does. Values hold no live objects, so the garbage collector need not look at
-them (`gc=False`): a server keeps thousands of them, and each collection would visit all.
+The system prompt is not among them: it belongs to the agent, not to the conversation. This module knows no provider's
+JSON; `holodeck.models.chat_format` does. Values hold no live objects, so the garbage collector can skip them
+(`gc=False`): a server keeps thousands of messages, and each collection would visit them all.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +16,7 @@ from holodeck.core.ids import new_message_id
 from holodeck.core.usage import TokenUsage
 
 INTERRUPTED = "interrupted"
-"""Why a message is cut, or a run has ended, whose process ended in the middle of it."""
+"""The reason why a message is incomplete, or a run has ended: its process died."""
 
 
 now: Callable[[], datetime] = partial(datetime.now, UTC)
@@ -40,7 +40,7 @@ Content: TypeAlias = str | tuple[Part, ...]
 
 
 def text_of(content: Content) -> str:
-    """The words of a content; media are named in brackets, so that nothing is dropped without a trace."""
+    """The text of a content. Media are named in brackets, so that nothing is dropped without a trace."""
     if isinstance(content, str):
         return content
     return "\n".join(part.text if isinstance(part, TextPart) else _named(part) for part in content)
@@ -75,7 +75,7 @@ class UserMessage(
 class AssistantMessage(
     msgspec.Struct, frozen=True, tag_field="role", tag="assistant", kw_only=True, omit_defaults=True, gc=False
 ):
-    """One reply of the model. `cut` says why it is not complete: the stream broke, a limit, a stop."""
+    """One reply of the model. `cut` is the reason why it is incomplete: a broken stream, a limit, a stop."""
 
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -92,7 +92,7 @@ class AssistantMessage(
 class ToolMessage(
     msgspec.Struct, frozen=True, tag_field="role", tag="tool", kw_only=True, omit_defaults=True, gc=False
 ):
-    """The answer to one tool call."""
+    """The result of one tool call."""
 
     call_id: str
     name: str
@@ -119,7 +119,7 @@ def unanswered(messages: Iterable[Message]) -> list[ToolCall]:
 
 
 def can_be_answered(messages: Sequence[Message]) -> bool:
-    """Whether a model may be asked with this history: it does not end with an answer, or with one that was cut.
+    """Whether a model may be asked with this history: it does not end with an answer, or only with an incomplete one.
 
     A model that finds its own complete answer last repeats it, or its provider refuses the request.
     """
@@ -128,20 +128,20 @@ def can_be_answered(messages: Sequence[Message]) -> bool:
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the model is shown instead of the beginning of a conversation. It wrote it itself; no client can.
+    """A summary that the model is shown instead of the beginning of a conversation. Only the model can write it.
 
-    It is kept beside the history, which stays as it was. `until` is the id of the last message that it stands for: a
-    summary of what is not there any more stands for nothing.
+    It is stored beside the history, which does not change. `until` is the id of the last message that it covers. If
+    that message no longer exists, the summary covers nothing.
     """
 
     content: str
     until: str
-    messages: int  # that it stands for
+    messages: int  # how many messages it covers
     tokens_used: TokenUsage | None = None
     timestamp: datetime = msgspec.field(default_factory=now)
 
     def rest_of(self, messages: Sequence[Message]) -> Sequence[Message] | None:
-        """What comes after it; None if this is not a summary of these messages."""
+        """The messages after the summary. None if it is not a summary of these messages."""
         ends = next((place for place, message in enumerate(messages) if message.id == self.until), None)
         return None if ends is None else messages[ends + 1 :]
 
@@ -155,10 +155,10 @@ class KeptAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PendingStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A step that is not complete: it waits for a person's approval or for a tool of the client, or its tools run.
+    """An incomplete step: it waits for a person's approval or for a tool of the client, or its tools are running.
 
-    It is stored beside the history, not in it, until every call has its result; then it enters the history whole. After
-    a crash `begun` names the calls that may have taken effect: they are never made again.
+    It is stored beside the history, not in it, until every call has its result; then it enters the history as a whole.
+    After a crash `begun` names the calls that may have taken effect: they are never made again.
     """
 
     assistant: AssistantMessage
@@ -166,7 +166,7 @@ class PendingStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     approvals: dict[str, str] = {}  # interrupt id → call id
     client_calls: tuple[str, ...] = ()  # call ids
     expires_at: datetime | None = None
-    begun: tuple[str, ...] = ()  # ids of calls that were handed to their tools
+    begun: tuple[str, ...] = ()  # ids of calls that were passed to their tools
     run_id: str = ""
     answers: dict[str, KeptAnswer] = {}  # by interrupt id; they count when a client resumes with all of them
 

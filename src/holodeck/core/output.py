@@ -1,4 +1,4 @@
-"""The form that an agent's final answer has to have, as a JSON Schema."""
+"""The required form of an agent's final answer, as a JSON Schema."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ import msgspec
 
 
 class OutputSchema(msgspec.Struct, frozen=True, kw_only=True):
-    """`schema` has an object at its root, because providers want one."""
+    """`schema` has an object at its root, because providers require one."""
 
     schema: dict[str, Any]
     name: str = "answer"
 
     @property
     def is_strict(self) -> bool:
-        """Whether OpenAI's strict mode takes the schema: every object closed, every member required."""
+        """Whether OpenAI's strict mode accepts the schema: every object closed, every member required."""
         return _is_strict(self.schema)
 
 

@@ -1,4 +1,4 @@
-"""What a client wants, whatever wire it came over. Wires decode into this; nothing behind them sees their JSON."""
+"""A client's request, independent of the wire. Wires decode into it; nothing behind them sees their JSON."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,14 +15,14 @@ APPROVAL_SCHEMA: dict[str, Any] = {
     "properties": {"approved": {"type": "boolean"}, "arguments": {"type": "object"}, "reason": {"type": "string"}},
     "required": ["approved"],
 }
-"""The answer to an interrupt, as clients are asked for it."""
+"""The schema of an answer to an interrupt, as clients get it."""
 
 
 def is_approval(answer: Any) -> bool | None:
-    """Whether an answer to an interrupt is a yes; None if it is neither a yes nor a no.
+    """Whether an answer to an interrupt is a yes. None if it is neither a yes nor a no.
 
-    Approvals fail closed: a caller must refuse a request whose answer is neither, and decide nothing (ACC-07). A bare
-    boolean is taken too, which some clients send instead of the object.
+    Approvals fail closed: if it is neither, a caller must refuse the request and decide nothing (ACC-07). It also
+    accepts a bare boolean, which some clients send instead of the object.
     """
     if not isinstance(answer, dict):
         return answer if isinstance(answer, bool) else None
@@ -31,7 +31,10 @@ def is_approval(answer: Any) -> bool | None:
 
 
 class Resume(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's answer to an interrupt. `payload` may carry edited arguments; the model reads the `reason` of a refusal."""
+    """A person's answer to an interrupt.
+
+    `payload` may hold edited arguments; the model reads the `reason` of a refusal.
+    """
 
     interrupt_id: str
     approved: bool
@@ -40,51 +43,51 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What a client may decide about the model calls of one run, within what the agent file allows."""
+    """Options that a client may set for the model calls of one run, within the limits of the agent file."""
 
     tool_choice: str | None = None  # auto, none, required, or the name of a tool
     max_output_tokens: int | None = None  # of each reply; it can only lower the agent file's limit
-    one_call_at_a_time: bool = False  # one reply asks for one tool at most, where the provider has such a setting
+    one_call_at_a_time: bool = False  # each reply asks for at most one tool, if the provider has such a setting
 
 
 class FileNote(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model received of one file that the user sent: nothing is dropped without a word."""
+    """A note on what the model received of one file that the user sent: nothing is dropped silently."""
 
     name: str
-    mime_type: str  # by its bytes, not by what the client claims
+    mime_type: str  # detected from its bytes, not claimed by the client
     read_as: str  # text, pdf, docx, xlsx, pptx, ocr, image; native: the model reads the file itself
-    characters: int = 0  # of text that the model is shown
+    characters: int = 0  # characters of text that the model is shown
     truncated: bool = False
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One run to start.
 
-    `messages` is what the client says the conversation is, newest last; the session decides what of it is new.
+    `messages` is the conversation according to the client, newest last. The session decides which of them are new.
     """
 
     session_id: str | None = None
     run_id: str = msgspec.field(default_factory=new_ulid)
     parent_run_id: str | None = None
-    owner: Owner = ANONYMOUS_OWNER  # filled in by the server from the request's credential, never by a wire
-    api_key_id: str | None = None  # as `owner`; not the key itself. A key that is revoked ends the run
+    owner: Owner = ANONYMOUS_OWNER  # the server sets it from the request's credential; a wire never does
+    api_key_id: str | None = None  # also set by the server; not the key itself. Revoking the key ends the run
     messages: tuple[Message, ...] = ()
     client_tools: tuple[ToolSchema, ...] = ()
     context: tuple[tuple[str, str], ...] = ()  # (description, value) pairs that the model is shown
     state: Any = None
     properties: Mapping[str, Any] = {}
     resume: tuple[Resume, ...] = ()
-    files: tuple[FileNote, ...] = ()  # what became of the files in `messages`
-    warnings: tuple[str, ...] = ()  # what of the newest messages cannot be used; clients are shown each
+    files: tuple[FileNote, ...] = ()  # what the model received of each file in `messages`
+    warnings: tuple[str, ...] = ()  # parts of the newest messages that cannot be used; clients are shown each
     detached: bool = False  # it continues without readers: no grace timer
-    time_limit: float | None = None  # seconds, those in the queue included
+    time_limit: float | None = None  # in seconds, including the time in the queue
     throw_away: bool = False  # its session is deleted when it ends
-    wire: str = ""  # the protocol that it came over, for readers that come back after a restart
-    rewind_to: str | None = None  # the user message that is answered again: the stored messages after it are dropped
-    only_adds: bool = False  # the client has other ids than ours: what its copy lacks does not mean that it went back
+    wire: str = ""  # the protocol of the request, for readers that reconnect after a restart
+    rewind_to: str | None = None  # the user message to answer again: the stored messages after it are dropped
+    only_adds: bool = False  # its ids are not ours: a message that the client lacks does not mean that it went back
     options: RunOptions = RunOptions()
     follows: str | None = None  # the run whose answer the client continues: it has to be the session's last one
-    keeps_history: bool = False  # the client shows the whole conversation and wants to know when ours differs
-    shortened: bool = False  # as it is stored: without what the model is shown of it, which was too long to keep
-    handovers: int = 0  # as it is stored: how often a server that stopped has left the run to another process
-    agent_version: str = ""  # as it is stored: `AgentDefinition.version` of the agent that began the run
+    keeps_history: bool = False  # the client shows the whole conversation and has to be notified when ours differs
+    shortened: bool = False  # in storage: the parts for the model were too long and were left out
+    handovers: int = 0  # in storage: how often a stopping server has left the run to another process
+    agent_version: str = ""  # in storage: `AgentDefinition.version` of the agent that began the run

@@ -1,7 +1,7 @@
-"""Secrets out of what people read: the values that are known, and whatever looks like one (T28).
+"""Masks secrets in text that people read: known values, and everything that looks like one (T28).
 
-Endpoints and tool servers echo keys in their complaints; those reach logs, screens and clients. What is written instead
-keeps a text that is JSON valid, so nothing can hide in a nested value.
+Endpoints and tool servers echo keys in their error messages, which reach logs, screens and clients. The mask keeps JSON
+text valid, so that no secret can hide in a nested value.
 """
 
 import base64
@@ -13,7 +13,8 @@ from urllib.parse import quote
 MASK = "***"
 MIN_SECRET = 6  # shorter values are words: "x", "none", "demo"; masking them would hide more than it protects
 
-# A text may be a megabyte of what begins like a secret: no pattern goes back, or far ahead, from each of its beginnings.
+# A text may be a megabyte that looks like the beginning of a secret. So no pattern backtracks, or looks far ahead, at
+# each position.
 _LOOKS_SECRET = re.compile(
     r"""
       \b(?:sk|pk|rk)-[A-Za-z0-9_-]{12,}          # OpenAI and those who copied its form
@@ -42,9 +43,10 @@ _NAMED = re.compile(
 )
 _BEARER = re.compile(r"\b(bearer\s++)[^\s\"'\\,;]{6,}", re.IGNORECASE)
 
-# Every pattern above needs one of these words, which are found much faster than patterns. They are as long as they can be,
-# since a false alarm costs ten times the search: "token" alone is in every line that counts tokens. What several words have
-# in common is looked for first: half the work for a line that has none, which is nearly every line.
+# Every pattern above needs one of these words, and words are found much faster than patterns. They are as long as
+# possible, since a false alarm costs ten times the search: "token" alone is in every line that counts tokens. The
+# common part of several words is searched first. That halves the work for a line that has none, which is nearly every
+# line.
 _SHAPES = {
     "k-": ("sk-", "pk-", "rk-"),
     "I": ("AIza", "AKIA"),
@@ -64,7 +66,7 @@ _NAMES = {  # in lower case
     "bearer": ("bearer",),
 }
 
-# For the words of strangers, in which no name or path matters as much as a key: shorter, starred out, or just long.
+# For text from outside, in which no name or path matters as much as a key: shorter, starred out, or just long.
 _SUSPICIOUS = re.compile(
     r"""
       \b(?:bearer|basic)\s+[^\s"',;<>]+
@@ -78,10 +80,10 @@ _SUSPICIOUS = re.compile(
 
 
 class Redactor:
-    """Masks known secrets in every form they may show up in, and anything that has the shape of one."""
+    """Masks known secrets in every form that they may have, and everything that has the shape of one."""
 
     def __init__(self, secrets: Iterable[str | None] = (), *, wary: bool = False) -> None:
-        """`wary` is for foreign text: it masks too much rather than too little."""
+        """`wary` is for text from outside: it masks too much rather than too little."""
         forms = {form for secret in secrets if secret and len(secret) >= MIN_SECRET for form in _forms(secret)}
         self._known = sorted(forms, key=len, reverse=True)  # a secret may be part of another
         self._wary = wary
@@ -108,7 +110,7 @@ def _has_any(text: str, words: Iterable[str]) -> bool:
 
 
 def _forms(secret: str) -> set[str]:
-    """A value as it may show up: plain, inside JSON, in a URL, in base64."""
+    """The forms in which a value may appear: plain, inside JSON, in a URL, in base64."""
     encoded = base64.b64encode(secret.encode("utf-8", "replace")).decode().rstrip("=")
     return {
         secret,

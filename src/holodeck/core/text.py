@@ -1,6 +1,6 @@
-"""Text from outside made safe: surrogates, control characters, terminal escapes, length.
+"""Makes text from outside safe: surrogates, control characters, terminal escapes, length.
 
-Every function is total: whatever goes in, text comes out.
+Every function is total: it returns text for any input.
 """
 
 import re
@@ -22,10 +22,10 @@ _ESCAPE = re.compile(
 
 
 def scalar(text: str) -> str:
-    """Text that UTF-8 can carry: surrogate pairs joined, halves that are left alone become U+FFFD."""
+    """Text that UTF-8 can encode: surrogate pairs joined, single halves replaced with U+FFFD."""
     if text.isascii() or not _SURROGATE.search(text):
         return text
-    if _SURROGATE_PAIR.search(text):  # never in what a JSON decoder made; slow where many halves are left alone
+    if _SURROGATE_PAIR.search(text):  # never in the output of a JSON decoder; slow if there are many single halves
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return _SURROGATE.sub("\ufffd", text)
 
@@ -36,14 +36,14 @@ def strip_controls(text: str) -> str:
 
 
 def clean(text: str) -> str:
-    """What comes from a client, a model or a tool and will be stored: valid Unicode, no NUL."""
+    """Cleans text from a client, a model or a tool before it is stored: valid Unicode, no NUL."""
     if text.isascii() and "\x00" not in text:
         return text
     return scalar(text).replace("\x00", "")
 
 
 def terminal_safe(text: str) -> str:
-    r"""What may reach a terminal: no escape sequences, no control characters but \n and \t, no bidi overrides."""
+    r"""Cleans text for a terminal: no escape sequences, no control characters but \n and \t, no bidi overrides."""
     if text.isascii() and text.isprintable():
         return text
     without_escapes = _ESCAPE.sub("", scalar(text))
@@ -51,13 +51,13 @@ def terminal_safe(text: str) -> str:
 
 
 def shorten(text: str, limit: int, *, note: str = "… [{cut} of {length} characters left out]") -> str:
-    """Text of about `limit` characters that says how much is missing."""
+    """Shortens text to about `limit` characters, with a note of how much is missing."""
     if len(text) <= limit:
         return text
     return text[:limit] + note.format(cut=len(text) - limit, length=len(text))
 
 
 def one_line(text: str, limit: int = 80) -> str:
-    """For lists and log lines: terminal-safe, one line, shortened with an ellipsis."""
+    """Text for lists and log lines: terminal-safe, one line, shortened with an ellipsis."""
     flat = " ".join(terminal_safe(text).split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"

@@ -1,4 +1,4 @@
-"""Tools as values: what is offered to the model, what it asked for, what came of it."""
+"""Tools as values: the schemas that the model is offered, its calls, and their results."""
 
 import re
 from enum import StrEnum
@@ -38,7 +38,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     content: Content
     failed: bool = False
     retryable: bool = False  # the tool could not be reached, broke off or was too slow; asking it again may help
-    cached: bool = False  # an earlier call's, kept by `cache:` of the agent file
+    cached: bool = False  # the result of an earlier call, kept by `cache:` of the agent file
     unsent: bool = False  # the call certainly did not take effect: it never reached the tool
 
     @property
@@ -58,7 +58,7 @@ class ToolStatus(StrEnum):
 
 
 class ToolExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One tool call from the outside, for people and logs (CHT-05)."""
+    """One tool call as people and logs see it (CHT-05)."""
 
     tool_name: str
     call_id: str = ""
@@ -76,7 +76,7 @@ class ToolExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def arguments_shown(arguments: str) -> dict[str, Any]:
-    """Arguments of a call for people who read it: the object that they are, else the text that the model wrote."""
+    """Arguments of a call for people: the object if they are one, else the model's text."""
     try:
         value = _decode(arguments or "{}")
     except (msgspec.DecodeError, UnicodeError, RecursionError):

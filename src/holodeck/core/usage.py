@@ -1,8 +1,8 @@
-"""What a model call cost, as far as it is known: what the endpoint did not say is absent, never zero."""
+"""The cost of a model call, as far as it is known: a figure that the endpoint did not report is absent, never zero."""
 
 import msgspec
 
-PER_TOKENS = 1_000_000  # providers give their prices for so many
+PER_TOKENS = 1_000_000  # providers give their prices for this many tokens
 
 
 class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -12,7 +12,7 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     completion_tokens: int
     reasoning_tokens: int | None = None  # part of the completion
     cached_tokens: int | None = None  # part of the prompt
-    cache_write_tokens: int | None = None  # part of the prompt: what the provider put into its cache
+    cache_write_tokens: int | None = None  # part of the prompt: tokens that the provider put into its cache
     cost: float | None = None  # in the currency of the price, or of the gateway that reported it
 
     def __post_init__(self) -> None:
@@ -41,7 +41,7 @@ def _add(left: int | None, right: int | None) -> int | None:
 
 
 def total(usages: "list[TokenUsage | None]") -> TokenUsage | None:
-    """The sum, or None when any call's cost is unknown: a partial sum would be a lie."""
+    """The sum, or None if the cost of any call is unknown: a partial sum would be wrong."""
     known = [usage for usage in usages if usage is not None]
     if not known or len(known) != len(usages):
         return None
@@ -52,12 +52,12 @@ def total(usages: "list[TokenUsage | None]") -> TokenUsage | None:
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a million tokens, in whatever currency."""
+    """The price of a million tokens, in any currency."""
 
     input: float
     output: float
-    cached: float | None = None  # input from the provider's cache; without it, such input costs like any other
-    cache_write: float | None = None  # input that the provider put into its cache; the same
+    cached: float | None = None  # input from the provider's cache; if absent, such input costs like any other
+    cache_write: float | None = None  # input that the provider put into its cache; likewise
 
     def of(self, usage: TokenUsage) -> float:
         cached = min(usage.cached_tokens or 0, usage.prompt_tokens)
