@@ -1,1 +1,4 @@
-"""Sessions: the port and what stands behind it. They hold data only, so that any process can take one up."""
+"""Sessions: the port and its implementation in memory.
+
+A session holds only data, so that any process can take it over.
+"""

@@ -1,8 +1,8 @@
-"""Sessions in memory: gone with the process, forgotten after their time to live.
+"""Sessions in memory: lost with the process, deleted after their time to live.
 
-Messages are kept as compressed JSON: a session of ten messages takes two or three KiB instead of dozens, nothing live can
-hide in it, and the store shows the same behaviour as one behind a socket. A conversation that a run has opened is in use
-until it closes it: it neither expires nor makes room for another (C10).
+Messages are kept as compressed JSON. A session of ten messages takes two or three KiB instead of dozens, it cannot hold
+a live object, and the store behaves like one behind a socket. A conversation is in use from the moment a run opens it
+until the run closes it: meanwhile it neither expires nor makes room for another (C10).
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _pending = msgspec.json.Decoder(PendingStep)
 _summary = msgspec.json.Decoder(Summary)
 
 
-# What every message has in common: with it even a short one can be packed.
+# The text that every message has in common: with it, even a short message compresses well.
 _FRAME = (
     b'[{"role":"tool","call_id":"call_","name":"","content":"","failed":true,"id":"01","timestamp":"2026-'
     b'[{"role":"assistant","content":"","tool_calls":[{"id":"call_","name":"","arguments":"{\\"","extra":{}}],"reasoning":"",'
@@ -47,7 +47,7 @@ _FRAME = (
 )
 
 
-_SHORT = 4096  # bytes; zlib's usual tables are 256 kB, and clearing them costs more than to pack so little
+_SHORT = 4096  # bytes; zlib's usual tables are 256 kB, and clearing them costs more than compressing so little
 
 
 def _pack(data: bytes) -> bytes:
@@ -61,7 +61,10 @@ def _unpack(packed: bytes) -> bytes:
 
 
 class _Steps:
-    """The steps of a history as bytes: a head of three (how many messages, does a user begin it), then packed JSON."""
+    """The steps of a history as bytes.
+
+    Each has a head of three bytes (the message count, and whether a user's message comes first), then packed JSON.
+    """
 
     __slots__ = ("_steps",)
     _HEAD = 3
@@ -78,7 +81,7 @@ class _Steps:
         return [message for step in packed for message in _messages.decode(_unpack(step))]
 
     def start_of_last(self, wanted: int) -> int:
-        """The step to begin with so that at least `wanted` messages follow, the first of them a user's."""
+        """The step to begin with, so that at least `wanted` messages follow, the first of them a user's."""
         found, first = 0, len(self._steps)
         while first and not (found >= wanted and first < len(self._steps) and self._steps[first][2]):
             first -= 1
@@ -92,7 +95,7 @@ class _Kept:
     owner: Owner
     created_at: float
     last_activity: float
-    expires: float  # on the monotonic clock: a clock that is set must not end sessions
+    expires: float  # on the monotonic clock: a change of the wall clock must not end sessions
     steps: _Steps = field(default_factory=_Steps)
     message_count: int = 0
     size: int = 0
@@ -104,7 +107,7 @@ class _Kept:
 
 
 class _Shelf:
-    """The sessions of one owner, least recently used first, and what they hold together."""
+    """The sessions of one owner, least recently used first, and their total size."""
 
     __slots__ = ("kept", "size")
 
@@ -128,7 +131,7 @@ class MemorySessionStore:
     ) -> None:
         """`on_drop` is called with every session that is deleted, expires or makes room for another.
 
-        `spares_anonymous`: `max_per_user` is not for clients without a credential, who have one owner together.
+        `spares_anonymous`: `max_per_user` does not apply to clients without a credential, since they share one owner.
         """
         self._ttl = ttl_seconds
         self._max, self._max_per_user, self._spares_anonymous = max_sessions, max_per_user, spares_anonymous
@@ -234,7 +237,7 @@ class MemorySessionStore:
     def touch(self, kept: _Kept) -> None:
         kept.last_activity = time.time()
         kept.expires = self._clock() + self._ttl
-        if kept in self._all:  # it may have been deleted while a run went on
+        if kept in self._all:  # it may have been deleted during the run
             self._put_last(kept)
 
     def grew(self, kept: _Kept, added: int) -> None:
@@ -280,7 +283,10 @@ class MemorySessionStore:
         return self._clock() >= kept.expires and not kept.users
 
     def _all_expired(self) -> list[_Kept]:
-        """Those at the front: the one used last expires last. The others are not looked at, however many there are."""
+        """The expired sessions.
+
+        Sessions are in order of use, so it reads only the front of the list, however long it is.
+        """
         now = self._clock()
         return [kept for kept in takewhile(lambda each: now >= each.expires, self._all) if not kept.users]
 
@@ -307,7 +313,7 @@ class MemorySessionStore:
             self._on_drop(kept.owner, kept.session_id)
 
     def _make_room(self, owner: Owner) -> None:
-        """Drops the sessions that were not used for the longest time: the owner's own first, then those of other owners."""
+        """Drops the least recently used sessions: the owner's own first, then those of other owners."""
         theirs = self._shelf(owner).kept
         is_spared = self._spares_anonymous and owner.is_anonymous
         while self._max_per_user is not None and not is_spared and len(theirs) >= self._max_per_user:
@@ -323,7 +329,7 @@ class MemorySessionStore:
             self._drop(idle)
 
     def _replace(self, source: _Kept, target: _Kept, before: str | None) -> None:
-        """Gives `target` the history of `source` before a message. Nothing awaits: no reader sees half of it."""
+        """Gives `target` the history of `source` before a message. It never awaits, so no reader sees half of it."""
         messages = source.steps.messages()
         kept = messages if before is None else messages[: place_of(before, messages)]
         target.pending = source.pending if before is None else None
@@ -350,7 +356,7 @@ class MemorySessionStore:
 
 
 class _MemoryConversation:
-    """Decodes the end of the history when a run opens it; every commit goes to the store at once."""
+    """Decodes the end of the history when a run opens it. Every commit goes to the store immediately."""
 
     def __init__(self, store: MemorySessionStore, kept: _Kept, last: int | None) -> None:
         self._store, self._kept, self._closed = store, kept, False
@@ -475,7 +481,7 @@ def _described(kept: _Kept) -> ServerSession:
 
 
 def _place(session: ServerSession) -> tuple[datetime, str]:
-    """Where a session is in the list of its owner's; the highest comes first."""
+    """The sort key of a session in the list of its owner. The highest comes first."""
     return session.last_activity, session.session_id
 
 

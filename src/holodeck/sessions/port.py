@@ -1,6 +1,6 @@
 """The ports: a conversation as the loop sees it, and the store that keeps sessions.
 
-Neither knows models, wires or who is connected. A session is data: whatever runs on it lives elsewhere.
+Neither knows models, wires or connections. A session is data; the objects that work on it live elsewhere.
 """
 
 import asyncio
@@ -22,13 +22,16 @@ class _Keep(Enum):
 
 
 KEEP: Final = _Keep.KEEP
-"""Leaves a part of a session as it is."""
+"""Leaves a part of a session unchanged."""
 
 Keep: TypeAlias = Literal[_Keep.KEEP]
 
 
 class Conversation(Protocol):
-    """What one run reads and writes. The session neither expires nor makes room for another one until `close`."""
+    """The part of a session that one run reads and writes.
+
+    It neither expires nor makes room for another until `close`.
+    """
 
     @property
     def messages(self) -> Sequence[Message]:
@@ -40,25 +43,25 @@ class Conversation(Protocol):
 
     @property
     def pending(self) -> PendingStep | None:
-        """A step that waits for an approval or for the client's tools, or whose tool calls were cut by a crash."""
+        """An incomplete step: it waits for an approval or for the client's tools, or a crash interrupted its calls."""
 
     @property
     def state(self) -> Any:
-        """The state that agent and user interface share (JSON), None if there is none."""
+        """The state that agent and user interface share (JSON). None if there is none."""
 
     @property
     def summary(self) -> Summary | None:
         """The text that the model is shown in place of the oldest messages."""
 
     async def history(self) -> Sequence[Message]:
-        """All messages as they are now, oldest first; a `History` if the run has not read them all."""
+        """All current messages, oldest first. A `History` if the run has not read them all."""
 
     def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> "asyncio.Future[Any] | None":
-        """Begins to store messages before the model is asked about them. They are part of the conversation at once.
+        """Starts to store messages before the model is asked about them. They are part of the conversation immediately.
 
-        They are durable when the future is done, or, if it is None, already. Until then the run may ask its model, but
-        shows nothing more. A store may wait a few milliseconds for a commit that it can write them with. Raises as
-        `commit` does, at once or in the future.
+        They are durable when the future is done or, if it is None, already. Until then the run may ask its model, but
+        shows nothing more. A store may wait a few milliseconds for a commit to write them with. Raises as `commit`
+        does, either directly or in the future.
         """
 
     async def commit(
@@ -70,27 +73,29 @@ class Conversation(Protocol):
         summary: Summary | Keep | None = KEEP,
         ending: Ending | None = None,
     ) -> None:
-        """Adds the messages of one step and replaces the rest, all of it or nothing. Durable when it returns.
+        """Adds the messages of one step and replaces the rest, as a whole or not at all. Durable when it returns.
 
-        What was accepted before it is stored before it, or with it: if that fails, this fails.
+        Accepted messages are stored before it, or with it. If that fails, this fails.
 
-        `ending` is the last event of the run, stored before any reader sees it. A caller that is cancelled meanwhile
-        does not cut the commit: a store that has to wait shields itself. Raises SessionFull for user messages that
-        do not fit, LostClaim if another process has taken the session over.
+        `ending` is the last event of the run, stored before any reader sees it. Cancelling the caller does not
+        interrupt the commit: a store that has to wait shields itself. Raises SessionFull for user messages that do not
+        fit, LostClaim if another process has taken the session over.
         """
 
     async def rewind(self, before: str) -> None:
-        """Ends the history before this message of the user, without the step that waits; InvalidRequest if there is none.
+        """Ends the history before this user message and drops the pending step.
 
-        The store cuts its own with the next commit of messages or of a step, in one transaction: a run that fails before
-        has changed nothing.
+        InvalidRequest if there is no such message.
+
+        The store rewinds its own copy in the transaction of the next commit of messages or of a step. A run that fails
+        before that has changed nothing.
         """
 
     async def begin_calls(self, step: PendingStep) -> None:
-        """Stores a step whose tool calls are about to be made. Durable when it returns: no call is made before."""
+        """Stores a step before its tool calls are made. Durable when it returns."""
 
     def close(self) -> None:
-        """The run is over. Idempotent."""
+        """Releases the session at the end of the run. Idempotent."""
 
 
 class ServerSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +111,7 @@ class ServerSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole session as data: what is shown, exported, and carried from one store to another."""
+    """A whole session as data, to be shown, exported, or moved from one store to another."""
 
     session: ServerSession
     messages: tuple[Message, ...] = ()
@@ -116,63 +121,67 @@ class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionStore(Protocol):
-    """Keeps sessions for their time to live, which starts anew with every commit.
+    """Keeps sessions for their time to live, which restarts with every commit.
 
-    Every call names the owner: another owner's session answers exactly as one that does not exist.
+    Every call names the owner: another owner's session looks exactly like one that does not exist.
     """
 
     @property
     def values(self) -> ValueStore:
-        """Small values that are kept beside the sessions."""
+        """Small values that are stored beside the sessions."""
 
     async def start(self) -> None: ...
 
     async def close(self) -> None: ...
 
     async def create(self, session_id: str | None = None, *, owner: Owner) -> ServerSession:
-        """A new, empty session; with a ULID unless an id is given. A session that exists is returned as it is."""
+        """Returns a new, empty session, with a ULID unless an id is given.
+
+        If the session exists, returns it unchanged.
+        """
 
     async def get(self, session_id: str, *, owner: Owner) -> ServerSession | None:
         """The session, unless it is unknown, expired or another owner's."""
 
     async def read(self, session_id: str, *, owner: Owner, last: int | None = None) -> StoredSession | None:
-        """All of it as it is now, for a reader: it does not count as use. With `last`, of its messages what `open` reads."""
+        """Reads a whole session. This does not count as use. With `last`, reads only the messages that `open` would."""
 
     async def open(
         self, session_id: str, *, owner: Owner, run_id: str = "", last: int | None = None, create: bool = False
     ) -> Conversation:
-        """The conversation, for one run to work on; SessionNotFound if there is none and none is to be created.
+        """Opens the conversation for one run. SessionNotFound if it does not exist and may not be created.
 
-        With `last`, only about so many messages of its end are read, from a user's message on, so that the cost of a
-        run does not grow with a history that the model is not shown.
+        With `last`, it reads only about that many messages from the end, starting at a user's message. So the cost of a
+        run does not grow with the history that the model is not shown.
         """
 
     async def delete(self, session_id: str, *, owner: Owner) -> bool:
-        """Whether there was something to delete."""
+        """Deletes a session, and returns whether it existed."""
 
     async def rewind(self, session_id: str, before: str, *, owner: Owner) -> None:
-        """Cuts the history before this message of the user; a step that waits, and a summary of more, are dropped.
+        """Cuts the history before this user message. Drops a pending step, and a summary that covers more.
 
-        Atomic. Raises SessionNotFound, SessionBusy while a run has it, InvalidRequest if there is no such message.
+        Atomic. Raises SessionNotFound, SessionBusy while a run uses the session, InvalidRequest if there is no such
+        message.
         """
 
     async def fork(self, session_id: str, at: str | None = None, *, owner: Owner) -> str:
-        """Copies the history before this message of the user, or all of it, into a new session; returns its id."""
+        """Copies the history before this user message, or all of it, into a new session. Returns the new id."""
 
     async def restore(self, stored: StoredSession) -> None:
-        """Stores a whole session, as `read` returned it from this store or another; InvalidRequest if the id is taken."""
+        """Stores a whole session that `read` returned from this store or another. InvalidRequest if the id is taken."""
 
     async def sessions_of(
         self, *, owner: Owner, limit: int = 100, after: ServerSession | None = None
     ) -> Sequence[ServerSession]:
-        """The owner's sessions, the one used last first; with `after`, those that come after it in this order.
+        """The owner's sessions, most recently used first. With `after`, only those that follow it in this order.
 
-        The order is by `last_activity` in microseconds and then by id, both descending, so that a session that was
-        deleted since still names a place in it.
+        The order is by `last_activity` in microseconds and then by id, both descending, so that a deleted session still
+        marks a position in it.
         """
 
     async def cleanup_expired(self) -> int:
-        """Deletes what is past its time to live; returns how many sessions."""
+        """Deletes sessions that are past their time to live. Returns how many."""
 
     async def count(self) -> int: ...
 

@@ -1,8 +1,8 @@
-"""Whole histories of the long conversations that runs were asked about last.
+"""A cache of whole histories, for long conversations that had a run recently.
 
-A run reads the end of its session. A client that lacks messages is sent all of them, so that a session with such a client
-would be read whole in each turn. Here it is kept from one turn to the next, and the end that the run has read says whether
-it still holds: another process may have added to the session, or cut it.
+A run reads only the end of its session. A client that lacks messages is sent all of them, so a session with such a
+client would be read as a whole in each turn. This cache keeps the history from one turn to the next. The end that the
+run has read shows whether it is still valid: another process may have added to the session, or cut it.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,7 +33,7 @@ class RecentHistories:
         messages: Sequence[Message],
         older: Callable[[], Awaitable[Sequence[Message]]],
     ) -> History:
-        """The history that ends with these `messages`, and has so many `earlier` ones; `older` reads those."""
+        """The history that ends with these `messages` after `earlier` other ones, which `older` reads."""
         kept = self._kept.get(session)
         history = None if kept is None else _grown(kept.history, earlier, messages)
         if history is None:
@@ -42,7 +42,7 @@ class RecentHistories:
         return history
 
     def forget(self, owner: Owner, session_id: str | None = None) -> None:
-        """Drops a session that was deleted, or all of an owner."""
+        """Drops a deleted session, or all sessions of an owner."""
         for session in [(owner, session_id)] if session_id else [each for each in self._kept if each[0] == owner]:
             self._drop(session)
 
@@ -63,10 +63,10 @@ class RecentHistories:
 
 
 def _grown(history: History, earlier: int, messages: Sequence[Message]) -> History | None:
-    """The history with what came after it; None if it is not the beginning of this conversation.
+    """The history with the messages that came after it. None if it is not the beginning of this conversation.
 
-    Its last message decides: what comes before a message never changes while it is stored. A message that a user has
-    changed keeps its id, but another run has stored it.
+    Its last message decides: the messages before a stored message never change. A message that a user has edited keeps
+    its id, but another run has stored it.
     """
     place = len(history) - earlier - 1
     if not 0 <= place < len(messages) or history.last is None:

@@ -1,4 +1,4 @@
-"""What a session is called in a list: the beginning of the first text that its user wrote."""
+"""The title of a session in a list: the beginning of the first text that its user wrote."""
 
 import json
 import re
@@ -8,10 +8,11 @@ from holodeck.core.messages import Message, TextPart, UserMessage
 from holodeck.core.text import one_line
 
 MAX_TITLE = 60
-READ = 4096  # bytes of a stored step that are looked at: a document in it may have megabytes
+READ = 4096  # bytes of a stored step that are searched: a document in it may have megabytes
 
-# The first text of a message as JSON: its content, or the text of its first part that has one. Inside a string the quotes
-# would be escaped, so no text can look like one of these keys. It ends before an escape that the last byte cuts.
+# The first text of a message as JSON: its content, or the text of its first part that has one. Inside a string the
+# quotes would be escaped, so no text can look like one of these keys. The match ends before an escape that the last
+# byte cuts.
 _TEXT = re.compile(rb'"(?:content|text)":"((?:[^"\\]|\\u[0-9a-fA-F]{4}|\\[^u])*)')
 
 
@@ -22,7 +23,7 @@ def title_of(messages: Iterable[Message]) -> str:
 
 
 def title_in(step: bytes | None) -> str:
-    """The same, from the first bytes of a stored step that begins with a user's message."""
+    """The title from the first bytes of a stored step that begins with a user's message."""
     found = _TEXT.search(step or b"")
     if found is None:
         return ""

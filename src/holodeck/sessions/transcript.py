@@ -1,6 +1,6 @@
-"""What every conversation shares: where a history may be cut, how much of its end a run needs, the parts that a run holds.
+"""Functions that all conversations share: where to cut a history, how much of its end a run needs, what a run holds.
 
-`Transcript` is the plainest of them, a list: for `run_agent` and for runs that leave nothing behind.
+`Transcript` is the simplest conversation, a list: for `run_agent` and for runs that store nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from holodeck.sessions.port import KEEP, Keep, StoredSession
 
 
 def place_of(message_id: str, messages: Sequence[Message]) -> int:
-    """The index of this message of the user. Histories are cut there only: no call loses its result."""
+    """The index of this user message. Histories are cut only before user messages, so that no call loses its result."""
     for index, message in enumerate(messages):
         if message.id == message_id and isinstance(message, UserMessage):
             return index
@@ -24,7 +24,7 @@ def place_of(message_id: str, messages: Sequence[Message]) -> int:
 
 
 def cut_before(stored: StoredSession, message_id: str) -> StoredSession:
-    """The session before this message of the user. A step that waits belongs to what was cut off."""
+    """The session before this user message. A pending step belongs to the part that was cut off."""
     kept = stored.messages[: place_of(message_id, stored.messages)]
     return msgspec.structs.replace(stored, messages=kept, pending=None)
 
@@ -35,9 +35,9 @@ def summary_after_cut(summary: Summary | None, remaining: Sequence[Message]) -> 
 
 
 def wanted_messages(last: int | None, total: int, summary: Summary | None) -> int:
-    """How many messages of the end a run needs: what the model is shown, and what its summary does not cover yet.
+    """How many messages from the end a run needs: those for the model, and those that its summary does not cover yet.
 
-    Bounded by twice `last` even if an old summary was never renewed.
+    At most twice `last`, even if an old summary was never renewed.
     """
     if last is None:
         return total
@@ -46,12 +46,15 @@ def wanted_messages(last: int | None, total: int, summary: Summary | None) -> in
 
 
 def size_of(encoded: bytes, messages: int) -> int:
-    """The bytes of messages in a JSON list: the same however many lists they are stored in."""
+    """The size of messages in a JSON list, in bytes. It does not depend on how many lists they are stored in."""
     return len(encoded) - messages - 1 if messages else 0
 
 
 def check_room(messages: Sequence[Message], added: int, size: int, max_size: int) -> None:
-    """Refuses user messages that do not fit. What models and tools say is always kept: one run's worth at most."""
+    """Refuses user messages that do not fit.
+
+    Messages of models and tools are always stored: one run's worth at most.
+    """
     if size + added > max_size and any(isinstance(message, UserMessage) for message in messages):
         raise SessionFull(
             f"This conversation would hold more than {max_size / MB:g} MB (sessions.max_mb). Start a new one."
@@ -59,7 +62,7 @@ def check_room(messages: Sequence[Message], added: int, size: int, max_size: int
 
 
 def whole_turns(messages: Sequence[Message]) -> list[list[Message]]:
-    """The messages in pieces that begin where a user speaks: what is stored in one row, and read together."""
+    """Splits messages before each user message. Each piece is stored in one row, and read as a whole."""
     pieces: list[list[Message]] = []
     for message in messages:
         if not pieces or isinstance(message, UserMessage):
@@ -69,7 +72,7 @@ def whole_turns(messages: Sequence[Message]) -> list[list[Message]]:
 
 
 class HeldParts:
-    """The parts of a conversation that a run has in memory. What becomes of them is for the classes that extend it."""
+    """The parts of a conversation that a run has in memory. Subclasses store them."""
 
     messages: list[Message]
     earlier: int = 0
@@ -102,7 +105,7 @@ class Transcript(HeldParts):
         summary: Summary | None = None,
         pending: PendingStep | None = None,
     ) -> None:
-        """Drops a summary that covers other messages than these."""
+        """Drops a summary that does not belong to these messages."""
         self.messages = list(messages)
         self.pending = pending
         self.state = state

@@ -1,7 +1,7 @@
-"""Small values that a server keeps beside its sessions, so that its replicas share them and a restart loses none.
+"""Small values that a server stores beside its sessions, so that replicas share them and they survive a restart.
 
-Addresses of push notifications, which runs answered a conversation, the secret of tickets. A store does not know what they
-are: it keeps bytes by owner, kind, topic and name, for their time.
+Examples: addresses of push notifications, which runs answered a conversation, the secret of tickets. A store does not
+know what they mean: it keeps bytes by owner, kind, topic and name, until they expire.
 """
 
 import time
@@ -18,7 +18,7 @@ V = TypeVar("V")
 
 
 class KeptValue(msgspec.Struct, frozen=True, kw_only=True):
-    """One value. Its kind, topic and name identify it among those of its owner."""
+    """One value. Kind, topic and name identify it among the values of its owner."""
 
     kind: str
     topic: str = ""
@@ -28,27 +28,30 @@ class KeptValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ValueStore(Protocol):
-    """Every call names the owner: another owner's value is one that does not exist."""
+    """Stores small values. Every call names the owner: another owner's value looks like one that does not exist."""
 
     async def put(
         self, value: KeptValue, *, owner: Owner, seconds: float | None = None, at_most: int | None = None
     ) -> None:
-        """Stores a value, in place of the one with its names, for so many seconds; None: for good.
+        """Stores a value for `seconds`, or for good if that is None. Replaces the value with the same names.
 
         An owner with more than `at_most` values of this kind loses the oldest ones.
         """
 
     async def put_first(self, value: KeptValue, *, owner: Owner, seconds: float | None = None) -> bool:
-        """Stores a value unless there is one with its names; whether it did. Of several processes one does."""
+        """Stores a value unless one with its names exists, and returns whether it did.
+
+        Only one of several processes succeeds.
+        """
 
     async def of_topic(self, kind: str, topic: str = "", *, owner: Owner) -> Sequence[KeptValue]:
-        """The values of a topic, the one that was put last at the end."""
+        """The values of a topic, the latest one last."""
 
     async def remove(self, kind: str, topic: str, name: str, *, owner: Owner) -> bool:
-        """Whether there was one."""
+        """Deletes a value, and returns whether it existed."""
 
     async def remove_expired(self) -> int:
-        """Deletes values whose time is over; how many."""
+        """Deletes expired values, and returns how many."""
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -61,7 +64,7 @@ _Shelf = tuple[Owner, str]
 
 
 class MemoryValues:
-    """Values in memory. If there are too many, the owner with the most of one kind loses its oldest."""
+    """Values in memory. If there are too many, the owner with the most values of one kind loses the oldest."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, limit: int = MAX_VALUES) -> None:
         self._clock, self._limit = clock, limit
