@@ -1,7 +1,7 @@
 """Agents in Python programs: load or make one, ask it, stream its events, answer its questions.
 
-`Agent` joins what the server joins: the definition of an agent, a session store, and the runs on both. So a conversation in a
-program behaves as it does over HTTP: one run at a time per session, one log per run, the same errors.
+`Agent` combines the same parts as the server: the definition of an agent, a session store, and the runs on both. So a
+conversation in a program behaves as it does over HTTP: one run at a time per session, one log per run, the same errors.
 """
 
 import asyncio
@@ -44,11 +44,11 @@ from holodeck.tools.catalogue import Source
 from holodeck.tools.rules import ToolRules
 
 Approve: TypeAlias = Callable[[Interrupt], bool | Awaitable[bool]]
-MAX_APPROVALS = 50  # questions that one `ask` answers before it gives up: a model may ask for the same call for ever
+MAX_APPROVALS = 50  # questions that one `ask` answers before it gives up: a model may repeat the same call for ever
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run came to. `str(reply)` is its text."""
+    """The result of a run. `str(reply)` is its text."""
 
     text: str
     session: str
@@ -57,13 +57,13 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     interrupts: tuple[Interrupt, ...] = ()
     tools: tuple[ToolExecution, ...] = ()
     usage: TokenUsage | None = None
-    model: str | None = None  # the one that answered: the agent's, or a fallback
+    model: str | None = None  # the model that answered: the agent's, or a fallback
     warning: str | None = None
-    output: Any = None  # the parsed value, where the agent has a response format
+    output: Any = None  # the parsed value, if the agent has a response format
 
     @property
     def waits(self) -> bool:
-        """Whether a person has to approve something before the run can go on."""
+        """Whether a person has to approve something before the run can continue."""
         return bool(self.interrupts)
 
     def __str__(self) -> str:
@@ -113,7 +113,7 @@ class Agent:
         tools: Iterable[Tool] = (),
         store: SessionStore | None = None,
     ) -> Self:
-        """The agent of a loaded file; `model` replaces the file's, `tools` are added to the file's."""
+        """Makes the agent of a loaded file. `model` replaces the file's model, `tools` are added to the file's."""
         self = cls.__new__(cls)
         self._join(config, model, tools, (), store)
         return self
@@ -145,7 +145,7 @@ class Agent:
 
     @property
     def definition(self) -> AgentDefinition:
-        """What the server, and `holodeck.run`, work with."""
+        """The definition that the server and `holodeck.run` use."""
         return self._definition
 
     @property
@@ -158,17 +158,17 @@ class Agent:
         return self._given_store
 
     async def start(self) -> None:
-        """Connects to tool servers. Called by the first question, if not before."""
+        """Connects to tool servers. The first question does it, if the program did not."""
         if self._closed:
             raise InvalidRequest("This agent is closed; make another one, or close it later.")
-        async with self._starting:  # several first questions may come at the same time
+        async with self._starting:  # several first questions may arrive at the same time
             if not self._started:
                 await self._store.start()
                 await self._definition.start()
                 self._started = True
 
     async def close(self) -> None:
-        """Ends what still runs, and closes tool servers, model connections and the store."""
+        """Ends running runs, and closes tool servers, model connections and the store."""
         self._closed = True
         await self._runs.close(0)
         try:
@@ -201,8 +201,8 @@ class Agent:
     ) -> Reply:
         """Asks and waits for the answer. Cancelling the call stops the run.
 
-        `session` continues a conversation (`reply.session` names it). `approve` decides about tools that need approval: True,
-        False, or a function of the question; without it the reply `waits`, and `resume` answers.
+        `session` continues a conversation (`reply.session` names it). `approve` decides about tools that need approval:
+        True, False, or a function of the question. Without it the reply `waits`, and `resume` answers.
 
         Raises:
             HoloDeckError: The run failed or was stopped; the class says how (`holodeck.errors`).
@@ -232,7 +232,7 @@ class Agent:
         files: Sequence[str | Path] = (),
         timezone: str | None = None,
     ) -> AsyncIterator[Event]:
-        """The events of a run as they happen (`holodeck.events`). Leaving the loop early stops the run."""
+        """Yields the events of a run as they happen (`holodeck.events`). Leaving the loop early stops the run."""
         run = await self._begin(message, session, user_id, files, timezone)
         try:
             async for event in follow(run.log):
@@ -241,14 +241,14 @@ class Agent:
             self._runs.stop(run)  # does nothing after the ending
 
     def ask_sync(self, message: str, **options: Any) -> Reply:
-        """`ask` for programs without an event loop. The agent lives in a thread of its own until `close_sync`."""
+        """Like `ask`, for programs without an event loop. The agent runs in its own thread until `close_sync`."""
         if self._portal is None:
             self._portal = _Portal()
         reply: Reply = self._portal.call(lambda: self.ask(message, **options))
         return reply
 
     def close_sync(self) -> None:
-        """`close` for programs without an event loop."""
+        """Like `close`, for programs without an event loop."""
         if self._portal is not None:
             self._portal.call(self.close)
             self._portal.close()
@@ -311,14 +311,14 @@ async def load(
     variables: Mapping[str, str] | None = None,
     store: SessionStore | None = None,
 ) -> Agent:
-    """The agent of a file, started. `variables` are values for `${NAME}` in the file, besides the environment's."""
+    """Loads and starts the agent of a file. `variables` are values for `${NAME}`, besides the environment's."""
     environment = None if variables is None else {**os.environ, **variables}
     agent = Agent.of_config(load_config(path, environment=environment), model=model, tools=tools, store=store)
     return await agent.__aenter__()
 
 
 class _Portal:
-    """An event loop in a thread, for callers that have none."""
+    """An event loop in a thread, for callers without one."""
 
     def __init__(self) -> None:
         self._context: AbstractContextManager[BlockingPortal] = start_blocking_portal()
@@ -332,7 +332,7 @@ class _Portal:
 
 
 def _sources(tools: Iterable[Tool], approve: Iterable[str]) -> list[Source]:
-    names = [approve] if isinstance(approve, str) else approve  # a text is an iterable of texts too, of its letters
+    names = [approve] if isinstance(approve, str) else approve  # a text is also an iterable of its letters
     return sources_of(tools, ToolRules(approval=dict.fromkeys(names, Approval.ALWAYS)))
 
 

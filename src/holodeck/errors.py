@@ -32,7 +32,7 @@ class HoloDeckError(Exception):
     retryable: ClassVar[bool] = False
     reason: str | None = None
     retry_after: float | None = None
-    challenge: str | None = None  # WWW-Authenticate: how the client may show who it is
+    challenge: str | None = None  # WWW-Authenticate: how the client can authenticate
     session_id: str | None = None  # the session that a failed run left behind
 
     @property
@@ -41,7 +41,7 @@ class HoloDeckError(Exception):
 
 
 class ConfigError(HoloDeckError):
-    """A mistake in an agent file, with the place where it is."""
+    """A mistake in an agent file, with its position."""
 
     code = "invalid-config"
     title = "The agent file is not valid"
@@ -49,7 +49,7 @@ class ConfigError(HoloDeckError):
 
 
 class StartError(HoloDeckError):
-    """The configuration is right but something it needs is not there."""
+    """The configuration is valid, but something it needs is missing."""
 
     code = "start-failed"
     title = "The agent cannot start"
@@ -59,13 +59,13 @@ class StartError(HoloDeckError):
 class RequestError(HoloDeckError):
     status = 400
     title = "The request cannot be served"
-    headers: Mapping[str, str] = MappingProxyType({})  # that the answer has to carry, such as Allow
+    headers: Mapping[str, str] = MappingProxyType({})  # headers that the answer has to carry, such as Allow
 
 
 class InvalidRequest(RequestError):
     code, status, title = "invalid-request", 422, "The request is not valid"
     field: str | None = None
-    schema: Mapping[str, Any] | None = None  # what would be right, as JSON Schema
+    schema: Mapping[str, Any] | None = None  # the valid form, as JSON Schema
 
     def __init__(
         self, message: str, *, status: int = 422, field: str | None = None, schema: Mapping[str, Any] | None = None
@@ -110,7 +110,7 @@ class SessionBusy(RequestError):
 
 
 class LostClaim(RequestError):
-    """Another process writes to the session now; this run may not."""
+    """Another process writes to the session now, so this run may not."""
 
     code, status, title, retryable = "session-taken", 409, "Another process has taken this session over", True
 
@@ -173,13 +173,13 @@ class Overloaded(ServerError):
 
 
 class StorageFull(ServerError):
-    """A disk, or what stands for one, did not take what had to be put there for a while (D10)."""
+    """A disk, or its equivalent, temporarily refused a write (D10)."""
 
     code, status, title, retryable = "storage-full", 507, "There is no room for this", True
 
 
 class StoreUnavailable(ServerError):
-    """The session store cannot be read or written at the moment. Nothing of it was lost or reset."""
+    """The session store cannot be read or written at the moment. Its data was neither lost nor reset."""
 
     code, status, title, retryable = "store-unavailable", 503, "Conversations cannot be stored at the moment", True
 
@@ -199,7 +199,7 @@ class RunInterrupted(ServerError):
 
 
 class BudgetExceeded(ServerError):
-    """The run needed more than `loop.budget` allows; `reason` says of what: tokens, seconds, tool_calls."""
+    """The run needed more than `loop.budget` allows. `reason` names the budget: tokens, seconds, tool_calls."""
 
     code, status, title = "budget-exceeded", 500, "The run has used up its budget"
 
@@ -209,7 +209,7 @@ class BudgetExceeded(ServerError):
 
 
 class RunTimeout(ServerError):
-    """`reason` says which deadline: iteration_timeout or run_timeout."""
+    """The run passed a deadline. `reason` names it: iteration_timeout or run_timeout."""
 
     code, status, title, retryable = "timeout", 504, "It took too long", True
 
@@ -219,13 +219,13 @@ class RunTimeout(ServerError):
 
 
 class ModelError(ServerError):
-    """`started`: the model had begun to answer, so the call must not be repeated silently."""
+    """The model endpoint failed. `started`: the answer had begun, so the call must not be repeated silently."""
 
     code, status, title = "model-error", 502, "The model failed"
     reason = "upstream_error"
     started: bool = False
-    model: str | None = None  # the name of the model that failed, where it need not be the agent's first one
-    of_request: bool = False  # the endpoint refused what it was sent, e.g. an image: shown again, it is refused again
+    model: str | None = None  # the model that failed, which need not be the agent's first one
+    of_request: bool = False  # the endpoint refused the content, e.g. an image: it would refuse it again
 
     def __init__(self, message: str = "", *, started: bool = False, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -238,7 +238,7 @@ class ModelUnreachable(ModelError):
 
 
 class ModelRejected(ModelError):
-    """The endpoint refused the request; asking again will not help."""
+    """The endpoint refused the request; a retry will not help."""
 
     reason = "upstream_rejected"
 
@@ -258,13 +258,13 @@ class ModelInterrupted(ModelError):
 
 
 class ModelTruncated(ModelError):
-    """The stream ended as if all were well, without a finish reason and without [DONE]."""
+    """The stream ended without a finish reason and without [DONE], as if it were complete."""
 
     reason, retryable = "upstream_truncated", True
 
 
 class ModelProtocolError(ModelError):
-    """The endpoint sent what no OpenAI-compatible endpoint sends."""
+    """The endpoint sent something that no OpenAI-compatible endpoint sends."""
 
     reason = "upstream_protocol_error"
 
@@ -280,13 +280,13 @@ class BadToolArguments(ModelError):
 
 
 class EmptyReply(ModelError):
-    """The model answered with nothing, and no tool ran: there is nothing to show."""
+    """The model's answer was empty, and no tool ran: there is nothing to show."""
 
     reason = "empty_reply"
 
 
 class InvalidOutput(ModelError):
-    """The final answer did not have the form of `response_format`, also when the model was asked again."""
+    """The final answer did not fit `response_format`, also after the model was asked again."""
 
     reason = "invalid_output"
 
@@ -314,9 +314,9 @@ class Cancelled(HoloDeckError):
 
 
 def by_code(code: str, message: str, *, reason: str | None = None, retry_after: float | None = None) -> HoloDeckError:
-    """The error for an event's code, for wires that answer with a status. An unknown code is an internal error.
+    """Returns the error for an event's code, for wires that answer with a status. An unknown code is an internal error.
 
-    Looked up when it is needed, since errors are also defined where they are raised.
+    It is looked up when needed, since modules define errors where they raise them.
     """
     kind = next((kind for known, kind in _kinds(RequestError, ServerError, Cancelled) if known == code), InternalError)
     error = kind.__new__(kind, message)  # bypasses `__init__`: its arguments are not in the event
@@ -325,7 +325,7 @@ def by_code(code: str, message: str, *, reason: str | None = None, retry_after: 
 
 
 def _kinds(*roots: type[HoloDeckError]) -> Iterator[tuple[str, type[HoloDeckError]]]:
-    """Each code with the class that introduces it; those below refine it by `reason` alone."""
+    """Yields each code with the class that introduces it. Subclasses refine the code by `reason` alone."""
     for root in roots:
         if "code" in vars(root):
             yield root.code, root

@@ -1,1 +1,1 @@
-"""Access: which credential a request carries, and which principal that makes. It knows headers and addresses, no routes."""
+"""Access: finds the credential of a request and its principal. It knows headers and addresses, no routes."""

@@ -12,7 +12,7 @@ import zlib
 import msgspec
 
 PREFIX = "hdk_"
-ID_ALPHABET = "23456789ABCDEFGHJKMNPQRSTVWXYZ"  # nothing that reads like something else
+ID_ALPHABET = "23456789ABCDEFGHJKMNPQRSTVWXYZ"  # no characters that look alike
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _ID_LENGTH, _SECRET_LENGTH, _CHECKSUM_LENGTH = 8, 43, 6
 _KEY = re.compile(r"hdk_([0-9A-Z]{8})_[0-9A-Za-z]{43}[0-9A-Za-z]{6}", re.ASCII)
@@ -33,7 +33,7 @@ def new_key() -> NewKey:
 
 
 def id_of(text: str) -> str | None:
-    """The id inside a key; None unless the text has a key's form and checksum."""
+    """Returns the id inside a key, or None unless the text has a key's form and checksum."""
     found = _KEY.fullmatch(text)
     if found is None or _checksum(text[:-_CHECKSUM_LENGTH]) != text[-_CHECKSUM_LENGTH:]:
         return None
@@ -45,7 +45,7 @@ def is_key_id(text: str) -> bool:
 
 
 def digest(text: str) -> str:
-    """What is stored of a key. `surrogateescape`: a header may hold any byte."""
+    """Returns the hash of a key, which is what we store. `surrogateescape`: a header may contain any byte."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Failed credentials by address, so that guessing is slow and cheap to refuse."""
+"""Counts failed credentials by address, so that guessing is slow and cheap to refuse."""
 
 import ipaddress
 import time
@@ -11,9 +11,9 @@ MAX_ADDRESSES = 10_000
 _IPV6_PREFIX = 64  # bits: one household or machine may use any address of such a network
 
 
-@lru_cache(maxsize=4096)  # parsing costs more than the rest of what is asked about an address for each request
+@lru_cache(maxsize=4096)  # parsing costs more than all other work on an address per request
 def network_of(address: str | None) -> str:
-    """What is counted as one client: an IPv4 address, an IPv6 network of 64 bits."""
+    """Returns what counts as one client: an IPv4 address, or an IPv6 network of 64 bits."""
     if address is None:
         return "unix"
     try:
@@ -32,7 +32,7 @@ class Attempts:
 
     def __init__(self, limit: int | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit, self._clock = limit, clock
-        self._failures: dict[str, deque[float]] = {}  # the address that failed last is the last
+        self._failures: dict[str, deque[float]] = {}  # ordered by the latest failure
 
     @property
     def empty(self) -> bool:
@@ -40,7 +40,7 @@ class Attempts:
         return not self._failures
 
     def wait(self, network: str) -> float:
-        """Seconds until a further failure is allowed; 0 if it is now."""
+        """Returns the seconds until a further failure is allowed; 0 if it is allowed now."""
         failures = self._failures.get(network)
         if self._limit is None or failures is None or len(failures) < self._limit:
             return 0.0

@@ -1,8 +1,13 @@
-"""From a request's head to its principal.
+"""Finds the principal of a request from its head.
 
-The form of the credential decides how it is checked, and nothing else is tried when that check fails: `hdk_…` and what
-has no dots is a key, `hdp_…` the playground's own token, three dotted parts are a token, identity headers are the proxy's. A credential is read from headers
-only, never from a URL, a cookie or a body.
+The form of the credential decides how it is checked, and no other check is tried when that one fails:
+
+- `hdk_…`, and text without dots, is an API key;
+- `hdp_…` is the playground's own token;
+- three dotted parts are a JWT;
+- identity headers come from the proxy.
+
+A credential is read from headers only, never from a URL, a cookie or a body.
 """
 
 import asyncio
@@ -39,7 +44,7 @@ _COUNTED = frozenset({"invalid", "expired"})
 
 
 class Authenticator:
-    """Knows the modes that are switched on. Without any, every request is anonymous and may do everything."""
+    """Checks credentials in the configured modes. Without any, every request is anonymous and may do everything."""
 
     def __init__(
         self,
@@ -69,11 +74,11 @@ class Authenticator:
 
     @property
     def scopes_supported(self) -> list[str]:
-        """What clients may ask the issuers of tokens for."""
+        """The scopes that clients may request from the issuers of tokens."""
         return [] if self._tokens is None else self._tokens.words
 
     def scopes_for(self, scope: str | None) -> list[str]:
-        """What clients ask the issuers of tokens for, to be allowed what needs this scope."""
+        """Returns the scopes that clients request from an issuer to be granted this scope."""
         return [] if self._tokens is None else self._tokens.words_for(scope)
 
     @property
@@ -101,7 +106,7 @@ class Authenticator:
             await source.close()
 
     async def refresh(self) -> None:
-        """Takes up changes of the key file and of files with public keys."""
+        """Reloads the key file and the files with public keys if they changed."""
         for source in self._sources:
             await source.refresh()
         if self.keys is not None:
@@ -114,27 +119,27 @@ class Authenticator:
             await asyncio.sleep(_REFRESH_SECONDS)
             try:
                 await self.refresh()
-            except Exception:  # a defect must not end this task: revoked keys would stay valid
+            except Exception:  # a bug must not end this task: revoked keys would stay valid
                 log.exception("the keys could not be refreshed")
 
     def has_credential(self, head: RequestHead) -> bool:
-        """Whether a header carries one, valid or not."""
+        """Returns whether a header carries a credential, valid or not."""
         sent, by_proxy = self._sent(head)
         return bool(sent) or by_proxy
 
     def in_force(self, key_id: str) -> bool:
-        """Whether what this API key started may continue."""
+        """Returns whether runs that this API key started may continue."""
         return self.keys is not None and self.keys.in_force(key_id)
 
     def limits_of_key(self, key_id: str) -> KeyLimits | None:
         return None if self.keys is None else self.keys.limits_of(key_id)
 
     def client_address(self, head: RequestHead) -> str | None:
-        """The client's address; None on a unix socket."""
+        """Returns the client's address, or None on a unix socket."""
         return head.address if self.proxy is None else self.proxy.client_address(head)
 
     def is_exhausted(self, head: RequestHead) -> bool:
-        """Whether the client has used up its failures of this minute."""
+        """Returns whether the client has used up its failures of this minute."""
         return not self._attempts.empty and self._attempts.wait(network_of(self.client_address(head))) > 0
 
     async def identify(self, head: RequestHead) -> Principal | Failure:
@@ -168,7 +173,7 @@ class Authenticator:
         return await self._check_otherwise(head, sent=bool(sent), by_proxy=by_proxy)
 
     def _sent(self, head: RequestHead) -> tuple[list[str], bool]:
-        """The credentials in headers, and whether there are headers of the proxy."""
+        """Returns the credentials in headers, and whether headers of the proxy exist."""
         sent: list[str] = []
         by_proxy = False
         theirs = self.proxy.headers if self.proxy is not None else frozenset[bytes]()
@@ -178,11 +183,11 @@ class Authenticator:
             elif name in theirs:
                 by_proxy = True
             elif b"_" in name and name.replace(b"_", b"-") in theirs:
-                return ["", ""], True  # some proxies take it for the same header: refused like a header sent twice
+                return ["", ""], True  # some proxies treat it as the same header: refused like a header sent twice
         return sent, by_proxy
 
     async def _check_otherwise(self, head: RequestHead, *, sent: bool, by_proxy: bool) -> Principal | Failure:
-        """What is neither a key nor a token of ours."""
+        """Checks a request whose credential is neither a key nor our own token."""
         if by_proxy and self.proxy is not None:
             return self.proxy.check(head)
         if self._hook is not None:
@@ -192,7 +197,7 @@ class Authenticator:
         return NO_CREDENTIAL
 
     def _is_ours(self, credential: str) -> bool:
-        """Whether a mode that is on checks credentials of this form; the hook sees all others."""
+        """Returns whether a mode that is on checks credentials of this form. The hook sees all others."""
         if not credential or credential.isspace():
             return False
         if credential.startswith(TOKEN_PREFIX):
@@ -212,7 +217,7 @@ class Authenticator:
 
 
 def _credential(name: bytes, value: bytes) -> str:
-    """The text after `Bearer`, or the whole of X-Api-Key. Empty for other schemes."""
+    """Returns the text after `Bearer`, or the whole X-Api-Key. Empty for other schemes."""
     text = value.decode("latin-1").strip(" ")
     if name == API_KEY:
         return text
@@ -226,7 +231,7 @@ def _is_token(credential: str) -> bool:
 
 def _has_credential(query: bytes) -> bool:
     lowered = query.lower()
-    if b"hdk_" in lowered or b"hdp_" in lowered:  # one of ours, whatever its parameter is called
+    if b"hdk_" in lowered or b"hdp_" in lowered:  # one of our credentials, whatever its parameter is called
         return True
     if b"key" not in lowered and b"token" not in lowered and b"authorization" not in lowered:
         return False

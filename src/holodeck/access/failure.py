@@ -1,11 +1,11 @@
-"""Why a request has no principal: what its client is answered, and what the log says."""
+"""Reasons why a request has no principal: for the client's answer, and for the log."""
 
 from typing import Literal, TypeAlias
 
 import msgspec
 
 Kind: TypeAlias = Literal["missing", "invalid", "expired", "two-credentials", "forbidden", "limited", "unavailable"]
-"""What the client can do about it; each kind has one answer, whatever the reason."""
+"""The kinds of failure for the client. Each has one answer, whatever the reason."""
 
 Reason: TypeAlias = Literal[
     "missing",
@@ -25,7 +25,7 @@ Reason: TypeAlias = Literal[
     "limited",
     "unavailable",
 ]
-"""What exactly was wrong, for log lines only: a client could use it to guess."""
+"""The exact reasons, for log lines only: a client could use them to guess."""
 
 BAD_KEY = "This key is not valid."
 BAD_TOKEN = "This token is not valid."  # noqa: S105  a sentence
@@ -33,14 +33,14 @@ BAD_PROXY = "The identity that the proxy sent is not valid."
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A request whose credential is absent or does not hold."""
+    """A request whose credential is missing or invalid."""
 
     kind: Kind
     reason: Reason
     message: str
-    credential_id: str | None = None  # for the log, when the credential names itself
+    credential_id: str | None = None  # for the log, if the credential contains an id
     retry_after: float | None = None
-    scope: str | None = None  # what the credential lacks, in the words of who issued it
+    scope: str | None = None  # the scope that the credential lacks, in the issuer's words
 
 
 NO_CREDENTIAL = Failure(

@@ -1,4 +1,4 @@
-"""Identity by a function of the operator's own: `async def who(headers, address) -> Principal | None`."""
+"""Identity by the operator's own function: `async def who(headers, address) -> Principal | None`."""
 
 import asyncio
 import logging
@@ -16,12 +16,12 @@ from holodeck.core.text import one_line
 log = logging.getLogger(__name__)
 
 SECONDS = 2.0
-LINE_SECONDS = 10.0  # between two log lines about failures: clients ask again and again
+LINE_SECONDS = 10.0  # between two log lines about failures: clients retry again and again
 Who: TypeAlias = Callable[[Mapping[str, str], str | None], Awaitable[Any]]
 
 
 class Hook:
-    """Asks the function. What it raises, or does not answer in two seconds, is a 503: an error is never a yes."""
+    """Calls the function. An exception, or no answer within two seconds, is a 503: an error never grants access."""
 
     def __init__(self, who: Who, seconds: float = SECONDS) -> None:
         self._who, self._seconds = who, seconds
@@ -56,7 +56,7 @@ class Hook:
 
 
 def _is_sound(found: Principal) -> bool:
-    """Whether its members are what they should be: nothing checks the types of a struct that is made in Python."""
+    """Checks the types of the members: Python code can put anything into a struct."""
     return (
         isinstance(found.user, str)
         and is_user_name(found.user)

@@ -1,7 +1,7 @@
-"""Keys that signatures are verified with: from a JWKS, a PEM file or a shared secret.
+"""Keys that verify signatures: from a JWKS, a PEM file or a shared secret.
 
-Every key of a JWKS is imported by itself, so a strange one does not take the good ones with it: joserfc raises KeyError
-for an unknown curve and drops the whole set. This module and `tokens` are the only ones that import joserfc.
+Every key of a JWKS is imported by itself, so that a strange one does not discard the good ones: joserfc raises KeyError
+for an unknown curve and drops the whole set. Only this module and `tokens` import joserfc.
 """
 
 import warnings
@@ -33,11 +33,11 @@ Key: TypeAlias = RSAKey | ECKey | OKPKey | OctKey
 
 
 class BadKey(ValueError):
-    """A key that is not used. The text says why, without any part of the key."""
+    """A key that cannot be used. The text says why, without any part of the key."""
 
 
 class VerifyingKey(msgspec.Struct, frozen=True):
-    """A key with the algorithms that it is good for."""
+    """A key with the algorithms that it may be used with."""
 
     kid: str | None
     algorithms: frozenset[str]
@@ -53,7 +53,7 @@ class KeySet:
     skipped: tuple[str, ...] = ()  # why keys of the document are not used
 
     def candidates(self, kid: str | None, algorithm: str) -> list[VerifyingKey]:
-        """Keys that may have made a signature. Without a kid, or without kids in the set, there must be one key only."""
+        """Returns the keys that may have signed. Without a kid, or without kids in the set, only one key may exist."""
         named = [key for key in self.keys if key.kid is not None]
         if kid is not None and named:
             found = [key for key in named if key.kid == kid]
@@ -67,7 +67,7 @@ class KeySet:
 
 
 def key_set_of(document: bytes) -> KeySet:
-    """The usable keys of a JWKS document; BadKey if there is none."""
+    """Returns the usable keys of a JWKS document. Raises BadKey if there are none."""
     try:
         listed = object_of(document).get("keys")
     except NotStrict as error:
@@ -127,7 +127,7 @@ def _imported(jwk: Any) -> VerifyingKey:
     wanted = {name: jwk[name] for name in ("kty", "n", "e", "crv", "x", "y") if name in jwk}
     try:
         key = _quietly(kind, wanted)
-    except Exception as error:  # what joserfc raises depends on what is strange: KeyError, binascii.Error, …
+    except Exception as error:  # joserfc raises various types: KeyError, binascii.Error, …
         raise BadKey("it cannot be read") from error
     return _checked(key, kid, algorithm)
 
@@ -155,13 +155,13 @@ def _algorithms_of(key: Key) -> frozenset[str]:
 
 
 def _quietly(kind: type[Key], data: Any) -> Key:
-    """Imports a key; joserfc warns about what is refused here anyway."""
+    """Imports a key without joserfc's warnings: we refuse such keys anyway."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SecurityWarning)
         return kind.import_key(data)
 
 
 def one_family(algorithms: Iterable[str]) -> bool:
-    """Whether all algorithms verify with the same kind of key. Mixed families invite key confusion."""
+    """Returns whether all algorithms use the same kind of key. Mixed families invite key confusion."""
     wanted = set(algorithms)
     return any(wanted <= family for family in FAMILIES)

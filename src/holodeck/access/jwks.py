@@ -1,7 +1,7 @@
-"""Where an issuer's keys come from, and how they stay fresh.
+"""Sources of an issuer's keys, and how they stay fresh.
 
-Keys of a URL are fetched in the background and kept on disk, so a restart works while the issuer is away. An unknown
-key id may ask for a fetch ahead of time, at most once in 30 seconds, and never removes what is there.
+Keys from a URL are fetched in the background and cached on disk, so that a restart works while the issuer is down. An
+unknown key id may trigger an early fetch, at most once in 30 seconds, and never removes existing keys.
 """
 
 import asyncio
@@ -38,16 +38,16 @@ class KeySource(Protocol):
 
     @property
     def current(self) -> KeySet | None:
-        """None while no keys are known, or those known are too old."""
+        """The keys, or None while none are known or the known ones are too old."""
 
     @property
     def age(self) -> float | None:
-        """Seconds since the issuer last confirmed the keys; None where there is no issuer to ask."""
+        """Seconds since the issuer last confirmed the keys, or None if there is no issuer to ask."""
 
     async def start(self) -> None: ...
 
     async def look_again(self) -> None:
-        """Called for a key id that is not known."""
+        """Called for an unknown key id."""
 
     async def refresh(self) -> None:
         """Called about every second."""
@@ -107,10 +107,10 @@ class FileKeys(FixedKeys):
 
 
 class Times(msgspec.Struct, frozen=True):
-    """In seconds."""
+    """Intervals in seconds."""
 
     refresh: float = 300.0  # ± 10 %, so that replicas do not ask at the same time
-    retry: float = 30.0  # after a failure, with keys at hand
+    retry: float = 30.0  # after a failure, while keys are available
     retry_without_keys: float = 2.0
     ask_again: float = 30.0  # between two fetches for unknown key ids
     fetch: float = 5.0
@@ -118,7 +118,7 @@ class Times(msgspec.Struct, frozen=True):
 
 
 class CachedDocument(msgspec.Struct, frozen=True):
-    """A JWKS document as it is kept on disk."""
+    """A JWKS document as cached on disk."""
 
     url: str
     time: float
@@ -126,7 +126,7 @@ class CachedDocument(msgspec.Struct, frozen=True):
 
 
 class RemoteKeys:
-    """The keys at a URL, or at the one that the issuer's discovery document names."""
+    """The keys at a URL, or at the URL in the issuer's discovery document."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class RemoteKeys:
         times: Times | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Without a `url` the issuer's discovery document is asked for one.
+        """Without `url`, the issuer's discovery document names it.
 
         Raises NotPrivate if others may write or read the cache.
         """
@@ -182,7 +182,7 @@ class RemoteKeys:
         await asyncio.shield(self._fetch())
 
     async def refresh(self) -> None:
-        """Nothing to do: a task of its own refreshes the keys."""
+        """Does nothing: a separate task refreshes the keys."""
 
     async def _refresh_for_ever(self) -> None:
         while True:
@@ -194,7 +194,7 @@ class RemoteKeys:
             await asyncio.sleep(wait)
 
     def _fetch(self) -> "asyncio.Task[bool]":
-        """The fetch that is under way, or a new one."""
+        """Returns the fetch in progress, or starts one."""
         if self._fetching is None:
             self._fetching = asyncio.create_task(self._fetch_once(), name="jwks-fetch")
             self._fetching.add_done_callback(self._fetched)
@@ -204,7 +204,7 @@ class RemoteKeys:
         self._fetching = None
 
     async def _fetch_once(self) -> bool:
-        """Whether the keys are fresh now. A failure leaves what is there."""
+        """Fetches the keys. Returns whether they are fresh now. A failure leaves the existing keys."""
         try:
             async with asyncio.timeout(self._times.fetch):
                 url = self._url or await self._discovered()
@@ -251,7 +251,7 @@ class RemoteKeys:
                 self._keys, self._confirmed = key_set_of(kept.document.encode()), kept.time
 
     async def _store(self, document: bytes) -> None:
-        """Keeps the document for a start without the issuer. A full disk is no reason not to serve."""
+        """Caches the document for a start without the issuer. A full disk is no reason not to serve."""
         if self._cache is None:
             return
         try:
@@ -271,7 +271,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 async def get_document(url: str) -> bytes:
-    """A document of at most 256 kB. A redirect is followed within the same origin only."""
+    """Fetches a document of at most 256 kB. Follows a redirect within the same origin only."""
     client = Client({"Accept": "application/json"}, connect_timeout=5.0)
     try:
         for _ in range(MAX_REDIRECTS + 1):
@@ -303,7 +303,7 @@ def _origin(address: Address) -> tuple[str, str, int]:
 
 
 def is_safe_url(url: str) -> bool:
-    """Whether keys from this URL may be believed: https, or this machine."""
+    """Returns whether keys from this URL may be trusted: https, or this machine."""
     try:
         address = address_of(url)
     except Unsendable:

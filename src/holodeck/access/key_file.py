@@ -1,6 +1,6 @@
-"""The file of API keys: who each key belongs to and what it may do. It holds hashes, never a key.
+"""The file of API keys: the owner of each key, and what it may do. It contains hashes, never a key.
 
-`holodeck keys` writes it, the server reads it again whenever it changes.
+`holodeck keys` writes it. The server reads it again whenever it changes.
 """
 
 import re
@@ -28,7 +28,7 @@ class KeyFileError(Exception):
 
 
 class KeyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What one key may use; None is no limit of its own."""
+    """The limits of one key. None: no limit of its own."""
 
     requests_per_minute: int | None = None
     tokens_per_day: int | None = None
@@ -36,7 +36,7 @@ class KeyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
 
 class StoredKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """One key. `user` None is a user of the key's own, `tenant` and `scopes` None are the server's defaults."""
+    """One key. `user=None` is a user of the key's own; `tenant` and `scopes` of None are the server's defaults."""
 
     id: str
     name: str
@@ -55,7 +55,7 @@ class StoredKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
         return "expired" if self.expires is not None and self.expires <= now else "active"
 
     def described(self) -> dict[str, object]:
-        """The key for people: everything but its hash. None is the server's default."""
+        """Describes the key for people, without its hash. None is the server's default."""
         return {
             "id": self.id,
             "name": self.name,
@@ -81,7 +81,7 @@ class KeyFile(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         return found
 
     def add(self, **about: object) -> tuple[StoredKey, str]:
-        """A new key: what is stored of it, and its text."""
+        """Adds a new key. Returns its stored form and its text."""
         taken = {key.id for key in self.keys}
         made = new_key()
         while made.id in taken:
@@ -102,7 +102,7 @@ class KeyFile(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         return key
 
     def rotate(self, key_id: str, grace: timedelta) -> tuple[StoredKey, str]:
-        """The same key under a new id and secret; the old one expires after `grace`."""
+        """Replaces a key by one with a new id and secret. The old one expires after `grace`."""
         old = self.find(key_id)
         if old.state(_now()) != "active":
             raise KeyFileError(f"{key_id} is {old.state(_now())}; create a new key instead")
@@ -165,7 +165,7 @@ def _decoded(data: bytes) -> KeyFile:
 
 
 def _check(key: StoredKey) -> None:
-    """Everything that msgspec's types do not say."""
+    """Checks what msgspec's types do not express."""
     own_name = f"key:{key.id}"
     if not is_key_id(key.id):
         raise KeyFileError("an id in the key file is not valid: 8 letters and digits")
@@ -186,7 +186,7 @@ def _check(key: StoredKey) -> None:
 
 
 def is_user_of_key(name: str) -> bool:
-    """`key:<id>`, which a rotated key keeps."""
+    """Returns whether a name is `key:<id>`, which a rotated key keeps."""
     return name.startswith("key:") and is_key_id(name.removeprefix("key:"))
 
 

@@ -1,7 +1,7 @@
-"""The keys that are in force: a file that is read again when it changes, and one key of the environment.
+"""The valid keys: a file that is read again when it changes, and one key of the environment.
 
-A file that cannot be read or parsed, or vanishes, leaves the last good one in force: an editor's slip must neither lock
-every client out nor let one in.
+If the file cannot be read or parsed, or vanishes, the last good version stays in force: an editing mistake must neither
+lock every client out nor let one in.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 ENVIRONMENT_ID = "env"
 ENVIRONMENT_USER = "default"
 MIN_ENVIRONMENT_KEY = 32
-_DUMMY = digest("")  # compared with when there is no such key, so that both cases take the same time
+_DUMMY = digest("")  # compared with if no such key exists, so that both cases take the same time
 _LARGE = 256 * 1024  # bytes: a larger file is read in a thread
 _COMPLAIN_EVERY = 60.0
 
@@ -39,7 +39,7 @@ class KeyInForce(msgspec.Struct, frozen=True):
 
 
 class KeyRing:
-    """Checks API keys. `refresh` has to be called from time to time; the server does it every second."""
+    """Checks API keys. Call `refresh` from time to time; the server does it every second."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class KeyRing:
         defaults: Defaults,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Reads the file at once; raises KeyFileError if that fails."""
+        """Reads the file immediately. Raises KeyFileError if that fails."""
         self._path, self._defaults, self._clock = path, defaults, clock
         self._environment = _of_environment(environment_key, defaults) if environment_key else None
         self._stamp: Stamp | None = None
@@ -75,7 +75,7 @@ class KeyRing:
         return entry.principal
 
     def in_force(self, key_id: str) -> bool:
-        """Whether there is such a key, neither revoked nor removed."""
+        """Returns whether such a key exists, neither revoked nor removed."""
         if key_id == ENVIRONMENT_ID:
             return self._environment is not None
         entry = self._entries.get(key_id)
@@ -143,5 +143,5 @@ def _of_environment(text: str, defaults: Defaults) -> KeyInForce:
 
 
 def _refused(reason: Reason, key_id: str | None) -> Failure:
-    """One message for unknown, wrong and revoked keys."""
+    """Makes the same message for unknown, wrong and revoked keys."""
     return Failure(kind="invalid", reason=reason, message=BAD_KEY, credential_id=key_id)

@@ -1,8 +1,8 @@
-"""Signing in by `serve --open`: the page's address carries a code that is exchanged, once, for a token of the page's own.
+"""Sign-in by `serve --open`: the page exchanges a code in its address, once, for its own token.
 
 The code is in the fragment of the address, which browsers never send. It is valid for a minute. The token is valid for
-twelve hours and stands for a user that no other credential can name. Both are signed with the secret of the store, so every
-process that shares it takes them, also after a restart; the store remembers which codes were used.
+twelve hours and stands for a user that no other credential can name. Both are signed with the secret of the store, so
+every process that shares the store accepts them, also after a restart. The store records which codes were used.
 """
 
 import secrets
@@ -34,7 +34,7 @@ _decode = msgspec.json.Decoder(_Claims).decode
 
 
 class PageSession:
-    """Issues and checks. `spend` notes that a code was used, and returns whether this was the first time."""
+    """Issues and checks codes and tokens. `spend` marks a code as used, and returns whether this was the first time."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -51,7 +51,7 @@ class PageSession:
         return self._new(self._codes, CODE_SECONDS)
 
     async def exchange(self, code: str) -> str | None:
-        """A token for the code, which is spent by it; None for a code that is wrong, spent or too old."""
+        """Exchanges a code for a token. Returns None for a code that is wrong, used or too old."""
         claims = self._read(self._codes, code)
         if claims is None or not await self.spend(claims.name):
             return None
@@ -69,7 +69,7 @@ class PageSession:
         return seal.sealed(msgspec.json.encode(_Claims(secrets.token_urlsafe(32), self._clock() + seconds)))
 
     def _read(self, seal: Seal, text: str) -> _Claims | None:
-        """What a text of ours says, unless its time is over."""
+        """Returns the claims of a text that we signed, unless it has expired."""
         body = seal.opened(text)
         claims = None if body is None else _decode(body)
         return None if claims is None or claims.expires <= self._clock() else claims

@@ -1,6 +1,6 @@
-"""The principal: on whose behalf a request is made, what it may do, and which credential shows that.
+"""The principal: on whose behalf a request is made, what it may do, and which credential proves it.
 
-And what it is found from: the head of a request.
+Also the head of a request, from which the principal is found.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ ADMIN = "admin"
 ACT_AS = "act-as"
 
 OF_ONE_USER = frozenset({CHAT, APPROVE, RUNS_READ, RUNS_STOP, SESSIONS_READ, SESSIONS_DELETE})
-"""What a credential without scopes of its own may do, and what `admin` may do for every user of its tenant."""
+"""Scopes of a credential that names none. `admin` has them for every user of its tenant."""
 
 SCOPES = OF_ONE_USER | {METRICS, ADMIN, ACT_AS}
 """Every scope. A scope is a word and is matched whole; there are no wildcards."""
@@ -44,36 +44,39 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         return Owner(self.tenant, self.user)
 
     def may(self, scope: str) -> bool:
-        """Whether a scope was granted.
+        """Returns whether a scope was granted.
 
-        `admin` implies what a user may do, but neither `metrics`, whose figures span tenants, nor `act-as`.
+        `admin` implies what a user may do, but neither `metrics`, which spans tenants, nor `act-as`.
         """
         return scope in self.scopes or (ADMIN in self.scopes and scope in OF_ONE_USER)
 
 
 class Defaults(msgspec.Struct, frozen=True):
-    """What a credential gets that names no tenant or no scopes."""
+    """Values for a credential that names no tenant or no scopes."""
 
     tenant: str
     scopes: frozenset[str]
 
 
 ANONYMOUS_PRINCIPAL = Principal(tenant=DEFAULT_TENANT, user=ANONYMOUS, scopes=SCOPES, via="none")
-"""Every request's principal while `server.auth.mode` is none. It may name any user of the default tenant."""
+"""The principal of every request while `server.auth.mode` is none. It may name any user of the default tenant."""
 
 
 def is_user_name(text: str) -> bool:
-    """Whether a credential may name this user: a well-formed name that HoloDeck does not use itself."""
+    """Returns whether a credential may name this user: the name is well-formed, and HoloDeck does not use it itself."""
     return is_owner_name(text) and text != ANONYMOUS and not text.startswith(_RESERVED_PREFIXES)
 
 
 class RequestHead(msgspec.Struct, frozen=True):
-    """What a credential is read from. Header names are in small letters, as ASGI has them. `address` None is a unix socket."""
+    """The part of a request that holds credentials.
+
+    Header names are in lower case, as in ASGI. `address=None` is a unix socket.
+    """
 
     headers: Sequence[tuple[bytes, bytes]]
     query: bytes = b""
     address: str | None = None
 
     def values(self, name: bytes) -> list[str]:
-        """Every value of a header. Any byte may occur in one, so it is read as Latin-1."""
+        """Returns every value of a header, decoded as Latin-1, since any byte may occur."""
         return [value.decode("latin-1").strip(" \t") for each, value in self.headers if each == name]

@@ -1,6 +1,6 @@
 """Files that only their owner may read and write: the key file and the cached keys of issuers.
 
-A reader sees either the old or the new content, whatever happens to the writer: content is written beside the file,
+A reader sees either the old or the new content, whatever happens to the writer: the content is written beside the file,
 flushed to the disk and renamed.
 """
 
@@ -17,11 +17,11 @@ _OTHERS = 0o077
 
 
 class NotPrivate(Exception):
-    """The file is there, but it may not be trusted. The text names the fix."""
+    """The file exists, but it may not be trusted. The text names the fix."""
 
 
 class Stamp(NamedTuple):
-    """Changes whenever the file was written or replaced."""
+    """Changes whenever the file is written or replaced."""
 
     inode: int
     modified: int
@@ -30,7 +30,7 @@ class Stamp(NamedTuple):
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """None if there is no such file, or no way to ask for it."""
+    """Returns the stamp, or None if the file does not exist or cannot be inspected."""
     try:
         found = path.stat()
     except OSError:
@@ -39,11 +39,11 @@ def stamp_of(path: Path) -> Stamp | None:
 
 
 def read_private(path: Path, max_bytes: int) -> bytes:
-    """The content of a file that belongs to us (or root) alone. A symbolic link is followed, its target checked.
+    """Reads a file that belongs to us (or root) alone. Follows a symbolic link and checks its target.
 
     Raises:
         OSError: The file cannot be read.
-        NotPrivate: Others may read it, it belongs to another user, or it is no file or too large.
+        NotPrivate: Others may read it, it belongs to another user, or it is not a file or too large.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe must not make us wait
     with open(descriptor, "rb") as stream:  # noqa: PTH123  it is open already
@@ -61,7 +61,7 @@ def read_private(path: Path, max_bytes: int) -> bytes:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Replaces the file in one step. Two writers at a time need `locked`."""
+    """Replaces the file in one step. Concurrent writers need `locked`."""
     target = path.resolve()
     fresh = target.with_name(f".{target.name}.new")
     fresh.unlink(missing_ok=True)  # left by a writer that was killed
@@ -77,7 +77,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keeps other processes from changing the file meanwhile. The lock is on its folder: the file itself is replaced."""
+    """Keeps other processes from changing the file. The lock is on its folder, because the file itself is replaced."""
     with _folder(path.resolve()) as folder:
         fcntl.flock(folder, fcntl.LOCK_EX)
         yield

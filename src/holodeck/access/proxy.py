@@ -1,7 +1,7 @@
-"""Identity that a trusted proxy puts into headers, after it has signed the user in itself.
+"""Identity from headers of a trusted proxy, which has signed the user in.
 
-The proxy is known by its socket address and a shared secret. It must set these headers, not add to them: a header that
-occurs twice is refused.
+The proxy is identified by its socket address and a shared secret. It must set these headers, not add to them: a header
+that occurs twice is refused.
 """
 
 import hmac
@@ -22,7 +22,7 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Which connections are the proxy's, and what its headers are called."""
+    """The addresses of the proxy, and the names of its headers."""
 
     networks: tuple[Network, ...] = ()
     unix: bool = False
@@ -57,16 +57,16 @@ class TrustedProxy:
         return Principal(tenant=tenant, user=user, scopes=scopes, via="proxy", credential_id="proxy")
 
     def trusts(self, address: str | None) -> bool:
-        """Whether a connection from this address is the proxy's."""
+        """Returns whether a connection from this address is the proxy's."""
         if address is None:
             return self._settings.unix
         parsed = _parsed(address)
         return parsed is not None and _within(parsed, self._settings.networks)
 
     def client_address(self, head: RequestHead) -> str | None:
-        """The address of the client in front of the proxy: the last one in the header that is not a proxy's own.
+        """Returns the address of the client in front of the proxy: the last one in the header that is not a proxy's.
 
-        Entries before it were sent by the client, who may write anything there.
+        The client sent the entries before it, and may write anything there.
         """
         header = self._settings.address_header
         if header is None or not self.trusts(head.address):
@@ -95,7 +95,7 @@ class TrustedProxy:
 
 
 def _single(values: Sequence[str]) -> str | None:
-    """The one value, in UTF-8 as proxies send it; None if there are none or several."""
+    """Returns the only value, in UTF-8 as proxies send it, or None if there are none or several."""
     if len(values) != 1:
         return None
     try:
@@ -113,7 +113,7 @@ def _parsed(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _without_port(entry: str) -> str:
-    """`[2001:db8::1]:443` and `192.0.2.1:443` as some proxies write them."""
+    """Removes the port: some proxies write `[2001:db8::1]:443` and `192.0.2.1:443`."""
     if entry.startswith("["):
         return entry[1:].partition("]")[0]
     return entry.partition(":")[0] if entry.count(":") == 1 else entry

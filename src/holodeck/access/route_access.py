@@ -1,4 +1,4 @@
-"""What a route asks of a request's principal. Every operation declares one of these; there is no default."""
+"""The access that a route requires of a request's principal. Every operation declares one; there is no default."""
 
 from typing import Literal, TypeAlias
 
@@ -8,19 +8,19 @@ Kind: TypeAlias = Literal["static", "open", "principal", "scope"]
 
 
 class RouteAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """`open_as` is the word in `server.auth.public` that lets strangers in."""
+    """`open_as` is the word in `server.auth.public` that opens the route to strangers."""
 
     kind: Kind
     scope: str | None = None
     open_as: str | None = None
-    takes_ticket: bool = False  # of a run, in the query (`holodeck.access.tickets`)
+    takes_ticket: bool = False  # for a run, in the query (`holodeck.access.tickets`)
 
 
 PUBLIC = RouteAccess(kind="static")
-"""Files that are the same for everyone. The server does not even look for a credential."""
+"""Static files, the same for everyone. The server does not even look for a credential."""
 
 OPEN = RouteAccess(kind="open")
-"""For strangers as well; a principal may see more."""
+"""Open to strangers as well. A principal may see more."""
 
 SIGNED_IN = RouteAccess(kind="principal")
 """Any principal."""

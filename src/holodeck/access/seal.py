@@ -1,4 +1,4 @@
-"""Signed texts: what a server hands out and recognises later without storing it."""
+"""Signed texts, which a server issues and later recognises without storing them."""
 
 import base64
 import binascii
@@ -10,21 +10,21 @@ MAX_LENGTH = 4096
 
 
 class Seal:
-    """Signs bytes for one purpose. Until `use` gives it the secret of all replicas, it has one of this process."""
+    """Signs bytes for one purpose. Until `use` sets the secret of all replicas, it uses a secret of this process."""
 
     def __init__(self, purpose: str, secret: bytes | None = None) -> None:
         self._purpose, self._key = purpose.encode(), b""
         self.use(secret or os.urandom(32))
 
     def use(self, secret: bytes) -> None:
-        """Signs with a key made of this secret from now on; what was signed with another is no longer valid."""
+        """Signs with a key derived from this secret from now on. Texts signed with another key become invalid."""
         self._key = hmac.digest(secret, self._purpose, hashlib.sha256)
 
     def sealed(self, body: bytes) -> str:
         return f"{_text(body)}.{_text(self._sign(body))}"
 
     def opened(self, text: str) -> bytes | None:
-        """The bytes that were sealed; None for any other text."""
+        """Returns the bytes that were sealed, or None for any other text."""
         body, dot, signature = text.partition(".")
         if not dot or len(text) > MAX_LENGTH:
             return None
@@ -43,5 +43,5 @@ def _text(data: bytes) -> str:
 
 
 def bytes_of(text: str) -> bytes:
-    """Base64 for addresses, without padding. ValueError."""
+    """Decodes base64url without padding. Raises ValueError."""
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

@@ -1,6 +1,6 @@
-"""JSON of a token, read so that no other reader could understand it differently.
+"""Parses the JSON of a token strictly, so that no other parser can understand it differently.
 
-Names that occur twice, NaN, numbers without end and text that is no UTF-8 are refused.
+It refuses duplicate names, NaN, infinite numbers and text that is not UTF-8.
 """
 
 import base64
@@ -14,7 +14,7 @@ class NotStrict(ValueError):
 
 
 def decode_segment(text: str) -> bytes:
-    """One part of a token: base64url without padding, and with the unused bits of its last character zero.
+    """Decodes one part of a token: base64url without padding, and with the unused bits of its last character zero.
 
     Otherwise several texts would stand for one signature, and a changed token could still be valid.
     """

@@ -1,8 +1,8 @@
-"""Tickets: let a browser's EventSource read one run. It can send no header, and a key in a URL would end up in logs.
+"""Tickets let a browser's EventSource read one run: it cannot send headers, and a key in a URL would end up in logs.
 
-A ticket is for reading one run of one owner, for at most fifteen minutes. It may be used more than once, since EventSource
-repeats its URL when it reconnects. Tickets are signed with the secret of the store: every replica takes them, also after a
-restart, and nothing of them is stored.
+A ticket allows reading one run of one owner, for at most fifteen minutes. It may be used more than once, since
+EventSource repeats its URL when it reconnects. Tickets are signed with the secret of the store: every replica accepts
+them, also after a restart, and nothing about them is stored.
 """
 
 import time
@@ -24,12 +24,12 @@ class _Claims(msgspec.Struct, frozen=True, array_like=True):
     run_id: str
     tenant: str
     user: str
-    key_id: str | None  # the API key that asked for it: revoked, it takes the ticket with it
+    key_id: str | None  # the API key that requested it: revoking the key revokes the ticket
     expires: float
 
 
 class Tickets:
-    """Issues and checks. `in_force` says whether an API key is still valid."""
+    """Issues and checks tickets. `in_force` returns whether an API key is still valid."""
 
     def __init__(self, in_force: Callable[[str], bool], *, clock: Callable[[], float] = time.time) -> None:
         self._in_force, self._clock = in_force, clock
@@ -40,7 +40,7 @@ class Tickets:
         self._seal.use(secret)
 
     def issue(self, principal: Principal, owner: Owner, run_id: str) -> tuple[str, float]:
-        """A ticket and when it expires: never after the credential that it is issued for."""
+        """Returns a ticket and its expiry, which is never after that of the credential it is issued for."""
         expires = self._clock() + LONGEST_SECONDS
         if principal.expires is not None:
             expires = min(expires, principal.expires)
@@ -49,7 +49,7 @@ class Tickets:
         return self._seal.sealed(body), expires
 
     def check(self, ticket: str, run_id: str) -> Principal | Failure:
-        """The owner of the run, who may read and nothing else."""
+        """Returns the owner of the run as a principal that may only read it."""
         body = self._seal.opened(ticket)
         claims = None if body is None else msgspec.json.decode(body, type=_Claims)
         if claims is None or claims.run_id != run_id:

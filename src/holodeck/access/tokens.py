@@ -1,7 +1,7 @@
-"""JSON web tokens: checks of our own around joserfc, which verifies the signature with one key and one algorithm.
+"""JSON web tokens: our own checks around joserfc, which verifies the signature with one key and one algorithm.
 
-`tests/access/hostile_tokens.py` has 103 good and hostile tokens; joserfc alone accepts several of the hostile ones. What
-a token's header says about keys (`jku`, `x5u`, `x5c`, `jwk`) is never read.
+`tests/access/hostile_tokens.py` has 103 good and hostile tokens; joserfc alone accepts several of the hostile ones.
+This module never reads what a token's header says about keys (`jku`, `x5u`, `x5c`, `jwk`).
 """
 
 import hashlib
@@ -32,7 +32,7 @@ _REFUSED_MEMBERS = ("crit", "b64", "zip", "cty", "enc")  # each changes what the
 
 
 class ClaimNames(msgspec.Struct, frozen=True):
-    """Which claims say who the user is. A name, or a dotted path such as `realm_access.roles`."""
+    """The claims that identify the user: names, or dotted paths such as `realm_access.roles`."""
 
     user: str = "sub"
     tenant: str | None = None  # None: the server's default tenant
@@ -40,7 +40,7 @@ class ClaimNames(msgspec.Struct, frozen=True):
 
 
 class Issuer(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose tokens are accepted, and what they mean."""
+    """An issuer whose tokens are accepted, and what they mean."""
 
     issuer: str
     audiences: frozenset[str]
@@ -77,7 +77,7 @@ class _Parts(msgspec.Struct, frozen=True):
 
 
 class _OneAlgorithm(JWSRegistry):
-    """joserfc's registry, reduced to the algorithm that was chosen; its header checks are replaced by ours."""
+    """joserfc's registry, reduced to the chosen algorithm. Our checks replace its header checks."""
 
     max_header_length = 2 * MAX_HEADER
 
@@ -88,7 +88,7 @@ class _OneAlgorithm(JWSRegistry):
 
 
 class Tokens:
-    """Checks tokens. Verified ones are remembered by the SHA-256 of the whole token."""
+    """Checks tokens. Caches verified ones by the SHA-256 of the whole token."""
 
     def __init__(
         self, issuers: Sequence[Issuer], defaults: Defaults, *, clock: Callable[[], float] = time.time
@@ -105,13 +105,13 @@ class Tokens:
 
     @property
     def words(self) -> list[str]:
-        """Every word that clients may ask the issuers for: theirs where `grant` translates them, else ours."""
+        """The scopes that clients may request from the issuers: issuers' names where `grant` maps them, else ours."""
         ours = SCOPES - {ACT_AS}
         found = (word for each in self._issuers.values() for word in (*each.required, *(each.grant or ours)))
         return sorted(set(found))
 
     def words_for(self, scope: str | None) -> list[str]:
-        """What clients ask the issuers for to get this scope of ours; None: to be let in at all."""
+        """Returns the scopes that clients request to get this scope of ours. None: to get access at all."""
         found: set[str] = set()
         for issuer in self._issuers.values():
             found.update(issuer.required)
@@ -226,7 +226,7 @@ def _split(token: str) -> _Parts:
 
 
 def _checked_header(header: dict[str, Any], issuer: Issuer) -> tuple[str, str | None]:
-    """The algorithm, and the name of the key if there is one."""
+    """Returns the algorithm, and the name of the key if there is one."""
     algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ", "JWT")
     if not isinstance(algorithm, str) or algorithm not in issuer.algorithms:
         raise _Refused("malformed", lasting=False)
@@ -240,7 +240,7 @@ def _checked_header(header: dict[str, Any], issuer: Issuer) -> tuple[str, str | 
 
 
 def _signer(token: str, keys: KeySet, kid: str | None, algorithm: str) -> VerifyingKey:
-    """The key that the token was signed with."""
+    """Returns the key that signed the token."""
     candidates = keys.candidates(kid, algorithm)
     if not candidates:
         raise _Refused("unknown", lasting=False)
@@ -255,7 +255,7 @@ def _signer(token: str, keys: KeySet, kid: str | None, algorithm: str) -> Verify
 
 
 def _checked_times(claims: dict[str, Any], issuer: Issuer, now: float) -> float:
-    """When the token expires."""
+    """Checks the token's times. Returns when it expires."""
     expires = _number(claims, "exp", required=True)
     issued, begins = _number(claims, "iat"), _number(claims, "nbf")
     if any(time is not None and time > now + issuer.leeway for time in (issued, begins)):
@@ -275,7 +275,7 @@ def _check_audience(claims: dict[str, Any], issuer: Issuer) -> None:
 
 
 def _words(claims: dict[str, Any], issuer: Issuer) -> list[str] | None:
-    """The scopes in the issuer's own words; None if the token has no such claim."""
+    """Returns the scopes in the issuer's own words, or None if the token has no such claim."""
     found = _at(claims, issuer.claims.scopes or "scope")
     if found is None:
         return None
@@ -286,7 +286,7 @@ def _words(claims: dict[str, Any], issuer: Issuer) -> list[str] | None:
 
 
 def _at(claims: dict[str, Any], path: str) -> Any:
-    """A claim by its name, else by its dotted path: names may hold dots (`https://example.com/roles`)."""
+    """Returns a claim by its name, else by its dotted path: names may contain dots (`https://example.com/roles`)."""
     if path in claims:
         return claims[path]
     value: Any = claims
@@ -323,7 +323,7 @@ def _failure(reason: Reason) -> Failure:
 
 
 def _keep(table: dict[bytes, _Remembered], name: bytes, entry: _Remembered) -> None:
-    """Remembers, and forgets what was remembered first when there are too many."""
+    """Adds an entry, and drops the oldest when there are too many."""
     table[name] = entry
     if len(table) > REMEMBERED:
         del table[next(iter(table))]

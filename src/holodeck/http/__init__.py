@@ -1,5 +1,5 @@
-"""HTTP/1.1 from the client's side: one request, an answer that may trickle in, the connection kept for the next.
+"""An HTTP/1.1 client: one request, an answer that may trickle in, and the connection kept for the next request.
 
-A library of its own, because a general one costs more than all else that a token needs: the pieces of an answer go from
-the socket to a plain function, with no task woken in between. It knows nothing of models or files.
+We wrote our own because a general library costs more than all our other work for a token: here the pieces of an answer
+go from the socket to a plain function, and no task is woken in between. This package knows nothing of models or files.
 """

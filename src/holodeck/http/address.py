@@ -1,4 +1,4 @@
-"""Where a request goes: the parts of a URL, and the proxy in between."""
+"""The destination of a request: the parts of a URL, and the proxy in between."""
 
 from functools import lru_cache
 from urllib.parse import quote, unquote, urlsplit
@@ -10,11 +10,11 @@ from holodeck.http.failures import Unsendable
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _PORTS = {"http": 80, "https": 443}
-_AS_IT_IS = "/?#[]@!$&'()*+,;=:%-._~"  # quoted already, or with a meaning
+_AS_IT_IS = "/?#[]@!$&'()*+,;=:%-._~"  # quoted already, or with a special meaning
 
 
 class Address(msgspec.Struct, frozen=True):
-    """`target` is what the request line asks for; `user` is set for proxies only."""
+    """The parts of a URL. `target` is for the request line; `user` is set for proxies only."""
 
     scheme: str
     host: str
@@ -33,12 +33,12 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def authority(self) -> str:
-        """What the Host header says: the port only where it is not the usual one."""
+        """The value of the Host header, with the port only if it is not the default."""
         return self.place.removesuffix(f":{_PORTS[self.scheme]}")
 
 
 class Route(msgspec.Struct, frozen=True):
-    """The same for all requests that can share a connection."""
+    """The route of a request. Requests with equal routes can share a connection."""
 
     scheme: str
     host: str
@@ -62,14 +62,14 @@ def address_of(url: str) -> Address:
 
 
 def _in_ascii(host: str) -> str:
-    """As browsers do it. Python's own way is older: it would ask fass.de for faß.de, another owner's."""
+    """Encodes a host name as browsers do. Python's older codec turns faß.de into fass.de, another owner's site."""
     import idna  # noqa: PLC0415  large tables, for names that are rare
 
     return idna.encode(host, uts46=True).decode()
 
 
 def proxy_for(url: str) -> str | None:
-    """The environment's proxy for a URL."""
+    """Returns the environment's proxy for a URL."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if host in _LOOPBACK or proxy_bypass(host):

@@ -1,6 +1,6 @@
 """Requests, and the connections that are kept between them.
 
-Nothing here could leak a key: redirects are not followed, cookies not kept. Compression is not asked for, because a
+The client cannot leak a key: it follows no redirects and keeps no cookies. It does not ask for compression, because a
 compressed stream is held back in blocks.
 """
 
@@ -15,7 +15,7 @@ from holodeck.http.client_connection import ClientConnection, Response
 from holodeck.http.dial import Resolve, credentials, dial, remember_session, system_resolve
 from holodeck.http.failures import ConnectionBroken, NoProxy, Unsendable
 
-KEEPALIVE_SECONDS = 60.0  # how long an idle connection is kept, unless the server's Keep-Alive header says otherwise
+KEEPALIVE_SECONDS = 60.0  # how long an idle connection is kept, unless the server's Keep-Alive header names a time
 MAX_KEEPALIVE_SECONDS = 300.0
 _MARGIN = 1.0  # seconds before the server closes the connection: a request must not cross the close
 _KEEPALIVE_TIMEOUT = re.compile(r"timeout\s*=\s*\"?(\d{1,9})")
@@ -28,9 +28,10 @@ _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]*")  # sent in UTF-8
 
 
 class Client:
-    """`async with client.post(url, body) as response:`; leaving the block before the body is over ends the connection.
+    """Usage: `async with client.post(url, body) as response:`.
 
-    It raises an HttpError when the block is entered, never before.
+    Leaving the block before the body ends closes the connection. Entering the block may raise an HttpError; calling
+    `post` never does.
     """
 
     def __init__(
@@ -46,22 +47,22 @@ class Client:
         self._connect_timeout = connect_timeout
         self._resolve = resolve
         self._proxied = proxied
-        self._idle: dict[Route, list[ClientConnection]] = {}  # the one used last is used first
+        self._idle: dict[Route, list[ClientConnection]] = {}  # most recently used last, and taken first
         self._busy: set[ClientConnection] = set()
         self._prepared: dict[tuple[str, str], tuple[Route, bytes]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
-        self._closed = 0  # how often `close` was called
+        self._closed = 0  # number of calls of `close`
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def get(self, url: str, headers: Mapping[str, str] = NO_HEADERS) -> "Exchange":
         return Exchange(self, "GET", url, None, headers)
 
     def post(self, url: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS) -> "Exchange":
-        """A JSON body; the answer may be a stream of events. `headers` are added for this request only."""
+        """Posts a JSON body. The answer may be a stream of events. `headers` are added for this request only."""
         return Exchange(self, "POST", url, body, headers)
 
     async def acquire(self, route: Route) -> ClientConnection:
-        """A connection for one exchange: an idle one, or a new one. `release` gives it back."""
+        """Returns a connection for one exchange: an idle one, or a new one. `release` gives it back."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._begin(loop)
@@ -78,7 +79,7 @@ class Client:
         return connection
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Forgets the connections of an earlier event loop: they can neither be used nor closed."""
+        """Discards the connections of an earlier event loop: they can neither be used nor closed."""
         self._loop, self._sweeper = loop, None
         self._idle.clear()
         self._busy.clear()
@@ -93,7 +94,7 @@ class Client:
 
     def release(self, route: Route, connection: ClientConnection) -> None:
         self._busy.discard(connection)
-        unsent = connection.transport.get_write_buffer_size()  # the answer came before all of the request was read
+        unsent = connection.transport.get_write_buffer_size()  # the answer came before the server read all of it
         if unsent or not connection.reusable or connection.transport.is_closing():
             return connection.drop()
         if route.scheme == "https":
@@ -110,7 +111,7 @@ class Client:
                 self._sweeper.cancel()
             self._sweeper = asyncio.get_running_loop().call_at(
                 when, self._sweep, context=Context()
-            )  # not the request's
+            )  # must not keep the request's context alive
 
     async def close(self) -> None:
         """Closes all connections, including those that are being made."""
@@ -122,7 +123,7 @@ class Client:
             connection.drop()
         self._busy.clear()
         self._idle.clear()
-        await asyncio.sleep(0)  # a connection that was ended is closed in the loop's next round
+        await asyncio.sleep(0)  # the loop closes an ended connection in its next iteration
 
     def _sweep(self) -> None:
         """Closes the connections that were idle too long."""
@@ -138,7 +139,7 @@ class Client:
             self._sweep_by(min(waiting))
 
     def prepared(self, method: str, url: str) -> tuple[Route, bytes]:
-        """The route, and the request head up to its Content-Length: the same for all requests to one URL."""
+        """Returns the route, and the request head up to its Content-Length: the same for all requests to one URL."""
         prepared = self._prepared.get((method, url))
         if prepared is None:
             prepared = self._prepared[method, url] = self._prepare(method, url)
@@ -158,7 +159,7 @@ class Client:
 
 
 def keepalive_of(header: str) -> float:
-    """Seconds that an idle connection is kept: by the server's `Keep-Alive` header, else the default."""
+    """Returns how many seconds an idle connection is kept: the server's `Keep-Alive` header, else the default."""
     stated = _KEEPALIVE_TIMEOUT.search(header.lower())
     if stated is None:
         return KEEPALIVE_SECONDS
@@ -194,7 +195,7 @@ class Exchange:
 
 
 def _lines(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
-    """Our headers, overridden by the user's; framing headers are always ours."""
+    """Merges our headers with the user's, which win. Framing headers are always ours."""
     merged = {name.lower(): (name, value) for name, value in (*ours.items(), *theirs.items())}
     for name, value in merged.values():
         if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):

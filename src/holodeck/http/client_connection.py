@@ -1,7 +1,7 @@
 """One connection, and the response that arrives on it.
 
-Bytes go from the socket through the parser to the body's sink in one call: `Response.read_into`. No task is woken for a chunk, and
-nothing is buffered that has no reader.
+Bytes go from the socket through the parser to the body's sink in one call: `Response.read_into`. No task is woken for a
+chunk, and nothing without a reader is buffered.
 """
 
 import asyncio
@@ -17,21 +17,21 @@ from holodeck.http.failures import ConnectionBroken, HttpError, NotHttp
 from holodeck.http.unpacking import Unpacker, unpacker
 
 LONGEST_HEAD = 65_536
-MAX_NON_BODY_BYTES = 4 * 2**20  # bytes of one answer that came without any of its body: trailers, framing overhead
-A_LOT = 65_536  # bytes in one read; after so many, other tasks run first
+MAX_NON_BODY_BYTES = 4 * 2**20  # bytes of one answer that carry no body: trailers, framing overhead
+A_LOT = 65_536  # bytes in one read; after this many, other tasks run first
 
 _CODINGS = frozenset({"chunked", "identity"})
 Sink = Callable[[bytes], bool]  # takes a piece of the body; returns whether that was enough
 
 
 class Response:
-    """The answer to one request: its head is here, its body comes with `read_into`."""
+    """The answer to one request: its head has arrived, `read_into` reads its body."""
 
     def __init__(self, status: int, headers: Mapping[str, str]) -> None:
         self.status = status
-        self.headers = headers  # names in small letters; of several with one name, the first
+        self.headers = headers  # names in lower case; if a name repeats, the first
         self.over = False  # the whole body has arrived
-        self._done = False  # the body is complete, or will never be
+        self._done = False  # the body is complete, or never will be
         self._sink: Sink | None = None
         self._context: Context | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -68,7 +68,7 @@ class Response:
             raise ConnectionBroken("the server's answer ends in the middle of what it has compressed")
 
     def take(self, piece: bytes) -> None:
-        """A piece of the body arrived."""
+        """Takes a piece of the body that arrived."""
         if self._done:
             return None  # it belongs to an unsolicited response, or to one whose reader has left
         sink, context = self._sink, self._context
@@ -83,7 +83,7 @@ class Response:
         return None
 
     def end(self, failure: BaseException | None = None) -> None:
-        """The body is complete, or `error` says why it is not."""
+        """Ends the body: complete, or broken off by `failure`."""
         if self._done:
             return
         self._done = True
@@ -98,7 +98,7 @@ class Response:
 
 
 def _text(value: bytes) -> str:
-    """Of a header: by the letter of HTTP it is Latin-1, by what servers do, UTF-8."""
+    """Decodes a header value: HTTP defines Latin-1, servers send UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -129,7 +129,7 @@ class ClientConnection(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self.on_body = self._pieces.append  # the parser calls it for every chunk: nothing is cheaper
         self._parser = httptools.HttpResponseParser(self)
-        self._parser.set_dangerous_leniencies(  # what other clients take too
+        self._parser.set_dangerous_leniencies(  # deviations that other clients accept, too
             lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
         )
 
@@ -163,7 +163,7 @@ class ClientConnection(asyncio.Protocol):
             self._asked = None
 
     def drop(self) -> None:
-        """Closes the connection, whatever is under way."""
+        """Closes the connection, whatever is in progress."""
         self.lost = True
         self.transport.abort()
 
@@ -181,7 +181,7 @@ class ClientConnection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             failure = NotHttp("the server wants to speak something else")
         except httptools.HttpParserError as error:
-            ours = error.__context__  # what a callback raised
+            ours = error.__context__  # the exception that a callback raised
             failure = ours if isinstance(ours, NotHttp) else NotHttp(f"the server's answer is not HTTP: {error}")
         if self._response is None:
             self._head_size += len(data)
@@ -213,7 +213,7 @@ class ClientConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self._ended:
-            self._usable = False  # an answer to nothing
+            self._usable = False  # an answer without a request
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._response is not None:
@@ -241,7 +241,7 @@ class ClientConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if self._response is None or self._ended:
-            self._pieces.clear()  # llhttp lets some interim answers have a body
+            self._pieces.clear()  # llhttp allows some interim answers to have a body
             return
         self._ended = True
         self._usable = self._usable and self._parser.should_keep_alive()
@@ -262,7 +262,7 @@ class ClientConnection(asyncio.Protocol):
     def _fail(self, failure: HttpError) -> None:
         self._ended, self._usable = True, False
         if self._response is not None:
-            self._response.end(failure)  # says nothing to an answer that is whole
+            self._response.end(failure)  # does nothing to a complete answer
         elif self._asked is not None and not self._asked.done():
             self._asked.set_exception(failure)
 

@@ -1,4 +1,4 @@
-"""Making a connection: names, both kinds of addresses, TLS, a proxy in between."""
+"""Opens connections: name resolution, IPv4 and IPv6, TLS, an optional proxy."""
 
 import asyncio
 import socket
@@ -17,30 +17,30 @@ from holodeck.http.client_connection import ClientConnection
 from holodeck.http.failures import HttpError, NoConnection, NoHost, NoProxy, NoTrust
 
 MAX_SESSIONS = 100  # hosts whose TLS session is kept
-SECOND_TRY = 0.25  # seconds until another address is tried beside one that says nothing (RFC 8305)
+SECOND_TRY = 0.25  # seconds until another address is tried in parallel with one that does not answer (RFC 8305)
 
 
-AddressInfo: TypeAlias = tuple[int, int, int, str, tuple[Any, ...]]  # as getaddrinfo has it
+AddressInfo: TypeAlias = tuple[int, int, int, str, tuple[Any, ...]]  # as getaddrinfo returns it
 Found: TypeAlias = Sequence[AddressInfo]
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Found]]
 
 
 async def system_resolve(host: str, port: int) -> Found:
-    """The addresses of a name, as the system knows them. Raises OSError or UnicodeError."""
+    """Resolves a name with the system's resolver. Raises OSError or UnicodeError."""
     return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
 async def dial(route: Route, seconds: float, resolve: Resolve = system_resolve) -> ClientConnection:
-    """A new connection. Raises an HttpError.
+    """Opens a new connection. Raises an HttpError.
 
-    It is made in an empty context: a transport keeps the context in which it was made, and a connection that is kept
-    for the next request must not keep the run that dialled it.
+    The connection is made in an empty context: a transport keeps the context in which it was made, and a connection
+    that is kept for the next request must not keep alive the run that opened it.
     """
     dialling = asyncio.get_running_loop().create_task(_dial_in_time(route, seconds, resolve), context=Context())
     try:
         return await dialling
     except asyncio.CancelledError:
-        dialling.add_done_callback(_drop)  # it may have been made in the meantime
+        dialling.add_done_callback(_drop)  # the connection may have been made in the meantime
         raise
 
 
@@ -93,7 +93,7 @@ async def _connect(address: Address, resolve: Resolve) -> ClientConnection:
     loop = asyncio.get_running_loop()
     try:
         connected = await start_connection(found, happy_eyeballs_delay=SECOND_TRY, interleave=1, loop=loop)
-    except RuntimeError as error:  # uvloop's, says aiohappyeyeballs
+    except RuntimeError as error:  # uvloop raises it, according to aiohappyeyeballs
         raise NoConnection("no connection") from error
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # detects a dead peer on an idle connection
     connection = await _connection_on(connected)
@@ -117,10 +117,10 @@ def _end(making: asyncio.Future[tuple[asyncio.Transport, ClientConnection]]) -> 
 
 
 async def _secure(connection: ClientConnection, address: Address) -> ClientConnection:
-    """The same connection, in TLS from now on."""
+    """Upgrades the connection to TLS."""
     inner = ClientConnection()
-    inner.connection_made(connection.transport)  # what comes with the end of the handshake may end it
-    loop, name = asyncio.get_running_loop(), address.host.rstrip(".")  # no certificate says the dot of a full name
+    inner.connection_made(connection.transport)  # data at the end of the handshake may end the connection
+    loop, name = asyncio.get_running_loop(), address.host.rstrip(".")  # certificates omit the final dot of a name
     transport = None
     try:
         if not connection.transport.is_closing():
@@ -136,7 +136,7 @@ async def _secure(connection: ClientConnection, address: Address) -> ClientConne
 
 
 async def _pass(connection: ClientConnection, proxy: Address, target: Address) -> None:
-    """A proxy that only passes bytes on from now on: it does not see the traffic inside."""
+    """Asks a proxy for a tunnel: from now on it only passes bytes on, and does not see the traffic inside."""
     lines = [f"CONNECT {target.place} HTTP/1.1", f"Host: {target.place}", *credentials(proxy), "", ""]
     try:
         answer = await connection.ask("\r\n".join(lines).encode())
@@ -149,16 +149,16 @@ async def _pass(connection: ClientConnection, proxy: Address, target: Address) -
 
 
 def credentials(proxy: Address) -> list[str]:
-    """The header for a proxy that wants to know who we are."""
+    """Returns the header for a proxy that requires authentication."""
     if proxy.user is None:
         return []
     return [f"Proxy-Authorization: Basic {b64encode(proxy.user.encode(errors='surrogateescape')).decode()}"]
 
 
 class ResumingContext(ssl.SSLContext):
-    """A client's TLS settings that resume the last session with each host: no certificates are sent and checked again.
+    """TLS settings of a client that resume the last session with each host: certificates are not checked again.
 
-    The event loops make their connections with `wrap_bio` and know no sessions.
+    Event loops make their connections with `wrap_bio` and do not support sessions.
     """
 
     sessions: dict[str, ssl.SSLSession]
@@ -176,7 +176,7 @@ class ResumingContext(ssl.SSLContext):
 
 
 def remember_session(transport: asyncio.BaseTransport) -> None:
-    """Keeps the TLS session of a connection for the next one to its host. A ticket comes after the handshake."""
+    """Stores the TLS session of a connection for the next one to its host. A ticket arrives after the handshake."""
     secured = transport.get_extra_info("ssl_object")
     context = None if secured is None else secured.context
     session = None if secured is None else secured.session
@@ -188,9 +188,9 @@ def remember_session(transport: asyncio.BaseTransport) -> None:
 
 @cache
 def _trust() -> ssl.SSLContext:
-    """The system's certificates; SSL_CERT_FILE and SSL_CERT_DIR name others."""
+    """Loads the system's certificates. SSL_CERT_FILE and SSL_CERT_DIR name others."""
     trust = ssl.create_default_context()
-    trust.__class__ = ResumingContext  # with all that the default sets; there is no other way to make a subclass of it
+    trust.__class__ = ResumingContext  # keeps all that the default sets; there is no other way to make a subclass of it
     cast("ResumingContext", trust).sessions = {}
     trust.set_alpn_protocols(["http/1.1"])
     return trust

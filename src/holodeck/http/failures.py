@@ -1,4 +1,4 @@
-"""What can go wrong between us and an HTTP server. The texts are for logs: none holds what was sent or a key."""
+"""Errors between us and an HTTP server. The texts are for logs: none contains a key or what was sent."""
 
 
 class HttpError(Exception):
@@ -6,7 +6,7 @@ class HttpError(Exception):
 
 
 class Unsendable(HttpError):
-    """No request can be made of this URL, or of these headers."""
+    """The URL or the headers make no valid request."""
 
 
 class NoHost(HttpError):
@@ -26,8 +26,8 @@ class NoTrust(HttpError):
 
 
 class NotHttp(HttpError):
-    """What came is not HTTP, or not in a form that we take."""
+    """The answer is not HTTP, or not in a form that we accept."""
 
 
 class ConnectionBroken(HttpError):
-    """It ended before the answer did."""
+    """The connection ended before the answer did."""

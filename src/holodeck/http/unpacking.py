@@ -1,11 +1,11 @@
-"""Bodies that come compressed although we asked for none of it."""
+"""Decompresses bodies that arrive compressed although we did not ask for it."""
 
 import zlib
 from typing import Protocol
 
 from holodeck.http.failures import NotHttp
 
-MOST = 8 * 2**20  # bytes that one read may become: more is a decompression bomb, or would hold the event loop too long
+MOST = 8 * 2**20  # bytes that one read may expand to: more is a bomb, or would block the event loop too long
 _SLICE = 16_384
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 _BARE = -zlib.MAX_WBITS
@@ -14,7 +14,7 @@ _UNKNOWN = frozenset({"br", "zstd", "compress", "x-compress", "dcb", "dcz"})
 
 
 class Unpacker(Protocol):
-    """Turns pieces of a body into what they mean. `whole`: they may end here."""
+    """Decompresses pieces of a body. `whole`: the body may end here."""
 
     whole: bool
 
@@ -22,7 +22,7 @@ class Unpacker(Protocol):
 
 
 def unpacker(encoding: str) -> Unpacker | None:
-    """None when the body is not compressed, also where the header names `none` or a charset."""
+    """Returns None if the body is not compressed, also if the header names `none` or a charset."""
     names = [name for name in (part.strip().lower() for part in encoding.split(",")) if name not in ("", "identity")]
     if len(names) == 1 and names[0] in _KNOWN:
         return _Zipped(may_be_bare=names[0] == "deflate")
@@ -63,10 +63,10 @@ class _Zipped:
                 raise NotHttp("the server's answer says that it is compressed, and is not") from error
             if len(unpacked) > MOST:
                 raise NotHttp("the server's response is too large after decompression")
-            piece = self._stream.unused_data  # a copy of all that is left, for each member: hence slices
+            piece = self._stream.unused_data  # each member copies all that is left: hence slices
             self.whole = self._stream.eof
 
     def _form(self, first: int) -> int:
-        """Some mean the bare format by "deflate". Neither gzip nor zlib begins as it does."""
+        """Detects the format: some servers mean the bare one by "deflate". Neither gzip nor zlib begins like it."""
         is_wrapped = first == 0x1F or first & 0x0F == 0x08  # noqa: PLR2004  RFC 1952 and RFC 1950
         return _BARE if self._may_be_bare and not is_wrapped else _GZIP_OR_ZLIB

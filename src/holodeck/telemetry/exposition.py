@@ -1,7 +1,7 @@
 """Metrics in Prometheus' text format: series of values, and gauges, which are read at scrape time.
 
-Written here instead of taken from prometheus-client, which costs a server time and memory at its start and a lock for
-each count. This module does not know what is counted, or how: `holodeck.telemetry.metrics` does.
+We do not use prometheus-client: it costs time and memory at start, and a lock for each count. This module does not know
+what is counted, or how: `holodeck.telemetry.metrics` does.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,15 +18,15 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """One name on the page with its values: plain data, which processes can exchange and add up."""
+    """One metric with its values: plain data, which processes can exchange and add up."""
 
     name: str
     meaning: str
     kind: Literal["counter", "gauge", "histogram"]
     labels: Labels = ()
     bounds: tuple[float, ...] = ()  # of a histogram
-    together: Literal["sum", "max", "min"] = "sum"  # what the values of several processes make together
-    values: list[tuple[Labels, list[float]]]  # of a histogram: a count for each bound, one for what is above, the sum
+    together: Literal["sum", "max", "min"] = "sum"  # how the values of several processes are combined
+    values: list[tuple[Labels, list[float]]]  # in a histogram: a count for each bound, one for values above, the sum
 
     @property
     def only_grows(self) -> bool:
@@ -54,7 +54,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def combined(several: Iterable[Iterable[Series]]) -> list[Series]:
-    """The series of several processes as one of each name, in the order in which they first appear."""
+    """Combines the series of several processes by name, in the order in which they first appear."""
     found: dict[str, Series] = {}
     for each in (series for one in several for series in one):
         known = found.get(each.name)
@@ -74,7 +74,7 @@ _TOGETHER: dict[str, Callable[[float, float], float]] = {"sum": add, "max": max,
 
 
 class Figure(Protocol):
-    """What is counted or read under one name; a series is one that does not change."""
+    """A metric under one name, counted or read. A series is one that does not change."""
 
     def series(self) -> Series: ...
 
@@ -85,7 +85,7 @@ def page(figures: Iterable[Figure]) -> bytes:
 
 
 class Gauge:
-    """A value that is read at scrape time. `kind` is "counter" for one that only grows there."""
+    """A value that is read at scrape time. `kind` is "counter" if it only grows."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Gauge:
         *,
         together: Literal["sum", "max", "min"] = "sum",
     ) -> None:
-        """`together` is what the values of several workers make: their sum, unless it is a property of all."""
+        """`together` is how the values of several workers are combined: summed, unless all workers share one value."""
         values = value if isinstance(value, Mapping) else {(): value}
         self._series = Series(
             name=name,

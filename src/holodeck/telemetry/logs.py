@@ -1,12 +1,12 @@
 """The log: one JSON line per event (SRV-18, ORC-08), or text lines for development.
 
-Every JSON line has the same eight members. Lines are ASCII, so no control character, escape sequence or line separator that
-a client sent can act on the reader's terminal (T29), and at most 16 kB long. Records of the standard library's logging
-come out the same way. This module does not decide which lines are written.
+Every JSON line has the same eight members. Lines are ASCII, so no control character, escape sequence or line separator
+from a client can act on the reader's terminal (T29). A line is at most 16 kB long. Records of the standard library's
+logging get the same form. This module does not decide which lines are written.
 
-A thread of the log encodes and writes the lines, many at a time, so that a caller never waits for the write (D13). A pipe
-without a reader fills up, and so does a disk (D10); then lines are dropped and counted, and the count is written once there
-is room again.
+A separate thread encodes and writes the lines, many at a time, so that a caller never waits for the write (D13). A pipe
+without a reader fills up, and so does a disk (D10). Then lines are dropped and counted, and the log writes the count
+once there is room again.
 """
 
 import hmac
@@ -32,14 +32,14 @@ MAX_BYTES = 4 * 1024 * 1024
 GATHER_SECONDS = 0.05
 
 MAX_LINE = 16 * 1024
-_MAX_MASKED = 4 * MAX_LINE  # of a text that a line holds: what is cut off here would not be in the line either
+_MAX_MASKED = 4 * MAX_LINE  # characters of a text in a line: the rest would be cut off anyway
 STDOUT = 1
 _ROOM_FOR_THE_REST = 2048
 _MAX_MEMBER = 200
 _MAX_UNPRINTABLE = 2000
 _encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, default=str, skipkeys=True).encode
-_encode_fast = msgspec.json.Encoder(enc_hook=str).encode  # quicker, but not always ASCII
-_NOT_FAST = (TypeError, ValueError, RecursionError)  # keys that are no strings, halves of surrogate pairs, no end
+_encode_fast = msgspec.json.Encoder(enc_hook=str).encode  # faster, but not always ASCII
+_NOT_FAST = (TypeError, ValueError, RecursionError)  # keys that are not strings, half surrogate pairs, endless values
 
 Line: TypeAlias = dict[str, Any]
 """The eight members of a line, not written out yet; its timestamp is in nanoseconds."""
@@ -55,15 +55,15 @@ class LineWriter(Generic[T]):
         max_lines: int = MAX_LINES,
         max_bytes: int = MAX_BYTES,
     ) -> None:
-        """`write_out` makes bytes of a line, `report` of the number of lines that were dropped."""
+        """`write_out` encodes a line, `report` the number of dropped lines."""
         self.dropped = 0
         self._fd = fd
         self._write_out, self._report = write_out, report
         self._max_lines, self._max_bytes = max_lines, max_bytes
-        self._waiting: list[T] = []  # for the thread to write out
-        self._lines: list[bytes] = []  # that came when there were many of those: so much memory is known
+        self._waiting: list[T] = []  # for the thread to encode
+        self._lines: list[bytes] = []  # lines encoded early because many waited: their memory use is known
         self._size = 0
-        self._torn = False  # whether the last line that was written is only half there
+        self._torn = False  # whether the last line was written only in part
         self._closing = False
         self._lock = threading.Lock()
         self._filled = threading.Condition(self._lock)
@@ -71,19 +71,19 @@ class LineWriter(Generic[T]):
         self._thread.start()
 
     def put(self, line: T) -> None:
-        with self._lock:  # the condition's own: entering that would cost two calls more
+        with self._lock:  # the condition's own lock: entering the condition would cost two more calls
             if len(self._lines) >= self._max_lines or self._size > self._max_bytes or self._closing:
                 self.dropped += 1
             elif len(self._waiting) < MAX_WAITING:
                 self._waiting.append(line)
-                if len(self._waiting) == 1:  # the thread sleeps only when there is nothing
+                if len(self._waiting) == 1:  # the thread sleeps only when nothing waits
                     self._filled.notify()
             else:
                 self._lines.append(self._write_out(line))
                 self._size += len(self._lines[-1])
 
     def close(self, timeout: float = 1.0) -> None:
-        """Writes what is left; gives up after `timeout` seconds, because the pipe may be blocked for ever."""
+        """Writes the remaining lines. Gives up after `timeout` seconds, because the pipe may be blocked for ever."""
         with self._filled:
             self._closing = True
             self._filled.notify()
@@ -102,13 +102,13 @@ class LineWriter(Generic[T]):
                 self.dropped += lost - len(report)  # the report is the last line: lost with any other
 
     def _write(self, data: bytes) -> int:
-        """How many lines did not get out. On a full disk there may be half of one, which must not spoil the next."""
+        """Returns how many lines were not written. A full disk may leave half a line, which must not spoil the next."""
         data = b"\n" + data if self._torn else data
         view = memoryview(data)
         try:
             while view:
                 view = view[os.write(self._fd, view) :]
-        except OSError:  # a full disk or a closed pipe: there is no other place to report it
+        except OSError:  # a full disk or a closed pipe: there is nowhere else to report it
             sent = len(data) - len(view)
             lost = data.count(b"\n", sent) - (self._torn and sent == 0)
             self._torn = not data.endswith(b"\n", 0, sent) if sent else self._torn
@@ -117,7 +117,7 @@ class LineWriter(Generic[T]):
         return 0
 
     def _take(self) -> list[bytes]:
-        """All lines that wait; none at the end.
+        """Returns all waiting lines; none at the end.
 
         It lets some more gather first: a thread that woke for each line would take the interpreter from the requests.
         """
@@ -148,7 +148,7 @@ def note(
     conversation_id: str | None = _CURRENT,
     **more: Any,
 ) -> T:
-    """Puts a line with what is known only now: the time, and the request that is being served. `more` are details."""
+    """Puts a line with what is known only now: the time, and the current request. `more` are details."""
     context = current()
     line: Line = {
         "timestamp": time.time_ns(),
@@ -169,13 +169,13 @@ _USERS = ("user", "owner", "user_id")  # members of details that name a user
 
 
 def _json(value: Any) -> str:
-    """JSON in ASCII. ValueError or RecursionError for a value that holds itself, or has no end."""
+    """Encodes as JSON in ASCII. ValueError or RecursionError for a value that contains itself, or has no end."""
     try:
         data = _encode_fast(value)
         if data.isascii():
             return data.decode("ascii")
     except _NOT_FAST:
-        pass  # the slow way can do more
+        pass  # the slow encoder can do more
     return _encode(value)
 
 
@@ -185,12 +185,12 @@ class LineFormat:
     def __init__(self, secrets: Iterable[str] = (), *, name_user: Callable[[str], str] | None = None) -> None:
         """`name_user` replaces ids of users, if they may not be in the log."""
         self._redact, self._name_user = Redactor(secrets), name_user
-        self._clock = 0, ""  # the second that was written last, and how: in one, since any thread may look
+        self._clock = 0, ""  # the last formatted second, as one tuple, since any thread may read it
 
     _encoded: Callable[[dict[str, Any]], str] = staticmethod(_json)
 
     def __call__(self, line: Line | bytes, *, is_plain: bool = False) -> bytes:
-        """Never raises: an exception would end the writer's thread. A line that is plain has texts and numbers only."""
+        """Encodes a line. Never raises: that would end the writer's thread. `is_plain`: only texts and numbers."""
         if isinstance(line, bytes):
             return line  # encoded where it was logged
         try:
@@ -223,7 +223,7 @@ class LineFormat:
         return note(self, "warning", "log_lines_dropped", details={"count": count})
 
     def _shortened(self, line: dict[str, Any], length: int) -> str:
-        """Cut after the secrets are out, so that no half of one is left."""
+        """Cuts the line after masking, so that no half of a secret is left."""
         start = self._redact(_json(line["details"]))[: (MAX_LINE - _ROOM_FOR_THE_REST) // 2]  # quotes double in it
         members = {
             key: self._redact(value)[:_MAX_MEMBER] if isinstance(value, str) else value for key, value in line.items()
@@ -242,7 +242,7 @@ def _text(members: dict[str, Any]) -> str:
 
 
 class TextFormat(LineFormat):
-    """Lines for a developer's terminal: time, level, event, then what else the line holds as name=value."""
+    """Formats lines for a developer's terminal: time, level, event, then the other members as name=value."""
 
     _encoded = staticmethod(_text)
 
@@ -251,12 +251,12 @@ class TextFormat(LineFormat):
 
 
 def hashed_with(key: bytes) -> Callable[[str], str]:
-    """Names users by a keyed hash: the same user has the same name, and no one without the key can find it by guessing."""
+    """Names users by a keyed hash: the same user has the same name, and guessing it needs the key."""
     return lambda user: f"user:{hmac.digest(key, user.encode('utf-8', 'surrogatepass'), 'sha256').hex()[:16]}"
 
 
 def _with_names(members: dict[str, Any], name: Callable[[str], str]) -> dict[str, Any]:
-    """The members of a line that name a user, by other names."""
+    """Returns the members of a line with users renamed."""
     details = members["details"]
     user = members["user_id"]
     known = {key: details[key] for key in _USERS if isinstance(details, dict) and isinstance(details.get(key), str)}
@@ -267,7 +267,7 @@ def _with_names(members: dict[str, Any], name: Callable[[str], str]) -> dict[str
 
 
 def _unprintable(line: Line, error: Exception) -> Line:
-    """Instead of a line that cannot be encoded: its texts, and the reason why the rest is missing."""
+    """Replaces a line that cannot be encoded: keeps its texts, and says why the rest is missing."""
     texts = {name: value if type(value) is str else None for name, value in line.items()}
     plain = {"timestamp": line["timestamp"], "duration_ms": None}
     return texts | plain | {"details": {"unprintable": type(error).__name__}}
@@ -281,9 +281,9 @@ def _shown(details: Any) -> str:
 
 
 class EventLog:
-    """Takes events and hands them to the writer. Until `configure` is called, it drops them.
+    """Takes events and passes them to the writer. Until `configure` is called, it drops them.
 
-    The caller gives its details away: they are encoded a little later, in another thread.
+    The caller must not change the details afterwards: another thread encodes them a little later.
     """
 
     def __init__(self) -> None:
@@ -300,7 +300,7 @@ class EventLog:
 
 
 def _ignore(_event: str, **_members: Any) -> None:
-    """Takes lines that are not written."""
+    """Discards lines that are not written."""
 
 
 def _drop(_line: Line | bytes) -> None:
@@ -313,12 +313,12 @@ event_log = EventLog()
 class StandardBridge(logging.Handler):
     """Turns records of the standard library's logging into lines.
 
-    A record with `extra={"details": {…}}` is an event, and its message the event's name: this is how packages log that
-    do not know telemetry.
+    A record with `extra={"details": {…}}` is an event, and its message is the event's name. Packages that do not know
+    telemetry log this way.
     """
 
     def __init__(self, put: Callable[[Line], None]) -> None:
-        """`put` encodes at once: the caller may change these details afterwards."""
+        """`put` encodes immediately: the caller may change these details afterwards."""
         super().__init__()
         self._put = put
 
@@ -341,7 +341,7 @@ def _message(record: logging.LogRecord) -> str:
 
 
 class Logging:
-    """The configured output. Closing it writes what is left and detaches it from the standard library's logging."""
+    """The configured output. Closing it writes the remaining lines and detaches it from Python's logging."""
 
     def __init__(self, writer: LineWriter[Line | bytes], bridge: StandardBridge) -> None:
         self.writer = writer
@@ -373,7 +373,7 @@ def configure(
     bridge = StandardBridge(lambda line: writer.put(line_format(line)))
     root = logging.getLogger()
     for handler in tuple(root.handlers):
-        if type(handler) is logging.StreamHandler:  # of `holodeck --debug`: it masks no secrets and hashes no users
+        if type(handler) is logging.StreamHandler:  # from `holodeck --debug`: it masks no secrets and hashes no users
             root.removeHandler(handler)
     root.addHandler(bridge)
     root.setLevel(max(logging.WARNING, lowest))
@@ -382,7 +382,7 @@ def configure(
 
 
 def _from_level(put: Callable[[Line | bytes], None], lowest: int) -> Callable[[Line | bytes], None]:
-    """`put`, for lines of this level and above."""
+    """Returns `put` for lines of this level and above."""
     if lowest <= logging.INFO:
         return put
     levels = {name.lower() for name, number in logging.getLevelNamesMapping().items() if number >= lowest}

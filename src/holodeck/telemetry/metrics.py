@@ -1,8 +1,8 @@
-"""What operators watch: requests, runs, tokens, times, tools, breakers. Counted as it happens, shown at `/metrics`.
+"""Metrics for operators: requests, runs, tokens, times, tools, breakers. Counted as they happen, shown at `/metrics`.
 
 A run is observed as in `run_logger.py`: rare events only, so that a token costs nothing here. The time between two
-pieces of a text is its average over the text, taken when the text ends. This module does not know the page or what
-else is on it.
+pieces of a text is the average over the text, taken when the text ends. This module does not know the page or its other
+metrics.
 
 Metrics belong to the event loop, so counting needs no lock. Labels cannot fill the memory: a metric keeps at most
 `MAX_SERIES` of them; later ones are counted as "other".
@@ -30,7 +30,7 @@ _LAGS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 5)
 
 
 class Counter:
-    """Only grows. A counter without labels starts at 0, so that the first count is seen as one."""
+    """A counter. Without labels it starts at 0, so that the first count shows as an increase."""
 
     def __init__(self, name: str, meaning: str, labels: Labels = ()) -> None:
         self._name, self._meaning, self._labels = name, meaning, labels
@@ -49,11 +49,11 @@ class Counter:
 
 
 class Histogram:
-    """How often a figure was at most so large. `observe` may stand for many equal observations."""
+    """Counts values by upper bound. One `observe` may stand for many equal values."""
 
     def __init__(self, name: str, meaning: str, bounds: tuple[float, ...], labels: Labels = ()) -> None:
         self._name, self._meaning, self._labels, self._bounds = name, meaning, labels, bounds
-        self._series: dict[Labels, list[float]] = {}  # a count for each bound, one for what is above, the sum
+        self._series: dict[Labels, list[float]] = {}  # a count for each bound, one for values above, the sum
         if not labels:
             self._series[()] = self._empty()
 
@@ -83,10 +83,10 @@ def _bounded(labels: Labels, known: Mapping[Labels, object]) -> Labels:
 
 
 class Metrics:
-    """All figures of one server that are counted, not read."""
+    """All metrics of one server that are counted, not read at scrape time."""
 
     def __init__(self, tenants: Iterable[str] = ()) -> None:
-        """`tenants` have figures of their own. Without any, nothing is counted by tenant."""
+        """`tenants` have metrics of their own. Without any, nothing is counted by tenant."""
         self._tenants = frozenset(tenants)
         self.requests = Counter("holodeck_http_requests_total", "Requests answered", ("method", "route", "status"))
         self.request_seconds = Histogram(
@@ -124,8 +124,8 @@ class Metrics:
         )
         self.auth_seconds = Histogram("holodeck_auth_seconds", "The time to check a credential", _CHECKS)
         self.loop_lag = Histogram("holodeck_event_loop_lag_seconds", "How long the event loop lets a task wait", _LAGS)
-        self.log_drops: Callable[[], int] = int  # asked for the lines that were dropped so far
-        self.offered_tools: Callable[[], Iterable[str]] = tuple  # asked for the names that may become labels
+        self.log_drops: Callable[[], int] = int  # returns how many lines were dropped so far
+        self.offered_tools: Callable[[], Iterable[str]] = tuple  # returns the names that may become labels
         self._tools: set[str] = set()
         self._models: set[str] = set()
 
@@ -133,25 +133,25 @@ class Metrics:
         return [each for each in vars(self).values() if isinstance(each, Counter | Histogram)]
 
     def answered(self, method: str, route: str | None, status: int | None, seconds: float) -> None:
-        """`route` is the address as it was declared, never as it was asked for; no status: the client left before."""
+        """`route` is the declared address, never the requested one. No status: the client disconnected first."""
         where = route or NONE
         self.requests.add(method if method in METHODS else OTHER, where, NONE if status is None else str(status))
         self.request_seconds.observe(seconds, where)
 
     def run(self, log: Sized, tenant: str = NONE) -> "RunMetrics":
-        """The metrics of one run. `log` knows how many events there are so far."""
+        """Returns the metrics of one run. `log` knows how many events there are so far."""
         label = tenant if tenant in self._tenants else OTHER
         return RunMetrics(self, log, label if self._tenants else None)
 
     def tool_label(self, name: str) -> str:
-        """Only what the agent offers gets a label of its own, whatever a model or a client makes up."""
+        """Returns the label of a tool: only tools that the agent offers have their own, whatever a model makes up."""
         if name not in self._tools:
             room = MAX_TOOLS - len(self._tools)
             self._tools.update([each for each in self.offered_tools() if each not in self._tools][:room])
         return name if name in self._tools else OTHER
 
     def model_label(self, name: str) -> str:
-        """Names come from agent files and from Python code; only the first ones get a label of their own."""
+        """Returns the label of a model. Agent files and Python code name models; the first ones get a label each."""
         if name not in self._models and len(self._models) < MAX_MODELS:
             self._models.add(name)
         return name if name in self._models else OTHER
@@ -177,7 +177,7 @@ class RunMetrics(e.Observer):
             self._metrics.first_token.observe(self._text_begun - self._begun)
 
     def text_ended(self, _event: e.TextEnded) -> None:
-        """All between the two is pieces of this text: other parts are closed while it is open, notes are rare."""
+        """Counts all events since the start as pieces of this text: other parts are closed, and notes are rare."""
         gaps = len(self._log) - self._text_at - 2
         if gaps > 0:
             self._metrics.inter_token.observe((time.monotonic() - self._text_begun) / gaps, times=gaps)

@@ -22,7 +22,7 @@ from holodeck.core.messages import text_of
 from holodeck.core.usage import TokenUsage
 
 SCOPE = "holodeck"
-PROVIDER_NAMES = {  # ours → those of OpenTelemetry's conventions, where they differ
+PROVIDER_NAMES = {  # our names → OpenTelemetry's, where they differ
     "azure_openai": "azure.ai.openai",
     "bedrock": "aws.bedrock",
     "gemini": "gcp.gemini",
@@ -34,7 +34,7 @@ Attributes: TypeAlias = dict[str, Any]
 
 
 class Tracing:
-    """Makes the readers. `content`: spans also hold messages, arguments and results."""
+    """Makes the readers. `content`: spans also contain messages, arguments and results."""
 
     def __init__(self, tracer: Tracer, *, agent: str, content: bool = False) -> None:
         self._tracer = tracer
@@ -44,7 +44,7 @@ class Tracing:
     def run(
         self, *, run_id: str, session_id: str, parent: Span | None = None, user_id: str | None = None
     ) -> "RunSpans":
-        """A reader for one run. Without deltas it has everything but the text of the replies."""
+        """Makes a reader for one run. Without deltas it lacks only the text of the replies."""
         attributes = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": self._agent,
@@ -58,7 +58,7 @@ class Tracing:
 
     @contextmanager
     def chat(self, session_id: str) -> Iterator["ChatSpans"]:
-        """A conversation: the runs that its `run` reads are below one span."""
+        """Opens a conversation: the spans of its runs are below one span."""
         attributes = {"gen_ai.agent.name": self._agent, "gen_ai.conversation.id": session_id}
         span = self._tracer.start_span("chat_session", attributes=attributes)
         try:
@@ -77,7 +77,7 @@ class ChatSpans:
 
 
 class RunSpans(e.Observer):
-    """Reads one run. The model's span ends with the last part of its reply; the tools' spans lie beside it."""
+    """Reads one run. The model's span ends with the last part of its reply. The tools' spans are its siblings."""
 
     def __init__(self, tracer: Tracer, span: Span, *, content: bool) -> None:
         self._tracer = tracer
@@ -124,7 +124,7 @@ class RunSpans(e.Observer):
 
     def tool_finished(self, event: e.ToolFinished) -> None:
         span = self._tools.pop(event.call_id, None)
-        if span is None:  # it was asked for by the run before, and approved since
+        if span is None:  # the previous run asked for it, and a person has approved it since
             attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": event.name}
             begun = time.time_ns() - round(event.seconds * 1e9)
             name = f"execute_tool {event.name}"
@@ -160,7 +160,7 @@ class RunSpans(e.Observer):
         self._end()
 
     def _end(self) -> None:
-        """A call that waits for approval has no result in this run."""
+        """Ends open spans: a call that waits for approval has no result in this run."""
         for span in self._tools.values():
             span.set_attribute("holodeck.tool.waits", True)
             span.end()
@@ -173,7 +173,7 @@ def _in(parent: Span | None) -> Any:
 
 
 def _model_attributes(model: str) -> Attributes:
-    """`provider/model` is how models are called here; the conventions want them apart."""
+    """Splits `provider/model`, our form: the conventions want them apart."""
     provider, slash, name = model.partition("/")
     if not model:
         return {}

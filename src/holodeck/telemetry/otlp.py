@@ -1,7 +1,7 @@
 """Sends spans to a collector: OTLP over HTTP, in the background (extra `otel`).
 
-The usual variables count: OTEL_EXPORTER_OTLP_ENDPOINT and its relatives where the agent file names no collector,
-OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT for message contents. A collector that cannot be reached costs nothing but a
+The usual variables apply: OTEL_EXPORTER_OTLP_ENDPOINT and its relatives if the agent file names no collector, and
+OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT for message contents. An unreachable collector costs nothing but a
 count of lost spans.
 """
 
@@ -26,11 +26,11 @@ CONTENT_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 DEFAULT_ENDPOINT = "http://localhost:4318"
 GRPC_PORT, HTTP_PORT = 4317, 4318
-SECONDS = 2.0  # that an exit waits for a collector
+SECONDS = 2.0  # how long an exit waits for a collector
 
 
 class Wanted(Protocol):
-    """What an agent file says about it (`observability`)."""
+    """The settings of an agent file (`observability`)."""
 
     @property
     def otlp_endpoint(self) -> str: ...
@@ -43,7 +43,7 @@ class Wanted(Protocol):
 
 
 def exporting(wanted: Wanted, *, agent: str, environment: Mapping[str, str] = os.environ) -> "Exporting":
-    """A collector that the file only has by default gives way to the environment's."""
+    """Opens the exporter. The environment's collector replaces the file's default, not an explicit one."""
     return Exporting(
         service=wanted.service_name or agent,
         agent=agent,
@@ -53,13 +53,13 @@ def exporting(wanted: Wanted, *, agent: str, environment: Mapping[str, str] = os
 
 
 class Exporting:
-    """A tracer with its exporter. Close it to send what is left."""
+    """A tracer with its exporter. Closing it sends the remaining spans."""
 
     def __init__(
         self, *, service: str, agent: str, endpoint: str | None = None, environment: Mapping[str, str] = os.environ
     ) -> None:
         self.endpoint = traces_url(endpoint, environment)
-        logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # else it writes into the conversation
+        logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # else it would write into the chat
         self._exporter = _Counting(OTLPSpanExporter(endpoint=self.endpoint, timeout=SECONDS))
         self._provider = TracerProvider(resource=Resource.create({"service.name": service}), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
@@ -67,15 +67,15 @@ class Exporting:
         self.tracing = Tracing(self._provider.get_tracer(SCOPE), agent=agent, content=content)
 
     def close(self) -> int:
-        """How many spans were lost."""
+        """Returns how many spans were lost."""
         self._provider.shutdown()
         return self._exporter.lost
 
 
 def traces_url(endpoint: str | None, environment: Mapping[str, str] = os.environ) -> str:
-    """Where to send spans: the file's collector, else the environment's, else the local one.
+    """Returns the address for spans: the file's collector, else the environment's, else the local one.
 
-    4317 is the port of OTLP over gRPC, which is not spoken here; the same collectors take HTTP on 4318.
+    4317 is the port of OTLP over gRPC, which we do not support. The same collectors accept HTTP on 4318.
     """
     for_traces, for_all = (environment.get(name) for name in ENDPOINT_VARIABLES)
     if endpoint is None and for_traces:
@@ -87,7 +87,7 @@ def traces_url(endpoint: str | None, environment: Mapping[str, str] = os.environ
 
 
 class _Counting(SpanExporter):
-    """Counts what its exporter could not send."""
+    """Counts the spans that its exporter could not send."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self.lost = 0

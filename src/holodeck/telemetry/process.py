@@ -1,4 +1,4 @@
-"""What the process itself takes, under the names that every Prometheus client uses. Read from /proc, where there is one."""
+"""The resources of the process, under the names that every Prometheus client uses. Read from /proc if it exists."""
 
 import os
 import time

@@ -1,7 +1,7 @@
 """The log lines of a run: model calls, tool calls, the end, errors (ORC-08).
 
-A reader that gets only the rare events: no line and no work for a token. Lines hold names, times, counts, lengths, and the
-beginning of an error's text; texts, arguments and results only with --debug.
+It reads only the rare events: a token causes no line and no work. Lines contain names, times, counts, lengths, and the
+beginning of an error's text. They contain texts, arguments and results only with --debug.
 """
 
 import time
@@ -24,7 +24,7 @@ Text: TypeAlias = Callable[[], str]
 class RunLogger(e.Observer):
     """Logs one run. `reply` and `reasoning` return the whole texts; called only with --debug.
 
-    The lines carry the conversation's id as the client calls it. Success and tools are noted for the line
+    The lines carry the client's id of the conversation. The logger records success and tools for the line
     `request_completed` of the request that started the run.
     """
 
@@ -65,9 +65,9 @@ class RunLogger(e.Observer):
         self._reply_ended = time.monotonic()
 
     def step_finished(self, event: e.StepFinished) -> None:
-        """The model's share of a step ends with the last part of its reply; the tools' share is in their own lines.
+        """The model's share of a step ends with the last part of its reply. The tools' share is in their own lines.
 
-        Whether the call was a success shows only with the next event.
+        Only the next event shows whether the call was a success.
         """
         details = {
             "model": event.model or self._model,
@@ -78,7 +78,7 @@ class RunLogger(e.Observer):
         self._result = _since(self._step_begun, self._reply_ended), details
 
     def _write_result(self, *, success: bool = True) -> None:
-        """The line of the model call that ended last: every event that may follow a step calls this first."""
+        """Writes the line of the model call that ended last. Every event that may follow a step calls this first."""
         if self._result is not None:
             (duration, details), self._result = self._result, None
             write = self._log.info if success else self._log.warning

@@ -1,10 +1,10 @@
 """Logs when something blocks the event loop, and what it is doing (D12).
 
-A thread asks the loop for a sign of life, again and again, and measures how long each takes. One that takes longer than
-`PATIENCE` means that every stream of the server stands still: the loop's stack is logged while it still shows who is to
-blame, and one more line when it is over. The loop itself does nothing for it but answer.
+A thread pings the loop again and again, and measures how long each answer takes. If one takes longer than `PATIENCE`,
+every stream of the server stands still. Then the thread logs the loop's stack while it still shows the culprit, and one
+more line when the block is over. The loop only has to answer.
 
-A block that begins between two questions is seen up to `INTERVAL` late: from 250 ms on, none is missed.
+A block that begins between two pings is seen up to `INTERVAL` late: from 250 ms on, none is missed.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Watchdog:
     ) -> None:
         self._on_lag = on_lag
         self._interval, self._patience = interval, patience
-        self._asked: float | None = None  # when, if there is no answer yet
+        self._asked: float | None = None  # time of the ping that is not answered yet
         self._reported = False
         self._closing = False
 
@@ -42,7 +42,7 @@ class Watchdog:
         threading.Thread(target=self._watch, args=watched, name="loop watchdog", daemon=True).start()
 
     def close(self) -> None:
-        """The thread is signalled, not joined: a join would block the loop that calls this."""
+        """Signals the thread without joining it: a join would block the loop that calls this."""
         self._closing = True
 
     def _watch(self, loop: asyncio.AbstractEventLoop, watched: int) -> None:
@@ -61,11 +61,11 @@ class Watchdog:
         self._asked, self._reported = time.monotonic(), False
         try:
             loop.call_soon_threadsafe(self._answer, self._asked)
-        except RuntimeError:  # it was closed at this moment
+        except RuntimeError:  # the loop was closed at this moment
             self._closing = True
 
     def _answer(self, asked: float) -> None:
-        """On the loop."""
+        """Runs on the loop."""
         self._on_lag(time.monotonic() - asked)
         if self._reported:
             event_log.warning("event_loop_free", duration_ms=_since(asked))

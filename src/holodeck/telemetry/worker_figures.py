@@ -1,8 +1,8 @@
-"""The figures of all workers of one server, as one page: whichever worker is asked, it asks the others.
+"""The metrics of all workers of one server on one page: the worker that is asked collects them from the others.
 
-Each worker has a socket and a file in the folder of their parent. When it is asked, it writes its figures to the file. So what
-was ever on a page is in a file: the next worker with the same number goes on counting from there, and a sum never falls
-because a worker has died. What a worker counted after it was last asked is lost with it.
+Each worker has a socket and a file in the folder of their parent. When a worker is asked, it writes its metrics to the
+file. So everything that was ever on a page is in a file: the next worker with the same number continues counting from
+there, and a sum never falls because a worker died. What a worker counted after the last request is lost with it.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ from holodeck.telemetry.exposition import Series, combined
 
 log = logging.getLogger(__name__)
 
-ANSWER_SECONDS = 1.0  # for another worker to write its figures; else those that it wrote before are taken
+ANSWER_SECONDS = 1.0  # for another worker to write its metrics; after that, its previous ones are used
 _decode = msgspec.json.Decoder(list[Series]).decode
 
 
 class WorkerFigures:
     def __init__(self, folder: Path, number: int, own: Callable[[], Awaitable[Sequence[Series]]]) -> None:
-        """`own` are the figures of this process alone."""
+        """`own` returns the metrics of this process alone."""
         self._folder, self._name, self._own = folder, str(number), own
         self._inherited: list[Series] = []
         self._server: asyncio.Server | None = None
@@ -36,7 +36,7 @@ class WorkerFigures:
         self._server = await asyncio.start_unix_server(self._answer, path)
 
     async def close(self) -> None:
-        """Leaves what was counted to the next worker with the same number."""
+        """Saves the counts for the next worker with the same number."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -45,7 +45,7 @@ class WorkerFigures:
                 await self._write()
 
     async def all(self) -> list[Series]:
-        """The figures of all workers, one of each name. Of a worker that does not live only what it has counted."""
+        """Returns the metrics of all workers, combined by name. A dead worker contributes only its counters."""
         others = sorted(path.stem for path in self._folder.glob("*.figures") if path.stem != self._name)
         others += [
             path.stem for path in self._folder.glob("*.sock") if path.stem not in others and path.stem != self._name
@@ -60,7 +60,7 @@ class WorkerFigures:
         try:
             beside.write_bytes(msgspec.json.encode(figures))
             beside.replace(self._folder / f"{self._name}.figures")
-        except OSError as error:  # the disk is full, or the folder was cleaned up: the page has those of this worker
+        except OSError as error:  # a full disk, or a deleted folder: this worker's own page still has them
             log.warning("the figures of this worker cannot be written: %s", os.strerror(error.errno or 0))
         return figures
 
@@ -71,7 +71,7 @@ class WorkerFigures:
             writer.close()
 
     async def _asked(self, name: str) -> bool:
-        """Whether the worker lives. Then it has written its figures, or is busy."""
+        """Returns whether the worker is alive. Then it has written its metrics, or is busy."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 reader, writer = await asyncio.open_unix_connection(self._folder / f"{name}.sock")

@@ -1,8 +1,8 @@
-"""`holodeck-todo`: read the options, check the database, serve.
+"""`holodeck-todo`: reads the options, checks the database, serves.
 
-This module puts the parts together, and is the only one that imports late. It imports MCP after it has read the options,
-so that `--help` and a wrong option answer at once, and SQLModel, which is slow to import, with the first call of a tool:
-a client that has just started this server asks for its list of tools only.
+This module assembles the parts, and is the only one that imports late. It imports MCP after it has read the options, so
+that `--help` and a wrong option answer immediately. It imports SQLModel, which is slow, at the first call of a tool: a
+client that has just started this server asks only for its list of tools.
 """
 
 from __future__ import annotations

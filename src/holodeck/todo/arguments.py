@@ -1,8 +1,8 @@
-"""What each tool takes: one model per tool is its JSON Schema, its validation and the source of its error sentences.
+"""The arguments of each tool: one model per tool is its JSON Schema, its validation and the source of its errors.
 
-The schemas stay in the part of JSON Schema that every model provider understands: no `anyOf`, no `null`, no `$ref`.
-Models send `null` for what they leave out all the same, so `null` means "not given" for every argument; to remove a
-description, a due date or the tags, an update gives the empty string or the empty list.
+The schemas use the part of JSON Schema that every model provider understands: no `anyOf`, no `null`, no `$ref`. Models
+still send `null` for what they leave out, so `null` means "not given" for every argument. To remove a description, a
+due date or the tags, an update gives the empty string or the empty list.
 """
 
 import unicodedata
@@ -43,7 +43,7 @@ def _id(value: object) -> object:
     return _visible(value).strip().lower() if isinstance(value, str) else value
 
 
-# The constraint stands before the cleaning so that it applies to the cleaned text.
+# The constraint comes before the cleaning so that it applies to the cleaned text.
 Title = Annotated[str, Field(min_length=1, max_length=200), BeforeValidator(_one_line)]
 Description = Annotated[str, Field(max_length=4000), BeforeValidator(_lines)]
 Tag = Annotated[str, Field(min_length=1, max_length=40), BeforeValidator(_tag)]
@@ -57,7 +57,7 @@ TaskId = Annotated[Identifier, Field(description="The id of the task, as list_ta
 
 
 class Arguments(BaseModel):
-    """What every tool takes."""
+    """The arguments that every tool takes."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -133,7 +133,7 @@ A = TypeVar("A", bound=Arguments)
 
 
 class _PlainSchema(GenerateJsonSchema):
-    """JSON Schema without the parts that only repeat what a reader knows, or that some provider refuses."""
+    """JSON Schema without parts that are redundant, or that some provider refuses."""
 
     def field_title_should_be_set(self, schema: object) -> bool:  # noqa: ARG002, a hook of pydantic: no field gets one
         return False
@@ -148,7 +148,7 @@ class _PlainSchema(GenerateJsonSchema):
 
 
 def schema_of(arguments: type[Arguments], *, fixed_user: bool, tenants: bool = False) -> dict[str, Any]:
-    """Of a server with `tenants`, every call has to name one; of any other, none may."""
+    """Returns the schema. With `tenants`, every call has to name one; without, none may."""
     schema = arguments.model_json_schema(schema_generator=_PlainSchema)
     schema = {key: value for key, value in schema.items() if key not in {"title", "description"}}
     required = schema.get("required", [])

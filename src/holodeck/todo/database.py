@@ -1,7 +1,7 @@
-"""Where the todos are kept: which database the options mean, and whether it can be used.
+"""Finds the database that the options mean, and checks whether it can be used.
 
-Knows URLs and drivers, neither rows nor SQLModel: the check at start must not cost the import of a database toolkit.
-A database URL may hold a password, so no message here repeats any part of one.
+This module knows URLs and drivers, but neither rows nor SQLModel: the check at start must not import a database
+toolkit. A database URL may contain a password, so no message here repeats any part of one.
 """
 
 import importlib
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 BUSY_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 5
 
-# What libpq says, and what it means. Its own sentence is never shown: for a URL that is not well-formed it may quote a
+# libpq's messages, and what they mean. Its own sentence is never shown: for a malformed URL it may quote a
 # piece of the password as the name of a host.
 _REASONS = {
     "password authentication failed": "user name or password is wrong",
@@ -42,12 +42,12 @@ def default_file(environ: Mapping[str, str]) -> Path:
 
 
 def file_url(file: Path) -> str:
-    """The URL of an SQLite file. Absolute, so that it means the same file wherever it is opened."""
+    """Returns the URL of an SQLite file. It is absolute, so that it means the same file wherever it is opened."""
     return f"sqlite:///{file.expanduser().absolute()}"
 
 
 def engine_url(url: str) -> str:
-    """The URL with the driver we use: `postgresql://` alone would mean psycopg 2."""
+    """Returns the URL with the driver we use: `postgresql://` alone would mean psycopg 2."""
     scheme, colon, rest = url.partition("://")
     if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
         if "?" in rest:
@@ -59,7 +59,7 @@ def engine_url(url: str) -> str:
 
 
 def check_database(url: str) -> None:
-    """Raise DatabaseError unless the database at this engine URL can be opened and written to."""
+    """Raises DatabaseError unless the database at this engine URL can be opened and written to."""
     if importlib.util.find_spec("sqlmodel") is None:
         raise DatabaseError("the todo server needs the extra demo: pip install 'holodeck-agents[demo]'")
     if url.startswith("sqlite:"):
@@ -90,7 +90,7 @@ def _short(error: Exception) -> str:
 def _check_postgres(url: str) -> None:
     psycopg = _psycopg()
     try:
-        _ = urlsplit(url).port  # read for its check: libpq would quote a port that is none, and it may be a password
+        _ = urlsplit(url).port  # raises for an invalid port: libpq would quote it, and it may be a password
         psycopg.connect(url, connect_timeout=CONNECT_TIMEOUT_S).close()
     except ValueError:
         raise DatabaseError("the database URL is not well-formed; percent-encode the password in it") from None

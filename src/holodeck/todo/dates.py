@@ -1,4 +1,4 @@
-"""Dates as people give them, as instants, and back: pure functions of a text, a zone and the current time.
+"""Converts dates between text and instants: pure functions of a text, a zone and the current time.
 
 Only ISO 8601 is read here. "Tomorrow at three" is natural language, which the model translates.
 """
@@ -20,7 +20,7 @@ def read_zone(name: str) -> tzinfo:
 
 
 def read_due_date(text: str, zone: tzinfo) -> datetime:
-    """The instant a due date means. Without an offset it is local; without a time it is the end of that day."""
+    """Returns the instant of a due date. Without an offset it is local; without a time it is the end of that day."""
     try:
         day = date.fromisoformat(text)
     except ValueError:
@@ -53,7 +53,7 @@ def write_instant(instant: datetime | None, zone: tzinfo) -> str | None:
 
 
 def read_period(text: str, zone: tzinfo, now: datetime) -> tuple[datetime, datetime]:
-    """The half-open period [from, before) that `today`, `this_week` (Monday to Sunday) or an ISO date names."""
+    """Returns the half-open period [from, before) of `today`, `this_week` (Monday to Sunday) or an ISO date."""
     today = now.astimezone(zone).date()
     if text == "today":
         return _days(today, 1, zone)
@@ -75,6 +75,6 @@ def _days(first: date, count: int, zone: tzinfo) -> tuple[datetime, datetime]:
 
 
 def shorten(value: object, limit: int = 60) -> str:
-    """A value as it may be quoted in a message: visible, on one line, of bounded length."""
+    """Formats a value for a message: visible, on one line, of bounded length."""
     shown = repr(value)
     return shown if len(shown) <= limit else f"{shown[:limit]}…"

@@ -1,6 +1,6 @@
-"""The tables: rows of todos, and the version of the schema they are kept in.
+"""The tables: rows of todos, and the version of their schema.
 
-What may be written into a row is decided before it gets here.
+Callers validate values before they get here.
 """
 
 import json
@@ -14,7 +14,7 @@ from sqlmodel import Field, SQLModel
 
 SCHEMA_VERSION = 1
 
-# Without the characters that are misread or misheard (0 o 1 i l). The first one is a letter, so that no id looks like a
+# Omits characters that look or sound alike (0 o 1 i l). The first one is a letter, so that no id looks like a
 # number to a model that writes JSON.
 _LETTERS = "abcdefghjkmnpqrstuvwxyz"
 _ALPHABET = _LETTERS + "23456789"
@@ -25,7 +25,7 @@ def new_id() -> str:
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An aware instant in UTC, also on SQLite, which keeps no offset."""
+    """An aware instant in UTC, also on SQLite, which stores no offset."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -42,7 +42,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class TagList(TypeDecorator[list[str]]):
-    """Tags as a JSON list in a text column, where `LIKE '%"tag"%'` finds one in every database."""
+    """Tags as a JSON list in a text column: `LIKE '%"tag"%'` finds one in every database."""
 
     impl = Text
     cache_ok = True

@@ -83,7 +83,7 @@ def serve_stdio(server: Server[Any]) -> None:
         async with stdio_server() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
 
-    # The SDK reads stdin in a thread, which Ctrl-C cannot wake. Ending at once loses nothing: every answer
+    # The SDK reads stdin in a thread, which Ctrl-C cannot wake. Ending immediately loses nothing: every answer
     # that was sent is about a transaction that was committed.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
@@ -93,7 +93,7 @@ def serve_stdio(server: Server[Any]) -> None:
 
 
 def serve_http(server: Server[Any], listener: socket.socket, host: str) -> None:
-    """Serve at /mcp on a socket that is already listening. Stateless: any replica can answer any request."""
+    """Serves at /mcp on a socket that is already listening. Stateless: any replica can answer any request."""
     import uvicorn  # noqa: PLC0415  for this transport only
 
     app = server.streamable_http_app(stateless_http=True, json_response=True, host=host)

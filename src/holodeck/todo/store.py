@@ -1,7 +1,7 @@
 """The todos in a database: SQLite in WAL mode, or PostgreSQL. Every call names the user whose rows it means.
 
-Its calls block, on purpose, and are safe from several threads and processes at once. It knows nothing of MCP,
-arguments or time zones. A failing database becomes one `TodoError` without any SQL in it.
+Its calls block on purpose, and are safe from several threads and processes. It knows nothing of MCP, arguments or time
+zones. A failing database becomes one `TodoError` without any SQL in it.
 """
 
 import json
@@ -23,12 +23,12 @@ from holodeck.todo.values import TodoAttributes, TodoError, TodoFilter
 logger = logging.getLogger(__name__)
 
 _ID_ATTEMPTS = 5
-_SCHEMA_LOCK = 0x70D0  # any number, as long as every process that creates these tables takes the same
+_SCHEMA_LOCK = 0x70D0  # any number that all processes that create these tables share
 
 
 class TodoStore:
     def __init__(self, url: str) -> None:
-        """Open the database at an engine URL and create the tables that are missing."""
+        """Opens the database at an engine URL and creates missing tables."""
         self._reading = _engine(url)
         self._writing = self._reading.execution_options(begin="BEGIN IMMEDIATE")
         try:
@@ -58,7 +58,7 @@ class TodoStore:
             return row
 
     def find(self, user_id: str, wanted: TodoFilter, limit: int) -> tuple[int, list[TodoRow]]:
-        """How many todos match, and the first of them: by due date, those without one last, then by age."""
+        """Returns how many todos match, and the first of them: by due date, those without one last, then by age."""
         conditions = list(_conditions(user_id, wanted))
         order = (col(TodoRow.due_date).is_(None), col(TodoRow.due_date), col(TodoRow.created_at), col(TodoRow.id))
         with self._transaction(self._reading) as session:
@@ -98,7 +98,7 @@ class TodoStore:
 
 
 def _own_row(session: Session, user_id: str, todo_id: str) -> TodoRow:
-    # Locked, since `searchable` is made of columns that another process may be changing. SQLite ignores the lock and
+    # Locked, since `searchable` is built from columns that another process may be changing. SQLite ignores the lock and
     # needs none: the transaction began as the only writer.
     row = session.get(TodoRow, (user_id, todo_id), with_for_update=True)
     if row is None:
@@ -124,7 +124,7 @@ def _conditions(user_id: str, wanted: TodoFilter) -> Iterator[Any]:
 
 def _prepare_schema(session: Session) -> None:
     connection = session.connection()
-    if connection.dialect.name == "postgresql":  # two servers that start at once would both create the tables
+    if connection.dialect.name == "postgresql":  # two servers that start together would both create the tables
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
     SQLModel.metadata.create_all(connection, tables=[SQLModel.metadata.tables[n] for n in ("todo", "todo_schema")])
     schema = session.get(SchemaRow, 1)

@@ -40,7 +40,7 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What a tool works with: the rows, the user's zone and the time of the call."""
+    """The context of a tool call: the rows, the user's zone and the current time."""
 
     store: TodoStore
     zone: tzinfo
@@ -192,7 +192,7 @@ class UnknownToolError(Exception):
 
 
 class Toolbox:
-    """The tools as one server offers them: its store, its default zone, and perhaps its only user."""
+    """The tools of one server: its store, its default zone, and perhaps its only user."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class Toolbox:
         tool = _BY_NAME.get(name)
         if tool is None:
             raise UnknownToolError(name)
-        # A fixed user overrides whatever the model sends, as a bound one does.
+        # A fixed user overrides what the model sends, as a bound one does.
         owner = {} if self._user is None else {USER_ID: self._user}
         given = read_arguments(tool.arguments, {**values, **owner})
         if self._tenants is not (given.tenant is not None):

@@ -1,6 +1,6 @@
-"""The plain values of a todo list: what a todo is, which fields it has, which filters exist.
+"""The plain values of a todo list: todos, their fields, and filters.
 
-Standard library only, so that describing the tools does not cost the import of a database toolkit.
+Standard library only, so that describing the tools does not import a database toolkit.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ DEFAULT_TENANT = "default"
 
 
 class TodoError(ValueError):
-    """Something the model, or the person behind it, can put right. The text says how and is sent to the client."""
+    """An error that the model, or the person behind it, can fix. The text says how and is sent to the client."""
 
 
 def checked_user(user_id: str) -> str:
@@ -24,9 +24,10 @@ def checked_user(user_id: str) -> str:
 
 
 def owner_name(tenant: str, user_id: str) -> str:
-    """The user as rows name it. Users of the default tenant are named as on a server without tenants.
+    """Returns the name of the user in rows. Users of the default tenant are named as on a server without tenants.
 
-    A line break separates the two: neither may hold one (`checked_user`), so no user can pass for another tenant's.
+    A line break separates tenant and user. Neither may contain one (`checked_user`), so no user can pass for another
+    tenant's.
     """
     return user_id if tenant == DEFAULT_TENANT else f"{tenant}\n{user_id}"
 
@@ -44,7 +45,7 @@ class TodoAttributes(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TodoFilter:
-    """Which todos to list. Every part that is given narrows the answer; several tags must all be there."""
+    """A filter of todos. Every given part narrows the answer; a todo must have all tags."""
 
     status: Status | None = None
     priority: Priority | None = None
