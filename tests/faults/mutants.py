@@ -90,7 +90,7 @@ MUTANTS = (
     Mutant("stores/sqlite_shared_runs.py", "WHERE runs.ended IS NOT NULL AND ? RETURNING key", "WHERE runs.ended IS NOT NULL OR ? RETURNING key", STORES, "a request that comes late begins a run again that has ended at another worker"),
     Mutant("runs/withdrawal.py", "*refused], None, ending=ending)", "*refused], None)", "tests/contracts/test_run_store.py", "the ending of a withdrawn run is not stored with the results of its calls"),
     Mutant("wires/body.py", "if (read := clean(given)) in names:", "if (read := given) in names:", "tests/server/test_server_approvals.py", "two names that are one after control characters are dropped decide something"),
-    Mutant("runs/stored_runs.py", "if is_same and record.replica != records.replica:", "if False:", "tests/cluster/test_late_requests.py", "a request that an SDK repeats at another server starts a second run"),
+    Mutant("runs/stored_runs.py", "if record.wire == wire and record.replica != records.replica:", "if False:", "tests/cluster/test_late_requests.py", "a request that an SDK repeats at another server starts a second run"),
     Mutant("stores/sqlite_shared_runs.py", "WHERE id = ? AND beats = ?", "WHERE id = ? AND beats >= ?", STORES, "a worker that has just shown that it is alive is taken over"),
     Mutant("stores/sqlite_shared_runs.py", '{NAMED} AND replica = ?"\n        )\n        await', '{NAMED} AND ? IS NOT NULL"\n        )\n        await', STORES, "a worker that was taken for dead adds to its log"),
     Mutant("runs/stored_runs.py", 'record.request.agent_version not in ("", self._runs.agent.version)', "False", RECOVERY, "a run goes on with another agent file"),

@@ -543,6 +543,18 @@ async def test_a_refused_continuation_of_a_run_leaves_the_run_as_it_was(opened):
 
 
 @pytest.mark.req("D08")
+async def test_runs_of_equal_requests_are_found_without_reading_the_others(opened):
+    """A client that repeats a request would otherwise have the server decode whatever its owner's runs were asked."""
+    store = await opened()
+    for name, session, fingerprint in (("a", "s1", b"one"), ("b", "s2", b"two"), ("c", "s3", b"one")):
+        record = msgspec.structs.replace(run(name), session_id=session, fingerprint=fingerprint)
+        await store.runs.begin(record)
+    assert [each.run_id for each in await store.runs.open_runs(owner=ME, fingerprint=b"one")] == ["a", "c"]
+    assert [each.run_id for each in await store.runs.open_runs(owner=ME, session_id="s3", fingerprint=b"one")] == ["c"]
+    assert await store.runs.open_runs(owner=ME, fingerprint=b"three") == []
+
+
+@pytest.mark.req("D08")
 async def test_a_run_whose_ending_could_not_be_stored_is_ended_later(opened):
     """Else all further runs of its session would wait for it until the process ends."""
     store = await opened()

@@ -225,8 +225,10 @@ class SharedRunStore(RunStore, Protocol):
     async def withdraw(self, record: RunRecord) -> None:
         """Removes a run that was begun and then refused, which frees its key."""
 
-    async def open_runs(self, *, owner: Owner, session_id: str | None = None) -> Sequence[RunRecord]:
-        """The owner's runs that have not ended, oldest first. With a session, only its runs."""
+    async def open_runs(
+        self, *, owner: Owner, session_id: str | None = None, fingerprint: bytes | None = None
+    ) -> Sequence[RunRecord]:
+        """The owner's runs that have not ended, oldest first; of one session, or of equal requests, if it is given."""
 
     async def want_stop(self, record: RunRecord) -> bool:
         """Asks the process that has the run to stop it. False if it has ended."""

@@ -169,9 +169,8 @@ class StoredRuns:
         if self.remote is None:
             return None
         records = self.remote.records
-        for record in reversed(await records.open_runs(owner=owner)):
-            is_same = (record.wire, record.fingerprint) == (wire, fingerprint)
-            if is_same and record.replica != records.replica:
+        for record in reversed(await records.open_runs(owner=owner, fingerprint=fingerprint)):
+            if record.wire == wire and record.replica != records.replica:
                 return await self.restored(record)
         return None
 

@@ -376,9 +376,12 @@ class PostgresRunStore:
     async def unfinished(self) -> Sequence[RunRecord]:
         return await self._select("agent = %(agent)s AND ended IS NULL", {"agent": self._agent})
 
-    async def open_runs(self, *, owner: Owner, session_id: str | None = None) -> Sequence[RunRecord]:
+    async def open_runs(
+        self, *, owner: Owner, session_id: str | None = None, fingerprint: bytes | None = None
+    ) -> Sequence[RunRecord]:
         where = f"{OF_OWNER} AND ended IS NULL" + ("" if session_id is None else " AND session = %(id)s")
-        return await self._select(where, self._name(owner, session_id or ""))
+        where += "" if fingerprint is None else " AND fingerprint = %(fingerprint)s"
+        return await self._select(where, {**self._name(owner, session_id or ""), "fingerprint": fingerprint})
 
     def watch_session(self, session_id: str, *, owner: Owner) -> SessionWatch:
         """With Valkey, changes are noticed as they are copied; without it, those of this process and runs that begin."""

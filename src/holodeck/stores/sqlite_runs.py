@@ -282,7 +282,7 @@ class SqliteRunStore:
         found = connection.execute(f"SELECT key FROM runs WHERE {NAMED}", self._name(owner, run_id)).fetchone()
         return None if found is None else int(found[0])
 
-    def _selected(self, where: str, values: Sequence[str], order: str = "ORDER BY key") -> Job[list[RunRecord]]:
+    def _selected(self, where: str, values: Sequence[str | bytes], order: str = "ORDER BY key") -> Job[list[RunRecord]]:
         statement = f"SELECT {RUN_COLUMNS} FROM runs WHERE agent = ? AND {where} {order}"
         return lambda connection: [run_of(row) for row in connection.execute(statement, (self._agent, *values))]
 

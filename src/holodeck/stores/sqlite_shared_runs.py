@@ -291,10 +291,14 @@ class SharedSqliteRunStore(SqliteRunStore):
             (*changes, *which[1]),
         ).rowcount
 
-    async def open_runs(self, *, owner: Owner, session_id: str | None = None) -> Sequence[RunRecord]:
-        where, values = "tenant = ? AND user = ? AND ended IS NULL", [owner.tenant, owner.user]
-        if session_id is not None:
-            where, values = f"{where} AND session = ?", [*values, session_id]
+    async def open_runs(
+        self, *, owner: Owner, session_id: str | None = None, fingerprint: bytes | None = None
+    ) -> Sequence[RunRecord]:
+        where = "tenant = ? AND user = ? AND ended IS NULL"
+        values: list[str | bytes] = [owner.tenant, owner.user]
+        for column, value in (("session", session_id), ("fingerprint", fingerprint)):
+            if value is not None:
+                where, values = f"{where} AND {column} = ?", [*values, value]
         return await self._file.look(self._selected(where, values))
 
     def watch_session(self, session_id: str, *, owner: Owner) -> SessionWatch:
