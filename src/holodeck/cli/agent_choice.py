@@ -1,4 +1,4 @@
-"""Which agent a command means: a path, the agent.yaml of this folder, or the bundled demo."""
+"""Chooses the agent of a command: a path, the agent.yaml of this folder, or the bundled demo."""
 
 import sys
 from collections.abc import Callable
@@ -20,17 +20,17 @@ demo_option = click.option("--demo", is_flag=True, help="The bundled todo agent 
 
 
 def agent_arguments(command: Command) -> Command:
-    """PATH and --demo, the same for every command that takes an agent."""
+    """Adds PATH and --demo, the same for every command that takes an agent."""
     return click.argument("path", required=False, metavar="[PATH]", shell_complete=_files)(demo_option(command))
 
 
 def _files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The shell completes paths by itself."""
+    """Completes nothing: the shell completes paths by itself."""
     return [CompletionItem(incomplete, type="file")]
 
 
 def chosen(path: str | None, *, demo: bool) -> LoadedConfig:
-    """The configuration, after its warnings were shown."""
+    """Returns the configuration, after showing its warnings."""
     if path and demo:
         raise click.UsageError("--demo brings its own agent; leave out the path")
     config = load_demo() if demo else load_config(path or DEFAULT_NAME, or_else=IN_A_SHELL)

@@ -1,7 +1,7 @@
-"""`holodeck call`: one tool, called as the agent would call it, without a model.
+"""`holodeck call`: calls one tool as the agent would, without a model.
 
-Arguments are checked, bound values are filled in and results are cut exactly as in a run. A tool that needs approval is called
-only with `--yes`: this command does not ask.
+Arguments are checked, bound values are filled in and results are cut exactly as in a run. A tool that needs approval is
+called only with `--yes`: this command does not ask.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ async def _called(
 
 
 def _arguments(pairs: tuple[str, ...], schema: ToolSchema) -> dict[str, Any]:
-    """NAME=VALUE each; a value is JSON unless the tool wants a text there."""
+    """Parses NAME=VALUE pairs. A value is JSON unless the tool expects text."""
     properties: dict[str, Any] = schema.parameters.get("properties", {})
     arguments: dict[str, Any] = {}
     for pair in pairs:

@@ -1,4 +1,4 @@
-"""`holodeck chat`: a conversation in the terminal, or through a pipe. Reads the options and puts the pieces together."""
+"""`holodeck chat`: a conversation in the terminal, or through a pipe. Reads the options and assembles the parts."""
 
 import asyncio
 import base64
@@ -43,7 +43,7 @@ from holodeck.core.text import one_line
 if TYPE_CHECKING:
     from holodeck.cli.terminal.keyboard import Keyboard
 
-ENDED = 128  # and the signal's number, as shells count
+ENDED = 128  # plus the signal's number, as shells count
 KEY_VARIABLE = "HOLODECK_API_KEY"
 MAX_PIPED = 32 * MB  # for a server, which has a limit of its own
 LOCAL_ONLY = frozenset(
@@ -109,7 +109,7 @@ def command(
         raise click.UsageError("--session saves what it goes on with: leave out --resume and --no-save")
     try:
         file = None if demo else Path(path or ".")
-        asked = ChatConfig(agent_config_path=file, question=question, **given)  # named as its members
+        asked = ChatConfig(agent_config_path=file, question=question, **given)  # same names as its members
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if url is not None or key_file is not None:
@@ -118,7 +118,7 @@ def command(
 
 
 def _server(url: str | None, key_file: str | None, path: str | None) -> RemoteServer:
-    """The server to talk to. UsageError for options that only an agent of this process has."""
+    """Returns the server to talk to. UsageError for options that need a local agent."""
     if url is None:
         raise click.UsageError("--key-file is for --url")
     context = click.get_current_context()
@@ -133,7 +133,7 @@ def _server(url: str | None, key_file: str | None, path: str | None) -> RemoteSe
 
 
 def _key(file: str | None) -> str | None:
-    """The API key: of a file, else of the environment. It is in no argument, which other users of the machine could read."""
+    """Reads the API key from a file or the environment. An argument would be visible to other users of the machine."""
     if file is None:
         return os.environ.get(KEY_VARIABLE) or None
     try:
@@ -147,7 +147,7 @@ def _key(file: str | None) -> str | None:
 
 
 def _path_and_question(words: tuple[str, ...], prompt: str | None, *, demo: bool) -> tuple[str | None, str | None]:
-    """An argument that is no file and does not look like one is the question."""
+    """Splits path and question: an argument that neither is nor looks like a file is the question."""
     rest = list(words)
     path = rest.pop(0) if rest and not demo and (len(rest) > 1 or _looks_like_path(rest[0])) else None
     if demo and len(rest) > 1:
@@ -187,7 +187,7 @@ def _list(path: str | None, user_id: str, *, demo: bool) -> int:
 
 
 async def _listed(config: LoadedConfig | None, user_id: str) -> list[str]:
-    """The user's chats with this agent; without an agent, those in files."""
+    """Lists the user's chats with this agent or, without an agent, those in files."""
     if config is None:
         return listed(_archive().summaries())
     store = ChatStore(config, _archive(), user_id=user_id, keeps=False, complain=_complain)
@@ -238,9 +238,9 @@ async def talk_to_server(server: RemoteServer, asked: ChatConfig) -> int:
 
 
 def _around(asked: ChatConfig) -> dict[str, Any]:
-    """What every chat has around it."""
+    """Returns what every chat needs besides its agent."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # an answer in letters that the terminal's encoding lacks
+        sys.stdout.reconfigure(errors="replace")  # an answer may contain characters that the terminal's encoding lacks
     paint, say = Paint.of(sys.stdout), _say_aside if asked.as_json else _say
     return {"display": _display(asked, paint), "say": say, "complain": _complain, "paint": paint}
 
@@ -296,7 +296,7 @@ async def _lines(
     limit: int,
     take_input: Callable[[bytes], None],
 ) -> tuple[Lines, asyncio.Event]:
-    """Where messages come from, and when the agent may start. What is piped in beside a question is given to `take_input`."""
+    """Returns the source of messages, and when the agent may start. `take_input` gets text piped with a question."""
     if _is_interactive(asked):
         keyboard = _keyboard(commands, models)
         return keyboard, keyboard.ready
@@ -348,7 +348,7 @@ def _fitting(text: str) -> str:
 
 
 def _to_clipboard(text: str) -> None:
-    """OSC 52: the terminal puts it on the clipboard of the machine that the user sits at."""
+    """Copies with OSC 52: the terminal puts the text on the clipboard of the user's own machine."""
     sys.stdout.write(f"\x1b]52;c;{base64.b64encode(text.encode('utf-8', 'replace')).decode()}\x07")
     sys.stdout.flush()
 
@@ -358,14 +358,14 @@ def _say_aside(text: str) -> None:
 
 
 def _complain(text: str) -> None:
-    """On the screen it belongs to the conversation; in a pipe it must not get between the answers."""
+    """Prints a complaint: on the screen as part of the conversation, in a pipe apart from the answers."""
     aside = not sys.stdout.isatty()
     click.echo(Paint.of(sys.stderr if aside else sys.stdout).yellow(_fitting(text)), err=aside)
 
 
 @contextlib.contextmanager
 def _tracing(asked: ChatConfig, config: LoadedConfig, session: ChatSession) -> Iterator[Watch | None]:
-    """OpenTelemetry is loaded only for those who want it."""
+    """Opens tracing. OpenTelemetry is imported only if it is configured."""
     settings = config.agent.observability
     if not (asked.enable_observability or settings.enabled):
         yield None
@@ -382,9 +382,9 @@ def _tracing(asked: ChatConfig, config: LoadedConfig, session: ChatSession) -> I
 
 
 async def _until_signal(talking: Awaitable[int]) -> int:
-    """The exit code of a conversation.
+    """Returns the exit code of a conversation.
 
-    SIGTERM and SIGHUP end it as leaving it does: the terminal restored, tools stopped, chat saved.
+    SIGTERM and SIGHUP end it as leaving does: the terminal is restored, tools are stopped, the chat is saved.
     """
     loop, task, ended = asyncio.get_running_loop(), asyncio.current_task(), list[int]()
 
@@ -392,7 +392,7 @@ async def _until_signal(talking: Awaitable[int]) -> int:
         ended.append(number)
         if task is not None:
             task.cancel()
-        loop.call_later(2 * LEAVE_SECONDS, os._exit, ENDED + number)  # whatever a tool does
+        loop.call_later(2 * LEAVE_SECONDS, os._exit, ENDED + number)  # even if a tool does not stop
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, end, number)

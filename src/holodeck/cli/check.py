@@ -1,6 +1,6 @@
-"""`holodeck check`: everything that can go wrong at a start, found before it.
+"""`holodeck check`: finds everything that can go wrong at a start.
 
-Starts exactly what `serve` and `chat` would start, the model endpoint and all tool servers side by side, and stops them.
+Starts exactly what `serve` and `chat` would start, the model endpoint and all tool servers in parallel, and stops them.
 """
 
 import asyncio
@@ -48,12 +48,12 @@ def command(*, path: str | None, demo: bool, verbose: bool) -> int:
 
 
 def can_read_pdf() -> bool:
-    """Whether the extra `files` is installed."""
+    """Returns whether the extra `files` is installed."""
     return all(find_spec(name) is not None for name in ("pypdfium2", "rapidocr"))
 
 
 def commands_of(config: LoadedConfig) -> list[str]:
-    """The programs that starting this agent runs: to be read before a foreign agent file is started."""
+    """Lists the programs that this agent starts: read it before you start an agent file from others."""
     return [
         one_line(" ".join([tool.command, *_arguments(config, number, tool)]), 200)
         for number, tool in enumerate(config.agent.tools)
@@ -62,7 +62,7 @@ def commands_of(config: LoadedConfig) -> list[str]:
 
 
 def _arguments(config: LoadedConfig, number: int, tool: McpToolSettings) -> list[str]:
-    """Without what came from variables: a database's URL holds its password."""
+    """Leaves out values from variables: a database's URL contains its password."""
     hidden = config.document.substituted
     return ["${…}" if ("tools", number, "args", i) in hidden else each for i, each in enumerate(tool.args)]
 
@@ -89,7 +89,7 @@ async def _model_answers(agent: AgentDefinition) -> str:
 
 
 class Report:
-    """Lines for a person, one each fact."""
+    """Prints lines for a person, one for each fact."""
 
     def __init__(self) -> None:
         self._paint = Paint.of(sys.stdout)
@@ -104,7 +104,7 @@ class Report:
         click.echo(self._paint.dim(f"  {one_line(text, 300)}"))
 
     async def attempt(self, work: Awaitable[str]) -> bool:
-        """Whether it worked; prints what the work says, or why it failed."""
+        """Prints the result of the work, or why it failed. Returns whether it worked."""
         try:
             self.good(await work)
         except HoloDeckError as error:
@@ -113,7 +113,7 @@ class Report:
         return True
 
     def attempt_access(self, config: LoadedConfig) -> bool:
-        """Whether `serve` could check who its clients are; nothing is printed where it could."""
+        """Returns whether `serve` could authenticate its clients. Prints only failures."""
         try:
             build_access(config)
         except HoloDeckError as error:
@@ -122,7 +122,7 @@ class Report:
         return True
 
     async def attempt_tools(self, agent: AgentDefinition) -> bool:
-        """Goes on after a server that cannot be started: a person wants to fix all of them at once."""
+        """Continues after a server that cannot be started: a person wants to see all problems together."""
         problems = await agent.catalogue.start_each()
         for problem in problems:
             self.bad(problem)
@@ -145,7 +145,7 @@ class Report:
         click.echo(f"{Paint.of(sys.stderr).yellow('warning')}: {one_line(text, 300)}", err=True)
 
     def what_the_model_sees(self, agent: AgentDefinition) -> None:
-        """The system prompt of a first message and every schema, in full."""
+        """Prints the system prompt of a first message and every schema, in full."""
         prompt = agent.instructions.render(user_id=ANONYMOUS, timezone=local_zone())
         self._title("System prompt")
         click.echo(terminal_safe(prompt) or self._paint.dim("(none)"))

@@ -1,4 +1,4 @@
-"""`holodeck completion`: the script with which a shell completes commands, options and paths."""
+"""`holodeck completion`: prints the script with which a shell completes commands, options and paths."""
 
 import click
 from click.shell_completion import get_completion_class

@@ -1,4 +1,4 @@
-"""`holodeck init`: a project that runs at once, on the demo model and with a tool of its own."""
+"""`holodeck init`: writes a project that runs immediately, on the demo model and with its own tool."""
 
 import shlex
 from importlib.resources import files
@@ -39,7 +39,7 @@ def command(folder: Path) -> None:
 
 
 def _free(folder: Path) -> Path:
-    """A folder that does not exist, named after the one that does."""
+    """Returns a folder that does not exist, named after the one that does."""
     name = "my-agent" if folder == Path() else str(folder)
     names = (name, *(f"{name}-{number}" for number in range(2, 1000)))
     return next((path for path in map(Path, names) if not path.exists()), Path("another-folder"))
@@ -55,7 +55,7 @@ def _write(target: Path, source: str, project: str) -> None:
 
 
 def _agent_name(project: str) -> str:
-    """The folder's name, as far as it can be an agent's: in YAML, 2024 and true are no text."""
+    """Turns the folder's name into an agent's name: in YAML, 2024 and true are not text."""
     name = "".join(c if c.isascii() and c.isalnum() else "-" for c in project.lower()).strip("-")[:90]
     if not name:
         return "my-agent"

@@ -37,7 +37,7 @@ file_option = click.option(
 
 
 class Duration(click.ParamType[timedelta | None]):
-    """`90d`, `24h`, `2w`, `1y`; with `never` None, where that is allowed."""
+    """Parses `90d`, `24h`, `2w`, `1y`; where allowed, `never` is None."""
 
     name = "duration"
 

@@ -1,4 +1,4 @@
-"""Where the user's messages come from: a terminal with line editing (`terminal.keyboard`), a pipe, or the command line."""
+"""Sources of the user's messages: a terminal with line editing (`terminal.keyboard`), a pipe, or the command line."""
 
 import asyncio
 import codecs
@@ -25,14 +25,14 @@ class Interrupted(Exception):
 
 class Lines(Protocol):
     async def read(self, prompt: str) -> str | None:
-        """The next message, or None at the end. Raises Interrupted on Ctrl+C, as `ask` does."""
+        """Returns the next message, or None at the end. Raises Interrupted on Ctrl+C, as `ask` does."""
 
     async def ask(self, question: str, default: str = "") -> str | None:
-        """The answer to a question, which is no message."""
+        """Returns the answer to a question, which is not a message."""
 
 
 class OneMessage:
-    """The one message of the command line or of a pipe. `answers` reads answers to questions, where a user can type."""
+    """The one message of the command line or of a pipe. `answers` reads answers to questions, if a user can type."""
 
     def __init__(self, message: str | None, answers: "Lines | None" = None) -> None:
         self._message, self._answers = message, answers
@@ -48,8 +48,8 @@ class OneMessage:
 class PipedLines:
     """Lines of a pipe or file, each a message, without a prompt.
 
-    A thread reads the descriptor itself: a blocked read of `sys.stdin` would hold a lock that the interpreter needs
-    at its end, and event loops cannot watch a regular file. Bytes that are no UTF-8 come as lone surrogates.
+    A thread reads the descriptor itself: a blocked read of `sys.stdin` would hold a lock that the interpreter needs at
+    its end, and event loops cannot watch a regular file. Bytes that are not UTF-8 become lone surrogates.
     """
 
     def __init__(self, descriptor: int = 0) -> None:
@@ -61,7 +61,7 @@ class PipedLines:
     async def read(self, prompt: str) -> str | None:  # noqa: ARG002  a pipe has no prompt
         line = await self._queue.get()
         if line is None:
-            self._queue.put_nowait(None)  # the end stays the end
+            self._queue.put_nowait(None)  # further reads find the end again
         return line
 
     async def ask(self, question: str, default: str = "") -> str | None:  # noqa: ARG002  a pipe has no prompt
@@ -92,9 +92,9 @@ class TypedAnswers(PipedLines):
 
 
 async def whole_input(*, limit: int) -> bytes:
-    """All that is piped into the command, at most a byte more than `limit`; nothing from a terminal or /dev/null.
+    """Reads everything piped into the command, at most a byte more than `limit`; nothing from a terminal or /dev/null.
 
-    A daemon thread reads: a pipe that never ends must not keep a command that Ctrl+C has ended.
+    A daemon thread reads: a pipe that never ends must not keep a command alive that Ctrl+C has ended.
     """
     kind = os.fstat(0).st_mode
     if not (stat.S_ISFIFO(kind) or stat.S_ISREG(kind) or stat.S_ISSOCK(kind)):
@@ -120,14 +120,14 @@ async def whole_input(*, limit: int) -> bytes:
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """Keys that are pressed during an answer are not echoed into it; the next prompt gets them. Ctrl+C still works.
+    """Keeps keys pressed during an answer from being echoed into it; the next prompt gets them. Ctrl+C still works.
 
     It is used around a whole conversation: the line editor sets its own mode at each prompt and restores this one.
     """
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     changed = termios.tcgetattr(descriptor)
-    changed[0] &= ~termios.ICRNL  # else an Enter that was pressed early arrives as Ctrl+J
+    changed[0] &= ~termios.ICRNL  # otherwise an Enter that was pressed early arrives as Ctrl+J
     changed[3] &= ~(termios.ECHO | termios.ICANON)
     termios.tcsetattr(descriptor, termios.TCSANOW, changed)
     try:

@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _open_what_is_closed() -> None:
-    """Opens standard streams that the caller has closed (`2>&-`): else a socket would get their number, and their text."""
+    """Opens standard streams that the caller has closed (`2>&-`): a socket would get their number, and their text."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)
@@ -93,7 +93,7 @@ def _open_what_is_closed() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """One command; the one place where an unexpected exception is caught."""
+    """Runs one command. Only here are unexpected exceptions caught."""
     _set_up_logging(debug="--debug" in arguments)
     try:
         code = cli.main(arguments, prog_name="holodeck", standalone_mode=False)
@@ -117,7 +117,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _set_up_logging(*, debug: bool) -> None:
-    """Log lines are for the server, which sets up its own; in a terminal they would stand between the answers."""
+    """Silences log lines in a terminal, where they would appear between the answers. The server sets up its own log."""
     if debug:
         logging.basicConfig(level=logging.DEBUG)
     else:

@@ -1,4 +1,4 @@
-"""`holodeck models`: what the endpoint of an agent offers, and which of it the agent uses."""
+"""`holodeck models`: lists the models of an agent's endpoint, and marks the one that the agent uses."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ def command(*, path: str | None, demo: bool, as_json: bool) -> None:
 
 
 def model_line(offered: OfferedModel, used: str, paint: Paint) -> str:
-    """One model for a person; a star marks the one that is used."""
+    """Formats one model for a person. A star marks the one that is used."""
     window = f"  {offered.context_window:,} tokens" if offered.context_window else ""
     is_used = offered.id == used
     return f"{'*' if is_used else ' '} {paint.bold(offered.id) if is_used else offered.id}{paint.dim(window)}"

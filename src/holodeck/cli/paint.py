@@ -1,4 +1,4 @@
-"""Colours: on a terminal only, and not where NO_COLOR asks for none (no-color.org)."""
+"""Colours: on a terminal only, and not if NO_COLOR is set (no-color.org)."""
 
 import os
 from typing import IO, Any, Self

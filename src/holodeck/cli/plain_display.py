@@ -1,4 +1,4 @@
-"""A run as plain lines, for pipes and simple terminals: text as it comes, tool calls while they run; or as JSON lines.
+"""A run as plain lines, for pipes and simple terminals: text as it arrives, tool calls while they run; or JSON lines.
 
 All text of models and tools passes the sanitiser before it is written. This module knows no prompts and no input.
 """
@@ -21,7 +21,7 @@ SHORT_ARGUMENT = 40
 SHORT_RESULT = 2000
 SHORT_COMPLAINT = 500
 SMALLEST_COST = 0.0001
-# JSON leaves these as they are; on a terminal they would act.
+# JSON does not escape these; on a terminal they would act.
 _ACTIVE = re.compile("[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u061c]")
 
 
@@ -31,7 +31,7 @@ class PlainDisplay:
     def __init__(
         self, out: IO[str], paint: Paint, *, verbose: bool = False, quiet: bool = False, err: IO[str] | None = None
     ) -> None:
-        """`err` is where failures and warnings go, if not between the answers."""
+        """`err` is the stream for failures and warnings, if not between the answers."""
         self.verbose = verbose
         self.quiet = quiet
         self._out = out
@@ -66,7 +66,7 @@ class PlainDisplay:
                 self._failed(event)
 
     def wait_for(self, what: str) -> None:
-        """Lines that come and go are for screens."""
+        """Does nothing: transient lines are for screens."""
 
     def close(self) -> None:
         self._say(self._safe.flush())
@@ -133,7 +133,7 @@ class PlainDisplay:
 
 
 def unshown(warning: str | None, shown: Iterable[str]) -> str:
-    """What of an ending's warning, which joins all warnings of the run, was not shown yet."""
+    """Returns the part of an ending's warning that was not shown yet. The warning joins all warnings of the run."""
     rest = warning or ""
     for message in shown:
         rest = rest.replace(message, "", 1)
@@ -141,7 +141,7 @@ def unshown(warning: str | None, shown: Iterable[str]) -> str:
 
 
 def call_text(name: str, arguments: str, *, short: bool) -> str:
-    """`create_todo(title="Buy eggs")`."""
+    """Formats a call: `create_todo(title="Buy eggs")`."""
     try:
         values = json.loads(arguments or "{}")
     except ValueError:
@@ -156,7 +156,7 @@ def call_text(name: str, arguments: str, *, short: bool) -> str:
 
 
 def progress_text(content: Mapping[str, Any]) -> str:
-    """`3/10 pages read`, from what a tool reports; a share in percent where the server counts to 1 or 100."""
+    """Formats a tool's progress: `3/10 pages read`, or percent if the server counts to 1 or 100."""
     done, total, message = (
         content.get("progress"),
         content.get("total"),
@@ -171,20 +171,20 @@ def progress_text(content: Mapping[str, Any]) -> str:
 
 
 def usage_text(usage: TokenUsage) -> str:
-    """`1,200 + 34 tokens`, and the cost if it is known."""
+    """Formats `1,200 + 34 tokens`, and the cost if it is known."""
     tokens = f"{usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens"
     return tokens if usage.cost is None else f"{tokens} · {cost_text(usage.cost)}"
 
 
 def cost_text(cost: float) -> str:
-    """Without a currency: it is that of the price, which the file does not name."""
+    """Formats a cost without a currency: the file does not name the currency of its prices."""
     if 0 < cost < SMALLEST_COST:
         return f"cost under {SMALLEST_COST}"
     return f"cost {cost:,.2f}" if cost >= 1 else f"cost {cost:.4f}"
 
 
 class JsonDisplay:
-    """Prints a run for scripts (`--json`): one JSON object a line for each event, as `holodeck.core.events` has them."""
+    """Prints a run for scripts (`--json`): each event is one line, a JSON object as in `holodeck.core.events`."""
 
     def __init__(self, out: IO[str]) -> None:
         self.verbose = False
@@ -196,7 +196,7 @@ class JsonDisplay:
         self._out.flush()
 
     def wait_for(self, what: str) -> None:
-        """Scripts get events only."""
+        """Does nothing: scripts get events only."""
 
     def close(self) -> None:
-        """Every line is whole already."""
+        """Does nothing: every line is complete."""

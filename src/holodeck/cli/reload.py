@@ -1,7 +1,8 @@
-"""`holodeck serve --reload`: a process that starts the server again whenever a file of the agent changes.
+"""`holodeck serve --reload`: a process that restarts the server whenever a file of the agent changes.
 
-For editing. It looks at the times of files a few times a second: a library that asks the kernel would have to be installed with
-every server. A file that is wrong does not end the server that runs: the mistake is printed, and the next change is tried.
+It is for editing. It checks the times of files a few times a second: a library that asks the kernel would have to be
+installed with every server. An invalid file does not end the running server: the mistake is printed, and the next
+change is tried.
 """
 
 import os
@@ -19,8 +20,8 @@ from holodeck.cli.paint import Paint
 from holodeck.config.load import LoadedConfig
 from holodeck.errors import HoloDeckError
 
-PAUSE = 0.3  # seconds between two looks
-END_SECONDS = 5.0  # that running answers get before the server is killed
+PAUSE = 0.3  # seconds between two checks
+END_SECONDS = 5.0  # time for running answers before the server is killed
 MAX_FILES = 5_000
 SUFFIXES = (".yaml", ".yml", ".py", ".md", ".txt", ".json", ".env")
 SKIPPED = {"__pycache__", "node_modules", "venv"}
@@ -29,7 +30,7 @@ Stamps = dict[str, tuple[int, int]]
 
 
 def serve_again(words: Sequence[str], load: Callable[[], LoadedConfig]) -> int:
-    """Runs `holodeck` with these words, without --reload, until a signal ends it. Returns an exit code."""
+    """Runs `holodeck` with these arguments, without --reload, until a signal ends it. Returns an exit code."""
     folder = load().folder
     return _Supervisor([word for word in words if word != "--reload"], folder, load).run()
 
@@ -69,14 +70,14 @@ class _Supervisor:
         return True
 
     def _start(self, *, again: bool = False) -> None:
-        """The banner and the browser are for the first start only."""
+        """Starts the server. Only the first start shows the banner and opens the browser."""
         if self._ended_by is None:
             command = [word for word in self._command if not (again and word == "--open")]
             environment = {**os.environ, "HOLODECK_BANNER": "false"} if again else None
             self._child = subprocess.Popen(command, process_group=0, env=environment)  # noqa: S603  our own command; Ctrl+C reaches only us
 
     def _stop(self) -> None:
-        """Ends the server before the next one starts; if it needs longer than a moment, at once."""
+        """Stops the server before the next one starts, by force if it takes longer than a moment."""
         child, self._child = self._child, None
         if child is None:
             return
@@ -91,14 +92,14 @@ class _Supervisor:
         child.wait()
 
     def _end(self, number: int, _frame: FrameType | None) -> None:
-        """Passes a signal on; the second one ends the server at once."""
+        """Passes a signal on. The second one kills the server."""
         self._ended_by = number
         if self._child is not None:
             self._child.send_signal(signal.SIGTERM)
 
 
 def stamps(folder: Path) -> Stamps:
-    """Path → time and size of every file that an agent may consist of."""
+    """Maps every file that may be part of an agent to its time and size."""
     found: Stamps = {}
     for here, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name not in SKIPPED and not name.startswith(".")]
@@ -107,7 +108,7 @@ def stamps(folder: Path) -> Stamps:
                 path = Path(here, name)
                 try:
                     status = path.stat()
-                except OSError:  # removed meanwhile
+                except OSError:  # removed in the meantime
                     continue
                 found[str(path.relative_to(folder))] = (status.st_mtime_ns, status.st_size)
     return found

@@ -1,10 +1,10 @@
-"""`terminal_safe` for text that comes in pieces: an escape sequence split over two of them does not pass (T24)."""
+"""`terminal_safe` for text that arrives in pieces: it also catches an escape sequence split over two of them (T24)."""
 
 import re
 
 from holodeck.core.text import terminal_safe
 
-MAX_HELD = 4096  # a sequence that is longer than this without an end is no sequence; its text is shown
+MAX_HELD = 4096  # a longer unfinished sequence is not one; its text is shown
 
 _STARTS = re.compile(r"[\x1b\x90\x98\x9b\x9d-\x9f]")
 # Possessive quantifiers (*+): a sequence that stops at the end of the text must not be read as a shorter one.
@@ -19,7 +19,7 @@ _COMPLETE = re.compile(
 
 
 class SafeStream:
-    """The pieces it returns, joined, are what `terminal_safe` makes of the whole text."""
+    """The returned pieces, joined, equal `terminal_safe` of the whole text."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -39,7 +39,7 @@ class SafeStream:
 
 
 def _unfinished(text: str) -> int:
-    """Where something starts that the text does not finish; the text's length if there is nothing."""
+    """Returns the index of an unfinished sequence, or the text's length if there is none."""
     at = 0
     text_end = len(text) - 1 if text and "\ud800" <= text[-1] <= "\udbff" else len(text)  # half a character
     while start := _STARTS.search(text, at):

@@ -1,4 +1,4 @@
-"""`holodeck schema`: what editors need to complete and check agent files."""
+"""`holodeck schema`: prints the JSON Schema with which editors complete and check agent files."""
 
 import json
 

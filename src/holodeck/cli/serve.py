@@ -1,4 +1,4 @@
-"""`holodeck serve`: reads the options, checks the agent file, hands over to `holodeck.server`."""
+"""`holodeck serve`: reads the options, checks the agent file, and calls `holodeck.server`."""
 
 import gc
 import os
@@ -19,7 +19,7 @@ _ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 
 
 def _setting(option: str, *more: str, default: Any, **rest: Any) -> Callable[[Command], Command]:
-    """An option that shows its default and may be set in the environment: --log-level as HOLODECK_LOG_LEVEL."""
+    """Defines an option that shows its default and has an environment variable: --log-level is HOLODECK_LOG_LEVEL."""
     variable = "HOLODECK_" + option.split("/", maxsplit=1)[0].removeprefix("--").replace("-", "_").upper()
     return click.option(option, *more, default=default, envvar=variable, show_default=bool(default), **rest)
 
@@ -114,10 +114,10 @@ def command(*, path: str | None, demo: bool, workers: int, reload: bool, **given
         return code
     seat = os.environ.pop(WORKER_VARIABLE, "")
     worker = msgspec.json.decode(seat, type=WorkerSeat) if seat else None
-    options = ServeOptions(config=chosen(path, demo=demo), worker=worker, **given)  # named as its members
+    options = ServeOptions(config=chosen(path, demo=demo), worker=worker, **given)  # same names as its members
     if workers > 1 and worker is None:
         ended: int = import_module("holodeck.cli.workers").serve_with(workers, sys.argv[1:], options)
         return ended
-    gc.disable()  # imports make only what stays; the server turns it on again when it is ready
-    import_module("holodeck.server.main").serve(options)  # uvicorn and all, only when everything above is right
+    gc.disable()  # imports make only long-lived objects; the server enables the GC again when it is ready
+    import_module("holodeck.server.main").serve(options)  # imports uvicorn, so only after all checks
     return None

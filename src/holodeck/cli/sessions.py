@@ -1,6 +1,7 @@
-"""`holodeck sessions`: what a server or a chat has stored of an agent's conversations, for the operator.
+"""`holodeck sessions`: an agent's stored conversations, for the operator.
 
-Works on the file, or the database, while servers use it. Everything is addressed by its id; an id that two users have needs `--user`.
+It works on the file, or the database, while servers use it. Sessions are addressed by id; an id that two users have
+needs `--user`.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""`holodeck serve --workers N`: several server processes on one port, and one that starts them again when they die.
+"""`holodeck serve --workers N`: several server processes on one port, and one that restarts them when they die.
 
-The processes share their conversations and runs, in a SQLite file or in PostgreSQL, so any of them serves any request. They
-listen on one socket, which this process has bound: the system gives a connection to whichever is free.
+The processes share their conversations and runs, in a SQLite file or in PostgreSQL, so any of them serves any request.
+They listen on one socket, which this process has bound: the system gives a connection to whichever is free.
 """
 
 import os
@@ -24,14 +24,14 @@ from holodeck.core.ids import new_ulid
 from holodeck.errors import StartError
 from holodeck.server.listen import bind
 
-PAUSE = 0.1  # seconds between two looks
-RESTART_SECONDS = 1.0  # before a process that died is started again
+PAUSE = 0.1  # seconds between two checks
+RESTART_SECONDS = 1.0  # before a dead process is restarted
 MAX_FOLDER = 60  # characters
 START_FAILED = (1, 2, 3)  # exit codes that another attempt would not change
 
 
 def serve_with(count: int, words: Sequence[str], options: ServeOptions) -> int:
-    """Runs `holodeck` with these words in so many processes until a signal ends them. Returns an exit code."""
+    """Runs `holodeck` with these arguments in `count` processes until a signal ends them. Returns an exit code."""
     if options.uds:
         raise StartError("--workers does not go with --uds; listen on a port")
     with (
@@ -43,7 +43,7 @@ def serve_with(count: int, words: Sequence[str], options: ServeOptions) -> int:
 
 
 def _folder_of_folders() -> str | None:
-    """Names of sockets are short: 108 bytes with all folders."""
+    """Returns a short temporary folder: paths of sockets may have 108 bytes."""
     return None if len(tempfile.gettempdir()) <= MAX_FOLDER else "/tmp"  # noqa: S108  the folder itself has another name each time
 
 
@@ -101,7 +101,7 @@ class _Workers:
                 self._start(seat.number)
 
     def _end(self, _number: int, _frame: FrameType | None) -> None:
-        """Passes a signal on; the second one ends the processes at once."""
+        """Passes a signal on. The second one kills the processes."""
         self._stop_all()
 
     def _stop_all(self) -> None:

@@ -1,1 +1,1 @@
-"""Files that users send: bytes in, text or an image that the model is shown out. Nothing is dropped without a word."""
+"""Files that users send: turns bytes into text or an image for the model. Nothing is dropped silently."""

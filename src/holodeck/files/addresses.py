@@ -1,16 +1,16 @@
-"""Which addresses are on the public internet, in whatever clothes they come."""
+"""Finds out whether an address is on the public internet, in any notation."""
 
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
 _NAT64 = IPv6Network("64:ff9b::/96")
 _COMPATIBLE = IPv6Network("::/96")
-_UNICAST = IPv6Network("2000::/3")  # all of IPv6 that is given out
+_UNICAST = IPv6Network("2000::/3")  # all of IPv6 that is assigned
 _LAST_32_BITS = 0xFFFFFFFF
 
 
 def is_public(text: str) -> bool:
-    """False for what is no address, for every special range, and for an IPv6 address that carries such an IPv4 one."""
+    """Returns False for text that is no address, for every special range, and for IPv6 that embeds such an IPv4."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -24,7 +24,7 @@ def is_public(text: str) -> bool:
 
 
 def _carried(address: IPv6Address) -> Iterator[IPv4Address]:
-    """IPv4 addresses that a gateway or the kernel would go to for this one."""
+    """Yields the IPv4 addresses that a gateway or the kernel would use for this one."""
     if address.ipv4_mapped:
         yield address.ipv4_mapped
     if address.sixtofour:

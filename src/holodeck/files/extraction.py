@@ -1,7 +1,7 @@
-"""Reads one document in a worker process, and is sure to get rid of it.
+"""Reads one document in a worker process, and makes sure that the process ends.
 
-The document goes over as a file without a name, the answer comes back through a pipe that is read up to a limit. What
-happens to the worker (a crash, a kill, silence) becomes an answer like any other; nothing it writes is trusted.
+The document is passed as an unnamed file. The answer arrives through a pipe that is read up to a limit. A crash, a kill
+or a silent worker becomes an answer like any other. Nothing that the worker writes is trusted.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from holodeck.errors import StorageFull
 from holodeck.files.limits import WorkerLimits
 
 MAX_ANSWER = 2_000_000  # bytes
-HEAD_START = 1.0  # seconds before it is killed, in which the worker may say what it has
+HEAD_START = 1.0  # seconds before the kill in which the worker may send what it has
 # Nothing from the environment or the current folder; -I would lose user installs.
 FLAGS = ("-E", "-P", "-B", "-X", "utf8")
 _WRITE = 1 << 20
@@ -34,9 +34,9 @@ _log = logging.getLogger(__name__)
 
 
 class WorkerAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the worker found. `refused` is a word for programs, `sentence` continues after the file's name.
+    """The worker's result. `refused` is a word for programs, `sentence` continues after the file's name.
 
-    `scans` are numbers of pages that are images: each is read by a worker of its own.
+    `scans` are numbers of pages that are images: a separate worker reads each.
     """
 
     text: str = ""
@@ -55,7 +55,7 @@ _TOO_SLOW = WorkerAnswer(refused="too_slow", sentence="takes too long to read")
 
 
 class Extraction:
-    """Starts workers, one for each document. It does not know how many may run at the same time."""
+    """Starts workers, one for each document. It does not limit how many run at the same time."""
 
     def __init__(self, characters: int, *, command: Sequence[str] = ()) -> None:
         self._command = command or (sys.executable, *FLAGS, "-m", "holodeck.files.worker")
@@ -65,7 +65,7 @@ class Extraction:
     async def read(
         self, kind: str, data: bytes, limits: WorkerLimits, *, page: int | None = None, characters: int | None = None
     ) -> WorkerAnswer:
-        """`page` is for the kinds that read one page; `characters` is for an answer that the model is not shown as text."""
+        """`page` is for kinds that read one page. `characters` is for an answer that the model is not shown as text."""
         limit = characters or self._characters
         with await asyncio.to_thread(_kept_for_worker, data) as document:
             raw = bytearray()
@@ -78,7 +78,7 @@ class Extraction:
         return msgspec.structs.replace(answer, text=strip_controls(clean(answer.text))[:limit])
 
     async def _run(self, task: str, document: IO[bytes], wall: float, raw: bytearray) -> int | None:
-        """Fills `raw` with what it wrote. Returns how it ended; None when it did not end in time."""
+        """Fills `raw` with the worker's output. Returns its exit code, or None if it did not end in time."""
         process = await asyncio.create_subprocess_exec(
             *self._command,
             task,
@@ -125,7 +125,7 @@ def _kept_for_worker(data: bytes) -> IO[bytes]:
 
 
 def _nameless_file(data: bytes) -> IO[bytes]:
-    """In memory where the system can, else in a temporary file that has lost its name."""
+    """Returns a file without a name: in memory if the system supports it, else an unlinked temporary file."""
     file: IO[bytes]
     if sys.platform == "linux":
         file = os.fdopen(os.memfd_create("document"), "w+b", buffering=0)
@@ -134,7 +134,7 @@ def _nameless_file(data: bytes) -> IO[bytes]:
     try:
         view = memoryview(data)
         while view:
-            view = view[file.write(view[:_WRITE]) :]  # without a buffer, less may be written than was given
+            view = view[file.write(view[:_WRITE]) :]  # without a buffer, a write may be partial
         file.seek(0)
     except BaseException:
         file.close()
@@ -143,7 +143,7 @@ def _nameless_file(data: bytes) -> IO[bytes]:
 
 
 async def _collect(stdout: asyncio.StreamReader | None, raw: bytearray) -> None:
-    """All of it, but no more than an answer may have."""
+    """Reads all of it, up to the limit of an answer."""
     while stdout is not None and len(raw) <= MAX_ANSWER and (piece := await stdout.read(65_536)):
         raw += piece
 
@@ -159,7 +159,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _understood(raw: bytes, code: int | None) -> WorkerAnswer:
-    """The lines put together. A worker that ended early, by a crash or by its limits, leaves what it had read."""
+    """Joins the lines. A worker that ended early, by a crash or by its limits, leaves what it had read."""
     try:
         lines = [_decoder.decode(line) for line in raw.split(b"\n")[:-1]] if len(raw) <= MAX_ANSWER else []
     except msgspec.DecodeError:

@@ -1,8 +1,8 @@
 """Fetches a file from an address that a client named, without giving access to our own network (T14).
 
 Off unless the operator names hosts. Names are resolved here, every address of a name has to be public, and the
-connection goes to the very address that was checked; each redirect starts from the beginning. No proxy, no cookies, no
-compression. The client does not learn what went wrong inside the network.
+connection goes to the very address that was checked. Each redirect starts from the beginning. There is no proxy, no
+cookie, no compression. The client does not learn what went wrong inside the network.
 """
 
 import asyncio
@@ -130,9 +130,9 @@ class Fetcher:
 
 
 def public_addresses(permit: Callable[[str], bool] = is_public, resolve: AddressesOf = known_addresses) -> Resolve:
-    """Looks up names for a client that may only go to addresses that `permit` lets pass.
+    """Returns a resolver for a client that may connect only to addresses that `permit` allows.
 
-    A name has all of its addresses, or none if one of them may not be asked: a name with two faces is an attack.
+    If one address of a name is forbidden, the whole name fails: a name with public and private addresses is an attack.
     """
 
     async def found(host: str, port: int) -> Found:

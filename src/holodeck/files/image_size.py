@@ -1,4 +1,4 @@
-"""Width and height of a picture from its first bytes, so that a bomb is refused before anything decodes it."""
+"""Reads width and height of a picture from its first bytes, so that a bomb is refused before anything decodes it."""
 
 import struct
 
@@ -11,7 +11,7 @@ _MARKER = 0xFF  # may be repeated as padding
 
 
 def image_size(data: bytes, type_: FileType) -> tuple[int, int] | None:
-    """(width, height), or None when the header is broken."""
+    """Returns (width, height), or None if the header is broken."""
     try:
         return _READERS[type_](data)
     except (struct.error, IndexError):
@@ -24,7 +24,7 @@ def _png(data: bytes) -> tuple[int, int]:
 
 
 def _gif(data: bytes) -> tuple[int, int]:
-    """The screen; frames may be larger than it, and decoders make room for both."""
+    """Returns the size of the screen. Frames may be larger than it, and decoders make room for both."""
     width, height = struct.unpack_from("<HH", data, 6)
     return width, height
 

@@ -1,6 +1,6 @@
-"""Landlock: the kernel's way to let a process give up the file system and the network, without being root.
+"""Landlock: lets a process give up the file system and the network, without being root.
 
-It asks the kernel what it knows (the ABI) and gives up all of that. Linux 5.13 and newer; UDP is not covered.
+It asks the kernel which rights it knows (the ABI) and gives up all of them. Linux 5.13 and newer; UDP is not covered.
 Documentation: kernel.org, userspace-api/landlock.
 """
 
@@ -28,12 +28,12 @@ class _PathRule(ctypes.Structure):
 
 
 def abi(libc: ctypes.CDLL) -> int:
-    """What this kernel knows; 0 for nothing."""
+    """Returns the ABI of this kernel; 0 for none."""
     return max(0, int(libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _ASK_VERSION)))
 
 
 def allow_only_reading(libc: ctypes.CDLL, folders: Iterable[str]) -> int:
-    """From here on this process can read below these folders and open nothing else. Returns the ABI, 0 if there is none.
+    """Restricts this process to reading below these folders. Returns the ABI, 0 if there is none.
 
     `no_new_privs` must be set before.
     """
@@ -60,7 +60,7 @@ def allow_only_reading(libc: ctypes.CDLL, folders: Iterable[str]) -> int:
 def _allow(libc: ctypes.CDLL, ruleset: int, path: str) -> None:
     try:
         parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except (FileNotFoundError, PermissionError):  # not every machine has every folder, or shows it
+    except (FileNotFoundError, PermissionError):  # not every machine has, or shows, every folder
         return
     try:
         rights = _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0)  # noqa: PTH112  pathlib would make the worker's start longer

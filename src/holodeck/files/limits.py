@@ -1,4 +1,4 @@
-"""How much of files is accepted, read and shown: one place, every figure with its reason or its requirement."""
+"""How much of files is accepted, read and shown: all limits, each with its reason or its requirement."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from holodeck.core.sizes import MB
 
 
 class WorkerLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the process that reads one document. `wall` is when it is killed; a second before, it says what it has."""
+    """Limits of the process that reads one document. It is killed at `wall`; a second before, it sends what it has."""
 
     memory: int = 768 * MB
     cpu: int = 10  # seconds
@@ -22,12 +22,12 @@ class FileLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_base64_bytes: int = 10 * MB  # of one file, decoded (SRV-13)
     max_file_bytes: int = 50 * MB  # SRV-13
     max_request_bytes: int = 100 * MB  # SRV-13
-    max_image_bytes: int = 20 * MB  # that a model is shown: what its endpoints take in one request
-    max_native_bytes: int = 2 * MB  # of a PDF or of audio that a model reads itself: it stays in the conversation
+    max_image_bytes: int = 20 * MB  # of an image for a model: the limit of endpoints for one request
+    max_native_bytes: int = 2 * MB  # of a PDF or audio that a model reads itself: it stays in the conversation
     max_pixels: int = 50_000_000  # T19
     max_characters: int = 100_000  # of one file that the model is shown: about 25,000 tokens
     workers: int = 2  # documents that are read at the same time, in the whole server
-    queue_seconds: float = 30.0  # that a document waits for its turn
+    queue_seconds: float = 30.0  # how long a document may wait in the queue
     max_scans: int = 20  # pages of a PDF that are read by text recognition: up to 25 s of CPU each
     documents: WorkerLimits = WorkerLimits()
     pictures: WorkerLimits = PICTURE_LIMITS

@@ -1,7 +1,8 @@
-"""Files of a request → what the model is shown of them, and a note about each for the user.
+"""Turns the files of a request into what the model is shown of them, with a note about each for the user.
 
-It knows neither wires nor models: the caller says whether the model takes images. A file that cannot be read is an error
-that names it; only a file of an earlier turn becomes a line of text instead, because a conversation must continue.
+It knows neither wires nor models: the caller says whether the model accepts images. A file that cannot be read is an
+error that names it. Only a file of an earlier turn becomes a line of text instead, because the conversation must
+continue.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ class FileRead(NamedTuple):
 
 MAX_CHARACTERS = 4_000_000
 MAX_DOCUMENTS = 1_000
-_PASSING = {"too_slow", "no_reader"}  # may go better next time
+_PASSING = {"too_slow", "no_reader"}  # a retry may succeed
 
 
 class DocumentKey(NamedTuple):
@@ -49,10 +50,10 @@ class DocumentKey(NamedTuple):
 
 
 class Recall:
-    """What was read of documents lately. Chat clients send the whole conversation, with all its files, every turn.
+    """A cache of documents read lately. Chat clients send the whole conversation, with all its files, every turn.
 
-    The key is the tenant and the content, so a client gets back only what its own tenant has sent, and cannot learn from
-    the time of an answer whether another tenant has sent the same document.
+    The key is the tenant and the content. So a client gets back only what its own tenant has sent, and cannot learn
+    from the time of an answer whether another tenant has sent the same document.
     """
 
     def __init__(self) -> None:
@@ -85,7 +86,7 @@ class FileReader:
         native: Collection[str] = (),
         fetcher: Fetch | None = None,
     ) -> None:
-        """`native` are the kinds that the model reads itself: pdf, audio. Without a `fetcher`, files at a URL are refused."""
+        """`native` are kinds that the model reads itself: pdf, audio. Without a `fetcher`, files at a URL are refused."""
         self._native = frozenset(native)
         self._limits = limits or FileLimits()
         self._vision = vision
@@ -97,7 +98,7 @@ class FileReader:
     async def read(
         self, uploads: Sequence[Upload], *, tenant: str = DEFAULT_TENANT, progress: Progress | None = None
     ) -> list[FileRead]:
-        """Reads every file of a tenant, in order. The first that cannot be read is the error.
+        """Reads every file of a tenant, in order. Raises for the first that cannot be read.
 
         Reading a scan takes seconds for each page; `progress` is called before each.
         """
@@ -114,9 +115,10 @@ class FileReader:
         tenant: str = DEFAULT_TENANT,
         progress: Progress | None = None,
     ) -> tuple[tuple[Message, ...], tuple[FileNote, ...]]:
-        """Messages in which every file has been read, and notes about those of the newest turn.
+        """Returns messages in which every file has been read, and notes about those of the newest turn.
 
-        Files before message `first` are only named: the model is not shown them, and extraction is the most expensive step.
+        Files before message `first` are only named: the model is not shown them, and extraction is the most expensive
+        step.
         """
         if not any(has_files(message) for message in messages):
             return tuple(messages), ()
@@ -180,7 +182,7 @@ class FileReader:
         return _shown(upload, type_, type_.read_as, answer)
 
     async def _audio(self, upload: Upload, mime: str) -> FileRead:
-        """Audio, which nothing here can read: for models that listen."""
+        """Returns audio for models that accept it. We cannot read it ourselves."""
         if "audio" not in self._native:
             raise UnsupportedMediaType(f"{upload.name} is audio, which the model of this agent does not take")
         if len(upload.data) > self._limits.max_native_bytes:
@@ -189,14 +191,14 @@ class FileReader:
         return await self._as_it_is(upload, mime)
 
     async def _as_it_is(self, upload: Upload, mime: str) -> FileRead:
-        """The file itself, for a model that reads such files."""
+        """Returns the file itself, for a model that reads such files."""
         part = MediaPart(mime_type=mime, data=upload.base64 or await encode_base64(upload.data), filename=upload.name)
         return FileRead(part, FileNote(name=upload.name, mime_type=mime, read_as="native"))
 
     async def _recognized(
         self, upload: Upload, answer: WorkerAnswer, tenant: str, progress: Progress | None
     ) -> WorkerAnswer:
-        """The document with the text of its scanned pages. A page that cannot be read becomes a line that says why."""
+        """Returns the document with the text of its scanned pages. An unreadable page becomes a line that says why."""
         text, rest, found = answer.text, answer.text, False
         first, later = answer.scans[: self._limits.max_scans], answer.scans[self._limits.max_scans :]
         for number, page in enumerate(first, 1):
@@ -231,7 +233,7 @@ class FileReader:
         return _shown(upload, type_, "ocr", answer)
 
     def _check_pixels(self, upload: Upload, type_: FileType) -> None:
-        """Refuses an image by its header, before anything decodes it. The worker does so for other formats."""
+        """Refuses an image by its header, before anything decodes it. The worker checks other formats."""
         size = image_size(upload.data, type_)
         if size is None or not all(size):
             raise InvalidRequest(f"{upload.name} is damaged: it cannot be decoded as an image", field=upload.field)
@@ -241,7 +243,7 @@ class FileReader:
             )
 
     async def _image_part(self, upload: Upload, type_: FileType, tenant: str) -> FileRead | None:
-        """The image as the model gets it. None for one of several pages, which is read as text."""
+        """Returns the image as the model gets it, or None if it has several pages, which are read as text."""
         if len(upload.data) > self._limits.max_image_bytes:
             limit = self._limits.max_image_bytes
             raise PayloadTooLarge(f"{upload.name} has {len(upload.data):,} bytes; {limit:,} is the limit for images")
@@ -288,7 +290,7 @@ class FileReader:
 
 
 def has_files(message: Message) -> bool:
-    """Whether a message brings files that are still to be read."""
+    """Returns whether a message has files that are still to be read."""
     return not isinstance(message.content, str) and any(isinstance(part, MediaPart) for part in message.content)
 
 
@@ -300,7 +302,7 @@ def _named(message: Message) -> Message:
 
 
 def _text(upload: Upload, characters: int) -> WorkerAnswer:
-    """Text needs no worker: only as much as is shown is decoded, and nothing is interpreted."""
+    """Reads text without a worker: decodes only as much as is shown, and interprets nothing."""
     head = upload.data[: characters * 4 + 4]  # no character has more bytes
     text = strip_controls(clean(head.decode(encoding_of(head), "replace"))).replace("\r\n", "\n")
     cut = len(text) > characters or len(head) < len(upload.data)
@@ -309,7 +311,7 @@ def _text(upload: Upload, characters: int) -> WorkerAnswer:
 
 
 def _checked_jpeg(upload: Upload, answer: WorkerAnswer) -> str:
-    """The image that the worker made, which is not trusted: it has to be base64 of a JPEG."""
+    """Checks the image that the worker made, which is not trusted: it has to be base64 of a JPEG."""
     try:
         head = base64.b64decode(answer.text, validate=True)[:3]
     except binascii.Error:
@@ -353,7 +355,7 @@ def _refusal(upload: Upload, answer: WorkerAnswer) -> RequestError:
 
 
 async def _in_order(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """All results in order; when one fails the others are stopped, so that no worker outlives the request."""
+    """Returns all results in order. When one fails the others are stopped, so that no worker outlives the request."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return [await task for task in tasks]

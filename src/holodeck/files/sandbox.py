@@ -1,8 +1,8 @@
-"""What the worker gives up before it looks at a document: time, memory, files, network, children.
+"""The sandbox of the worker, entered before it reads a document: limits of time, memory, files, network, children.
 
-Called in the worker itself, when it has one thread and has read its input: doing this between fork and exec
-(`preexec_fn`) can deadlock a server with threads. Where the kernel lacks something the rest still holds; the worker
-says what is in place, and the server logs it.
+The worker itself calls this, when it has one thread and has read its input: doing this between fork and exec
+(`preexec_fn`) can deadlock a server with threads. If the kernel lacks one layer, the others still hold. The worker
+reports the layers in effect, and the server logs them.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from holodeck.files import landlock, seccomp
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38  # linux/prctl.h
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000  # linux/sched.h
 MAX_OPEN_FILES = 64
-LAST_WORDS = 2  # seconds of CPU to say what has been read so far
+LAST_WORDS = 2  # seconds of CPU to send what has been read so far
 SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache")
 NUMERIC_LIBRARIES = ("/dev/null", "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu")
 
@@ -30,7 +30,7 @@ class OutOfTime(BaseException):
 
 
 def enter(*, parent: int, memory: int, cpu: int, wall: float) -> list[str]:
-    """Gives everything up. Returns what is in place besides the limits."""
+    """Enters the sandbox. Returns the layers in effect besides the limits."""
     in_place = _leave_system(parent) if sys.platform == "linux" else []
     _limit(memory, cpu)
     for number in (signal.SIGXCPU, signal.SIGALRM):
@@ -40,7 +40,7 @@ def enter(*, parent: int, memory: int, cpu: int, wall: float) -> list[str]:
 
 
 def leave_alarms() -> None:
-    """The text is read and is being written out: from here on only the hard limits count."""
+    """Turns off the alarms while the text is written out: from here on only the hard limits count."""
     signal.setitimer(signal.ITIMER_REAL, 0)
     for number in (signal.SIGXCPU, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
@@ -59,7 +59,7 @@ def _limit(memory: int, cpu: int) -> None:
         "RLIMIT_CORE": (0, 0),
     }
     for name, pair in limits.items():
-        with contextlib.suppress(ValueError, OSError):  # not every system knows every limit, or lets it be lowered
+        with contextlib.suppress(ValueError, OSError):  # not every system knows every limit, or allows lowering it
             resource.setrlimit(getattr(resource, name), pair)
 
 
@@ -69,7 +69,7 @@ def _leave_system(parent: int) -> list[str]:
     if libc.unshare(_CLONE_NEWNET) == 0 or libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) == 0:
         in_place.append("no-network")
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # after unshare: new credentials would clear it
-    if os.getppid() != parent:  # it ended before the kernel knew
+    if os.getppid() != parent:  # the parent ended before the kernel knew
         os.kill(os.getpid(), signal.SIGKILL)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if landlock.allow_only_reading(libc, _readable()):
@@ -80,7 +80,7 @@ def _leave_system(parent: int) -> list[str]:
 
 
 def _readable() -> set[str]:
-    """Python, its packages, the system's libraries: nothing of a user's."""
+    """Returns the folders of Python, its packages and the system's libraries: nothing of a user's."""
     own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120  see landlock.py
     paths = sysconfig.get_paths()
     python = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}

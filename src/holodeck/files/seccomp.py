@@ -1,7 +1,7 @@
-"""A filter of system calls: no sockets, no other programs, no child processes, no look into others.
+"""A system call filter: no sockets, no other programs, no child processes, no access to other processes.
 
-It closes what Landlock leaves open: UDP, and starting something. Refused calls fail with EPERM, so that a library
-that tries one in passing continues. Two architectures are known; on others there is no filter.
+It closes what Landlock leaves open: UDP, and starting programs. Refused calls fail with EPERM, so that a library that
+merely probes continues. Two architectures are known; on others there is no filter.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ from typing import NamedTuple
 _PR_SET_SECCOMP, _MODE_FILTER = 22, 2
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _LOAD, _JUMP_EQUAL, _JUMP_SET, _RETURN = 0x20, 0x15, 0x45, 0x06  # BPF instructions
-_NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16  # where they stand in seccomp_data (little-endian)
+_NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16  # offsets in seccomp_data (little-endian)
 _CLONE_THREAD = 0x00010000
 _X32 = 0x40000000  # a second numbering of x86-64
 
@@ -54,7 +54,7 @@ class _Program(ctypes.Structure):
 
 
 def _filter(calls: _Calls) -> Iterator[tuple[int, int, int, int]]:
-    """(code, skip if true, skip if false, operand), each test followed by what it decides."""
+    """Yields (code, skip if true, skip if false, operand), each test followed by its verdict."""
     refuse = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
     yield _LOAD, 0, 0, _ARCH
     yield _JUMP_EQUAL, 1, 0, calls.arch
@@ -75,7 +75,7 @@ def _filter(calls: _Calls) -> Iterator[tuple[int, int, int, int]]:
 
 
 def refuse_calls(libc: ctypes.CDLL) -> bool:
-    """Whether the filter is in place. `no_new_privs` must be set before."""
+    """Installs the filter. Returns whether it is in place. `no_new_privs` must be set before."""
     calls = _KNOWN.get(os.uname().machine)
     if calls is None:
         return False

@@ -1,6 +1,6 @@
-"""What a file is, by its bytes; and whether that is what the client says.
+"""Detects the type of a file by its bytes, and checks the client's claim.
 
-Only a bounded part of the bytes is looked at, and nothing is unpacked: this runs in the server, on hostile data.
+Only a bounded part of the bytes is read, and nothing is unpacked: this runs in the server, on hostile data.
 """
 
 import codecs
@@ -30,7 +30,7 @@ _BRANDS = {  # ISO base media files: the major brand after "ftyp"
     **dict.fromkeys((b"avif", b"avis"), types.AVIF),
 }
 _BITMAP_HEADERS = {12, 40, 52, 56, 64, 108, 124}  # sizes of the header that follows the file header
-_FIRST_MEMBER = 30  # where the name of a zip file's first member begins
+_FIRST_MEMBER = 30  # offset of the name of a zip file's first member
 _NO_CLAIM = {"", "application/octet-stream", "binary/octet-stream"}
 _NEVER_TEXT = ("audio/", "font/", "image/", "video/")
 _TEXT_CONTROLS = frozenset("\t\n\r\f\x1b\x08")
@@ -41,7 +41,7 @@ _MAX_NAMES = 2_000
 
 
 def sniff_audio(data: bytes) -> str | None:
-    """The MIME type of audio that models listen to; None for anything else."""
+    """Returns the MIME type of audio that models accept, or None for anything else."""
     if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
         return "audio/wav"
     is_mp3 = data[:3] == b"ID3" or (data[:1] == b"\xff" and len(data) > 1 and data[1] in (0xFB, 0xF3, 0xF2, 0xFA))
@@ -49,7 +49,7 @@ def sniff_audio(data: bytes) -> str | None:
 
 
 def identify(upload: Upload) -> FileType:
-    """The type of a file. Raises UnsupportedMediaType when it is none of ours, or not what the client says."""
+    """Returns the type of a file. Raises UnsupportedMediaType if we do not support it, or the claim is wrong."""
     found = by_bytes(upload.data)
     claimed = _claim(upload.declared_type)
     if found is None:
@@ -62,7 +62,7 @@ def identify(upload: Upload) -> FileType:
 
 
 def _agrees(claimed: str, found: FileType) -> bool:
-    """Clients that do not know a format built on zip call it a zip file."""
+    """Returns whether a claim fits. Clients call an unknown format built on zip a zip file."""
     named = types.of_mime(claimed)
     in_zip = found in {types.DOCX, types.XLSX, types.PPTX, types.ODT, types.ODS, types.ODP, types.EPUB}
     return claimed == f"{found.mime.partition('/')[0]}/*" or named is found or (in_zip and named is types.ZIP)
@@ -85,9 +85,9 @@ def _complaint(upload: Upload, claimed: str) -> str:
 
 
 def _kind_of_text(upload: Upload, claimed: str) -> FileType:
-    """Bytes do not distinguish CSV from Markdown: the claim decides, then the name.
+    """Decides the kind of text by the claim, then by the name: bytes do not distinguish CSV from Markdown.
 
-    Clients have many names for the types of text; a claim that is not known contradicts the bytes only if it names sound,
+    Clients have many names for the types of text. An unknown claim contradicts the bytes only if it names sound,
     pictures or fonts.
     """
     named = types.of_mime(claimed)
@@ -100,7 +100,7 @@ def _kind_of_text(upload: Upload, claimed: str) -> FileType:
 
 
 def by_bytes(data: bytes) -> FileType | None:
-    """The type by the bytes alone; every kind of text is plain text. None for what cannot be read."""
+    """Returns the type by the bytes alone; every kind of text is plain text. None for files that cannot be read."""
     if (image := _magic(data)) is not None:
         return image
     if data[:1024].lstrip(b"\xef\xbb\xbf \t\r\n\x00").startswith(b"%PDF-"):
@@ -112,7 +112,7 @@ def by_bytes(data: bytes) -> FileType | None:
 
 
 def _magic(data: bytes) -> FileType | None:
-    """Types that a few bytes at the beginning give away."""
+    """Returns types that a few bytes at the beginning identify."""
     for magic, type_ in _MAGIC:
         if data.startswith(magic):
             return type_
@@ -140,7 +140,7 @@ def _zipped(data: bytes) -> FileType | None:
 
 
 def _names(data: bytes) -> Iterator[bytes]:
-    """Names in a zip file's directory, without trusting any figure in it."""
+    """Yields the names in a zip file's directory, without trusting any number in it."""
     end = data.rfind(b"PK\x05\x06", max(0, len(data) - 65_600))
     if end < 0 or len(data) - end < _END.size:
         return
@@ -169,7 +169,7 @@ def encoding_of(data: bytes) -> str:
 
 
 def is_unicode(head: bytes, *, whole: bool) -> bool:
-    """Whether these bytes, the beginning of a file or all of it, are UTF-8 or UTF-16 text."""
+    """Returns whether these bytes, the beginning of a file or all of it, are UTF-8 or UTF-16 text."""
     decoder = codecs.getincrementaldecoder(encoding_of(head))()
     try:
         text = decoder.decode(head, final=whole)
@@ -179,7 +179,7 @@ def is_unicode(head: bytes, *, whole: bool) -> bool:
 
 
 def _may_be_8_bit(head: bytes) -> bool:
-    """Windows-1252 and the like have no control characters that text has not; the worker finds out which it is."""
+    """Returns whether it may be Windows-1252 or the like: no control characters. The worker finds the encoding."""
     try:
         head.decode(encoding_of(head))
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Where the bytes of a media part are: in the part, in a data URL, or (if the operator allows) at an address."""
+"""Gets the bytes of a media part: from the part, from a data URL, or (if the operator allows) from an address."""
 
 import re
 from typing import NamedTuple, Protocol
@@ -19,13 +19,13 @@ class Fetched(NamedTuple):
 
 
 class Fetch(Protocol):
-    """Who gets a file from an address; `holodeck.files.fetch` does it safely."""
+    """Downloads a file from an address; `holodeck.files.fetch` does it safely."""
 
     async def fetch(self, address: str, *, field: str) -> Fetched: ...
 
 
 async def upload_of(part: MediaPart, *, field: str, limits: FileLimits, fetcher: Fetch | None) -> Upload:
-    """The file of a part. Raises a RequestError that says what to do when its bytes are not available."""
+    """Returns the file of a part. If its bytes are not available, raises a RequestError that says what to do."""
     name = name_of(part)
     if part.data is not None:
         return await Upload.from_base64(
@@ -52,7 +52,7 @@ async def upload_of(part: MediaPart, *, field: str, limits: FileLimits, fetcher:
 
 
 def name_of(part: MediaPart) -> str:
-    """The name a client gave, or the end of an address."""
+    """Returns the name that a client gave, or the end of an address."""
     if part.filename or not part.url or part.url[:5].lower() == "data:":
         return display_name(part.filename)
     try:

@@ -20,13 +20,13 @@ _SMALL = 256_000
 
 
 class Upload(msgspec.Struct, frozen=True, kw_only=True):
-    """`field` is where the request had it, for error messages: "files[2]". Any name may be given; see `display_name`."""
+    """`field` is its position in the request, for errors: "files[2]". Any name may be given; see `display_name`."""
 
     data: bytes
     name: str = UNNAMED
     declared_type: str | None = None
     field: str = "files"
-    base64: str | None = None  # when it came so: an image is passed on without encoding it again
+    base64: str | None = None  # set if the client sent base64: an image is passed on without encoding it again
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "name", display_name(self.name))
@@ -49,7 +49,7 @@ def display_name(name: str | None) -> str:
 
 
 async def decode_base64(text: str, *, limit: int, field: str, name: str = UNNAMED) -> bytes:
-    """Strict: whitespace, missing padding and the URL alphabet are mistakes. A long text is decoded in a thread."""
+    """Decodes strictly: whitespace, missing padding and the URL alphabet are errors. Long text is decoded in a thread."""
     if len(text) // 4 * 3 > limit + 2:
         raise PayloadTooLarge(f"{name} has more than {limit:,} bytes, the limit for files in JSON")
     try:
@@ -73,7 +73,7 @@ def _decoded(text: str) -> bytes:
 
 
 def _let_others_run() -> None:
-    """Gives the interpreter's lock away. Unasked, a thread keeps it for 5 ms, each time the event loop wants it back."""
+    """Releases the interpreter's lock. Otherwise a thread keeps it for 5 ms each time the event loop wants it back."""
     time.sleep(0)
 
 

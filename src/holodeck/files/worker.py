@@ -1,8 +1,9 @@
-"""Reads one document in a process of its own: `python -E -P -m holodeck.files.worker '{"kind": "pdf", …}' < document`.
+"""Reads one document in its own process: `python -E -P -m holodeck.files.worker '{"kind": "pdf", …}' < document`.
 
-The answer is JSON lines on standard output (`extraction.WorkerAnswer`): one for each block of text as soon as it is read, so that the
-server has them even if the next page crashes a parser, and a last one with the rest. The worker trusts no input: limits are set
-first, the parser is imported after them. It does not know the file's name or who sent it.
+The answer is JSON lines on standard output (`extraction.WorkerAnswer`): one for each block of text as soon as it is
+read, so that the server has them even if the next page crashes a parser, and a last one with the rest. The worker
+trusts no input: it sets limits first, and imports the parser afterwards. It does not know the file's name or its
+sender.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ _NOT_INSTALLED = "cannot be read here: it needs the extra 'files' (pip install \
 def main() -> None:
     task = json.loads(sys.argv[1])
     answer_to = _own_stdout()
-    logging.disable(logging.CRITICAL)  # parsers complain about every oddity of every file
+    logging.disable(logging.CRITICAL)  # parsers log every oddity of every file
     with open(STDIN, "rb", closefd=False) as stdin:
         data = stdin.read()
     in_place = sandbox.enter(**task["limits"])
@@ -43,11 +44,11 @@ def main() -> None:
     answer = _answer(task["kind"], data, task["characters"], task.get("page"), send)
     sandbox.leave_alarms()
     send({**answer, "sandbox": in_place})
-    os._exit(0)  # no destructors of a library that a document may have confused
+    os._exit(0)  # skips destructors of a library that a document may have corrupted
 
 
 def _own_stdout() -> int:
-    """Standard output for the answer only; what libraries print goes nowhere."""
+    """Reserves standard output for the answer. What libraries print is discarded."""
     answer_to = os.dup(STDOUT)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, STDOUT)
@@ -58,10 +59,10 @@ def _own_stdout() -> int:
 def _answer(
     kind: str, data: bytes, characters: int, page: int | None, send: Callable[[dict[str, Any]], None]
 ) -> dict[str, Any]:
-    """`page` is for readers that read one page of a document; `send` gets the text, block by block."""
+    """`page` is for readers that read one page of a document. `send` gets the text, block by block."""
     collected = _Collected(characters, send)
     try:
-        # Imported when it is needed: a Word file should not pay for the OCR engine.
+        # Imported when needed: a Word file should not pay for the OCR engine.
         read = import_module(f"holodeck.files.documents.{READERS.get(kind, kind)}").read
         collected.take(read(data) if page is None else read(data, page))
     except DocumentRefused as refusal:
@@ -78,7 +79,7 @@ def _answer(
 
 
 class _Collected:
-    """Sends text up to a number of characters, and keeps whether it was cut there."""
+    """Sends text up to a number of characters, and records whether it was cut there."""
 
     def __init__(self, characters: int, send: Callable[[dict[str, Any]], None]) -> None:
         self._room = characters
@@ -107,7 +108,7 @@ class _Collected:
         return {"detail": detail, "scans": self._document.scans, "truncated": self._truncated}
 
     def stopped(self, why: str, sentence: str) -> dict[str, Any]:
-        """What was read before it stopped is worth having; if that is nothing, it is a refusal."""
+        """Returns what was read before it stopped; if that is nothing, a refusal."""
         if not self._any:
             return {"refused": why, "sentence": sentence}
         self._truncated = True

@@ -1,7 +1,7 @@
 """Chats as readable JSON files: copies that `/save FILE` writes, and chats of older versions in the user's data folder.
 
-A file is written beside its place and moved there whole: whatever happens, there is the old one or the new one. Files are
-for their owner alone (mode 600), since chats hold private data.
+A file is written beside its final path and moved there whole: after a crash, either the old or the new file exists.
+Only the owner may read the files (mode 600), since chats contain private data.
 """
 
 import contextlib
@@ -24,18 +24,18 @@ from holodeck.errors import StartError
 from holodeck.sessions.transcript import Transcript
 
 LAST = "last"
-_NOT_OURS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # what msgspec raises for what it cannot decode
+_NOT_OURS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # raised by msgspec for invalid data
 MAX_BYTES = 256 * 1024 * 1024
 _SHORTEST_PART_OF_AN_ID = 4
-_YEARS = (MINYEAR, MAXYEAR)  # near which a time has no place in some zones
+_YEARS = (MINYEAR, MAXYEAR)  # near these years a time has no local form in some zones
 
 
 class ChatFileError(StartError):
-    """A saved chat that is not there, or cannot be read or written."""
+    """A saved chat does not exist, or cannot be read or written."""
 
 
 class ChatEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What a list of chats shows."""
+    """A chat as a list shows it."""
 
     session_id: str
     agent_name: str
@@ -48,7 +48,7 @@ class SavedEntry(ChatEntry, frozen=True, kw_only=True):
     """The head of a file. Decoding it skips the messages."""
 
     def __post_init__(self) -> None:
-        """The id is the name of a file, and the time is shown in the user's own zone: both have to be good for that."""
+        """Checks that the id can be the name of a file, and that the time has a form in the user's zone."""
         if not is_ulid(self.session_id):
             raise ValueError("its session_id is no ULID")
         if self.saved_at.tzinfo is None or not _YEARS[0] < self.saved_at.year < _YEARS[1]:
@@ -63,7 +63,7 @@ class SavedChat(SavedEntry, frozen=True, kw_only=True):
     state: SessionState = SessionState.TERMINATED
     metadata: dict[str, Any] = {}
     shared_state: Any = None
-    summary: Summary | None = None  # there are files without it
+    summary: Summary | None = None  # some files lack it
     messages: tuple[Message, ...] = ()
 
 
@@ -77,7 +77,7 @@ class Archive:
         self._folder = folder
 
     def save(self, session: ChatSession, file: Path | None = None) -> Path:
-        """Where it is now. Raises ChatFileError."""
+        """Saves the chat and returns its path. Raises ChatFileError."""
         path = file or self._folder / f"{session.session_id}.json"
         data = msgspec.json.format(msgspec.json.encode(_record(session)), indent=2)
         try:
@@ -89,7 +89,7 @@ class Archive:
         return path
 
     def load(self, wanted: str) -> ChatSession:
-        """By id, by a part of it that is the only one such, by `last`, or by the path of a file."""
+        """Finds a chat by id, by a unique part of it, by `last`, or by the path of a file."""
         path = self._path_of(wanted)
         try:
             saved = msgspec.json.decode(_bytes_of(path), type=SavedChat)
@@ -102,7 +102,7 @@ class Archive:
         return _session(saved, path)
 
     def summaries(self) -> list[SavedEntry]:
-        """The newest first. A file that is none of ours is not in the list."""
+        """Lists the chats, newest first. Files that are not ours are left out."""
         found = []
         for path in self._folder.glob("*.json"):
             with contextlib.suppress(OSError, *_NOT_OURS):
@@ -131,22 +131,22 @@ class Archive:
 
 
 def names_file(wanted: str) -> bool:
-    """Whether a user means a file, and not a chat of the data folder."""
+    """Returns whether a user means a file, and not a chat of the data folder."""
     return os.sep in wanted or wanted.endswith(".json")
 
 
 def is_part_of_id(text: str) -> bool:
-    """Whether a text is long enough to name a chat by the beginning or the end of its id."""
+    """Returns whether a text is long enough to name a chat by the beginning or the end of its id."""
     return len(text) >= _SHORTEST_PART_OF_AN_ID and text.isalnum()
 
 
 def typed_path(text: str) -> Path:
-    """As a shell reads it: `~` is a home; that of an unknown user stays as it was typed."""
+    """Expands `~` as a shell does. The home of an unknown user stays as typed."""
     return Path(os.path.expanduser(text.replace("\0", "")))  # noqa: PTH111  Path.expanduser raises for those
 
 
 def _bytes_of(path: Path) -> bytes:
-    """Of a file that is one: a pipe without a writer would keep us waiting for ever, even to open it."""
+    """Reads a regular file: opening a pipe without a writer would wait for ever."""
     with open(path, "rb", opener=_at_once) as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise OSError(errno.EINVAL, "It is not a file")
@@ -158,7 +158,7 @@ def _at_once(path: str, flags: int) -> int:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """All of it or nothing: a file that exists is replaced in one step."""
+    """Writes all or nothing: an existing file is replaced in one step."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # created with mode 600
     try:
         with os.fdopen(descriptor, "wb") as stream:
@@ -172,7 +172,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def _record(session: ChatSession) -> SavedChat:
-    """A copy of the chat. It gets an id of its own if the chat's cannot be the name of a file."""
+    """Makes a copy of the chat, with a new id if the chat's cannot be the name of a file."""
     return SavedChat(
         session_id=session.session_id if is_ulid(session.session_id) else new_ulid(),
         agent_name=session.agent_name,

@@ -1,6 +1,6 @@
-"""Files that go with the next message: named with /attach, or dropped on the terminal, which types their paths.
+"""Files for the next message: named with /attach, or dropped on the terminal, which types their paths.
 
-What is read of a file, and how safely, is `holodeck.files`' business; it is loaded when the first file is attached.
+`holodeck.files` reads them safely; it is imported when the first file is attached.
 """
 
 import shlex
@@ -21,11 +21,11 @@ from holodeck.errors import InvalidRequest
 from holodeck.tools.port import ServerDocument
 
 LONGEST_SHOWN = 200
-STDIN = "stdin.txt"  # what the model is shown as the name of piped input
+STDIN = "stdin.txt"  # the name of piped input that the model is shown
 
 
 class ReadAttachment(Protocol):
-    """What `holodeck.files` makes of one file."""
+    """Reads one file with `holodeck.files`."""
 
     @property
     def part(self) -> Part: ...
@@ -38,13 +38,13 @@ class Attachments:
     def __init__(self, config: LoadedConfig) -> None:
         self.paths: list[Path] = []
         self.documents: list[ServerDocument] = []  # resources of tool servers
-        self.piped: bytes = b""  # standard input, which goes with the first message
+        self.piped: bytes = b""  # standard input, sent with the first message
         self.settings = config.agent.files
         self._config = config
         self._read: Callable[..., Awaitable[Sequence[ReadAttachment]]] | None = None
 
     def add(self, text: str) -> Path:
-        """Raises InvalidRequest with a sentence for the user."""
+        """Attaches a file. Raises InvalidRequest with a sentence for the user."""
         path = named_file(text)
         if path in self.paths:
             return path
@@ -64,7 +64,7 @@ class Attachments:
         return bool(self.paths or self.documents or self.piped)
 
     def add_document(self, document: ServerDocument) -> None:
-        """Attaches what a tool server has. Raises InvalidRequest."""
+        """Attaches a document of a tool server. Raises InvalidRequest."""
         if len(self.names) >= self.settings.max_files:
             raise InvalidRequest(f"{self.settings.max_files} files are the limit (files.max_files).")
         if len(document.data) > self.settings.max_file_mb * MB:
@@ -74,7 +74,7 @@ class Attachments:
         self.documents.append(document)
 
     def remove(self, name: str) -> list[str]:
-        """Takes out files by name, path or number, or all without one. Raises InvalidRequest if there is no such file."""
+        """Detaches files by name, path or number, or all of them. Raises InvalidRequest if there is no such file."""
         paths = [
             path
             for number, path in enumerate(self.paths, 1)
@@ -102,7 +102,7 @@ class Attachments:
     async def with_text(
         self, text: str, progress: Callable[[str, int, int], None]
     ) -> tuple[Content, Sequence[FileNote]]:
-        """The message with its files, which are not attached any more then; they still are if one cannot be read.
+        """Returns the message with its files, and detaches them. If one cannot be read, they stay attached.
 
         `progress` is called while a scan is read, page by page.
         """
@@ -132,7 +132,7 @@ class Attachments:
 
 
 def file_bytes(path: Path) -> bytes:
-    """Raises InvalidRequest with a sentence for the user."""
+    """Reads a file. Raises InvalidRequest with a sentence for the user."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -140,7 +140,7 @@ def file_bytes(path: Path) -> bytes:
 
 
 def named_file(text: str) -> Path:
-    """The file that a user typed or dropped. Raises InvalidRequest with a sentence for the user."""
+    """Returns the file that a user typed or dropped. Raises InvalidRequest with a sentence for the user."""
     path = _file(text.strip())
     if path is None:
         shown = one_line(text, LONGEST_SHOWN)
@@ -149,7 +149,7 @@ def named_file(text: str) -> Path:
 
 
 def dropped_files(line: str) -> list[str]:
-    """The paths on a line that holds nothing else, as terminals type them: quoted, escaped, or as file:// addresses."""
+    """Returns the paths on a line without other text, as terminals type them: quoted, escaped, or as file:// URLs."""
     if not line.startswith(("/", "'/", '"/', "file://", "~/")):
         return []
     try:

@@ -1,4 +1,4 @@
-"""A chat with an agent of this process: its commands, its runs, what of them is kept."""
+"""A chat with an agent of this process: its commands, its runs, and what is stored of them."""
 
 import asyncio
 import re
@@ -40,7 +40,7 @@ class Chat(ChatLoop):
         checks: InputChecks | None = None,
         watch: Watch | None = None,
     ) -> None:
-        """`interactive`: a user types at a terminal; otherwise a script waits for an exit code."""
+        """`interactive`: a user types at a terminal. Otherwise a script waits for an exit code."""
         super().__init__(talk, lines, interactive=interactive)
         self._context = talk
         self._checks = checks or InputChecks()
@@ -49,7 +49,7 @@ class Chat(ChatLoop):
         self._active: Run | None = None
 
     async def _begin(self) -> Sequence[Interrupt]:
-        if not self._interactive:  # a script has to learn at once that the agent cannot start
+        if not self._interactive:  # a script has to know immediately that the agent cannot start
             await self._context.starting.get()
         return _open_questions(self._context.session.transcript.pending)
 
@@ -63,7 +63,7 @@ class Chat(ChatLoop):
     # what a line means
 
     async def _follow(self, line: str) -> bool:
-        """Piped text is never a command: it may come from anywhere."""
+        """Handles a line. Piped text is never a command: it may come from anywhere."""
         if not self._interactive:
             await self._message(line)
             return False
@@ -92,14 +92,14 @@ class Chat(ChatLoop):
         try:
             return self._checks(line)
         except ValueError as error:
-            if line.strip():  # a blank line is no attempt to say something
+            if line.strip():  # a blank line is not a message
                 self._complain(str(error))
             return None
 
     # answers
 
     async def _answer(self, messages: Sequence[Message], notes: Sequence[FileNote] = ()) -> None:
-        """Has the last message answered. Messages before it: what stays of the conversation if the user went back."""
+        """Answers the last message. The messages before it are the rest of the conversation if the user went back."""
         talk, begun = self._context, time.monotonic()
         for note in notes:
             talk.say(talk.paint.dim(f"{note.name}: {note.characters:,} characters as {note.read_as}"))
@@ -122,7 +122,7 @@ class Chat(ChatLoop):
         )
 
     async def _reply(self, request: RunRequest) -> Ending | None:
-        """Starts a run and shows what it writes to its log."""
+        """Starts a run and shows the events of its log."""
         talk = self._context
         if not talk.starting.task.done():
             talk.display.wait_for("starting")
@@ -147,10 +147,10 @@ class Chat(ChatLoop):
         return last if isinstance(last, Ending) else None
 
     async def _runs_of_agent(self) -> Runs:
-        """The runs of this chat. `/model` may have changed the agent since the last one, and `/save` the store.
+        """Returns the runs of this chat. `/model` may have changed the agent since the last one, and `/save` the store.
 
         They are not recorded in the store of runs: a server that starts meanwhile would take them for runs that a crash
-        cut. What a run has done is in its session all the same.
+        interrupted. Their results are in the session all the same.
         """
         talk = self._context
         agent, store = await talk.starting.get(), await talk.store.opened()
@@ -166,7 +166,7 @@ class Chat(ChatLoop):
             reply.cancel()
 
     async def close(self) -> None:
-        """Ends what still runs."""
+        """Ends running runs."""
         if self._runs is not None:
             await self._runs.close(0)
 
@@ -188,7 +188,7 @@ class Chat(ChatLoop):
 
 
 def _open_questions(pending: PendingStep | None) -> list[Interrupt]:
-    """The calls that a person may still decide about; none where the step needs an application's answer as well."""
+    """Returns the calls that a person may still decide about: none if the step also needs an application's answer."""
     if pending is None or pending.client_calls or (pending.expires_at is not None and pending.expires_at <= now()):
         return []
     calls = {call.id: call for call in pending.waiting}

@@ -1,4 +1,4 @@
-"""What a chat and its commands share: the session, the agent behind it, where things are kept and shown."""
+"""What a chat and its commands share: the session, its agent, the store and the display."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from holodeck.core.request import FileNote
 from holodeck.core.text import one_line
 
 LONG_QUESTION = 300
-NEARLY = 0.8  # of a limit: from here on the user is warned
+NEARLY = 0.8  # share of a limit from which on the user is warned
 
 
 @dataclass(kw_only=True)
@@ -41,7 +41,7 @@ class ChatContext(Around):
         self.allowed.clear()
 
     async def with_attachments(self, text: str) -> tuple[Content, Sequence[FileNote]]:
-        """The message with what is read of its files; the display shows which page of a scan is being read."""
+        """Returns the message with the content of its files. The display shows which page of a scan is being read."""
         if not self.attachments.any:
             return text, ()
         self.display.wait_for("reading files")
@@ -54,7 +54,7 @@ class ChatContext(Around):
         self.display.wait_for(f"{name}: reading scanned page {page} of {pages}")
 
     def show_last_exchange(self) -> None:
-        """The last question and its answer, so that the user sees where a resumed chat stands."""
+        """Shows the last question and its answer, so that the user sees where a resumed chat stands."""
         question, answer = self.session.last_question, self.session.last_answer
         if question is not None:
             self.say(self.paint.dim(f"> {one_line(text_of(question.content), LONG_QUESTION)}"))
@@ -64,7 +64,7 @@ class ChatContext(Around):
             self.display.close()
 
     def length(self, agent: AgentDefinition | None) -> str:
-        """How long the conversation is, and what of it the model no longer sees."""
+        """Describes how long the conversation is, and what of it the model no longer sees."""
         count, limit = self.session.message_count, self.config.max_messages
         if agent is None:
             return f"{count} messages"
@@ -82,7 +82,7 @@ class ChatContext(Around):
             self.say("No file is attached; /attach PATH adds one.")
 
     def warn_of_limits(self, max_tokens: int | None) -> None:
-        """Once, when the model will soon not be shown the whole conversation any more (CHT-09); never with --quiet."""
+        """Warns once before the model no longer sees the whole conversation (CHT-09); never with --quiet."""
         if self.config.quiet:
             return
         limit = self.config.max_messages

@@ -1,7 +1,7 @@
-"""What every chat is: read a line, have it answered, ask about calls that wait, until the user leaves.
+"""The loop of every chat: read a line, get it answered, ask about calls that wait, until the user leaves.
 
-Knows lines and a display, not where they come from or lead to, nor where the agent runs; signals are the terminal's way to
-say "stop".
+It knows lines and a display, but not where they come from or lead to, nor where the agent runs. Signals are the
+terminal's way to say "stop".
 """
 
 import asyncio
@@ -31,7 +31,7 @@ WORDS_THAT_LEAVE = frozenset({"exit", "quit"})
 INTERRUPTED = 130
 ANSWER_FAILED = 4
 NOT_APPROVED = 5
-LEAVE_SECONDS = 2.0  # that a reply gets to stop when the user leaves
+LEAVE_SECONDS = 2.0  # time for a reply to stop when the user leaves
 
 
 class Display(Protocol):
@@ -45,16 +45,16 @@ class Display(Protocol):
         """Shows work that is not part of a run."""
 
     def close(self) -> None:
-        """Removes transient output; what is written next starts on a line of its own."""
+        """Removes transient output. The next output starts on its own line."""
 
 
 @dataclass(kw_only=True)
 class Around:
-    """What every chat has around it."""
+    """What every chat needs besides its agent."""
 
     display: Display
-    say: Callable[[str], None]  # a line to the user; its text is safe
-    complain: Callable[[str], None]  # the same about something that is not as it should be
+    say: Callable[[str], None]  # prints a line to the user; its text is safe
+    complain: Callable[[str], None]  # the same for problems
     paint: Paint
     allowed: set[str] = field(default_factory=set)  # tools that run without a question in this conversation
 
@@ -64,7 +64,7 @@ Reply = Coroutine[Any, Any, Ending | None]
 
 class ChatLoop(ABC):
     def __init__(self, around: Around, lines: Lines, *, interactive: bool) -> None:
-        """`interactive`: a user types at a terminal; otherwise a script waits for an exit code."""
+        """`interactive`: a user types at a terminal. Otherwise a script waits for an exit code."""
         self._around = around
         self._lines = lines
         self._interactive = interactive
@@ -76,37 +76,40 @@ class ChatLoop(ABC):
 
     @abstractmethod
     async def _begin(self) -> Sequence[Interrupt]:
-        """Makes the agent ready, as far as that has to be now. Returns calls that wait since before the chat began."""
+        """Prepares the agent as far as needed now. Returns calls that wait since before the chat began."""
 
     @property
     @abstractmethod
     def _starting(self) -> "asyncio.Task[None] | None":
-        """The start of the agent, whose failure ends the wait for a line; None if there is none."""
+        """Returns the task that starts the agent, whose failure ends the wait for a line; None if there is none."""
 
     @abstractmethod
     async def _follow(self, line: str) -> bool:
-        """Carries out a command or answers a message; whether the user leaves."""
+        """Runs a command or answers a message. Returns whether the user leaves."""
 
     @abstractmethod
     def _resumed(self, answers: Sequence[Resume]) -> Reply:
-        """Goes on with the calls that the user has decided about."""
+        """Continues with the calls that the user has decided about."""
 
     @abstractmethod
     def _stop(self, reply: "asyncio.Task[Ending | None]") -> None:
-        """Stops the run, whose reader then shows its ending; or the wait for the agent, if there is no run yet."""
+        """Stops the run, whose reader then shows its ending, or the wait for the agent if there is no run yet."""
 
     @abstractmethod
     async def _show_state(self, seconds: float) -> None:
-        """After an answer: what it took, and where the conversation stands."""
+        """Shows, after an answer, its time and the state of the conversation."""
 
     @abstractmethod
     def _files(self) -> int:
-        """How many files go with the next message."""
+        """Returns how many files go with the next message."""
 
     # the loop
 
     async def go(self) -> int:
-        """Until the user leaves: 0, or 130 after Ctrl+C twice; 4 if a script's last answer failed, 5 if it needs an approval."""
+        """Runs until the user leaves. Returns the exit code.
+
+        It is 0, or 130 after Ctrl+C twice; for a script 4 if its last answer failed, 5 if it needs an approval.
+        """
         questions = await self._begin()
         if questions and not await self._answer_questions(questions) and not self._interactive:
             return NOT_APPROVED  # a message would continue without the calls, which the script did not ask for
@@ -134,7 +137,7 @@ class ChatLoop(ABC):
         return self._interactive and line.strip().lower() in WORDS_THAT_LEAVE
 
     async def _line(self) -> str | None:
-        """The next line; raises at once what the start of the agent raised while the user was typing."""
+        """Returns the next line. Raises immediately what the start of the agent raised while the user was typing."""
         starting = self._starting
         reading = asyncio.create_task(self._lines.read(self._prompt()))
         try:
@@ -168,9 +171,9 @@ class ChatLoop(ABC):
     # answers
 
     async def _answer_questions(self, questions: Sequence[Interrupt]) -> bool:
-        """Has the user decide about calls that wait since before the chat began, on whatever wire they were made.
+        """Asks the user about calls that wait since before the chat began, on whatever wire they were made.
 
-        False if the user, or the pipe, left one open.
+        Returns False if the user, or the pipe, left one open.
         """
         answers = await self._decide(questions)
         if len(answers) < len(questions):
@@ -178,12 +181,12 @@ class ChatLoop(ABC):
             return False
         try:
             await self._conclude(await self._run(self._resumed(answers)), time.monotonic())
-        except HoloDeckError as error:  # another client has answered meanwhile
+        except HoloDeckError as error:  # another client has answered in the meantime
             self._complain(error.message)
         return True
 
     async def _conclude(self, ending: Ending | None, begun: float) -> None:
-        """Goes on until no call waits for the user, then shows what it took."""
+        """Continues until no call waits for the user, then shows time and usage."""
         around, self._waits = self._around, False
         while interrupts := _waiting(ending):
             answers = await self._decide(interrupts)
@@ -197,7 +200,7 @@ class ChatLoop(ABC):
         await self._show_state(time.monotonic() - begun)
 
     def _leave_open(self, interrupts: Sequence[Interrupt], consequence: str = "") -> None:
-        """Reports to a script what was not done; a user at the prompt has just left the question open."""
+        """Reports unanswered calls to a script. A user at the prompt has just left the question open."""
         if self._interactive:
             return
         self._waits = True
@@ -217,7 +220,7 @@ class ChatLoop(ABC):
         return answers
 
     async def _run(self, work: Reply) -> Ending | None:
-        """One run, which Ctrl+C stops; a second one leaves. None if it was stopped before it began."""
+        """Performs one run, which Ctrl+C stops; a second Ctrl+C leaves. None if it was stopped before it began."""
         reply = asyncio.create_task(work)
         with self._interrupts(reply) as enough:
             leaving = asyncio.create_task(enough.wait())
@@ -236,7 +239,7 @@ class ChatLoop(ABC):
 
     @contextlib.contextmanager
     def _interrupts(self, reply: "asyncio.Task[Ending | None]") -> Iterator[asyncio.Event]:
-        """While it is entered, Ctrl+C cancels the reply. The event: the user does not want to wait even for that."""
+        """While this is entered, Ctrl+C cancels the reply. The event: the user does not even want to wait for that."""
         loop, enough = asyncio.get_running_loop(), asyncio.Event()
 
         def stop() -> None:
@@ -244,7 +247,7 @@ class ChatLoop(ABC):
                 enough.set()
                 loop.call_later(
                     LEAVE_SECONDS, os._exit, INTERRUPTED
-                )  # a tool that does not stop must not keep the user
+                )  # a tool that does not stop must not block the user
             self._leaving = True
             self._stop(reply)
 
@@ -264,7 +267,8 @@ def _waiting(ending: Ending | None) -> Sequence[Interrupt]:
 async def decide(interrupt: Interrupt, lines: Lines, say: Callable[[str], None], allowed: set[str]) -> Resume | None:
     """Asks a person about a tool call: yes, no, yes with other arguments, or always in this chat.
 
-    None if the person left the question open: Ctrl+C, Ctrl+D, the end of a pipe. `allowed` has the tools that run without a question; the answer "always" adds this one.
+    Returns None if the person left the question open: Ctrl+C, Ctrl+D, the end of a pipe. `allowed` has the tools that
+    run without a question; the answer "always" adds this one.
     """
     shown = call_text(interrupt.tool, interrupt.arguments, short=False)
     if interrupt.tool in allowed:

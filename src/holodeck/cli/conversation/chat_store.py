@@ -1,7 +1,7 @@
-"""Where chats are kept: the agent's session store, so that the terminal and the server show the same conversations.
+"""Stores chats in the agent's session store, so that the terminal and the server show the same conversations.
 
-A chat that is not to be saved is kept in memory, for as long as the program runs. Chats that older versions saved as JSON
-files are found too: the first one to resume such a file copies it into the store.
+A chat that is not to be saved stays in memory while the program runs. Chats that older versions saved as JSON files are
+found too: resuming such a file copies it into the store.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from holodeck.sessions.port import ServerSession, SessionStore, StoredSession
 from holodeck.sessions.transcript import Transcript
 
 MAX_LISTED = 100
-MAX_SEARCHED = 10_000  # sessions among which a part of an id is looked for
+MAX_SEARCHED = 10_000  # sessions that are searched for a part of an id
 
 
 class ChatStore:
@@ -40,7 +40,7 @@ class ChatStore:
         self._memory: SessionStore | None = None
 
     async def opened(self) -> SessionStore:
-        """The store that new turns go to. A file that cannot be used is no reason to stop talking: memory replaces it."""
+        """Returns the store for new turns. If the file cannot be used, memory replaces it: the user can still talk."""
         if self.keeps:
             try:
                 return await self._opened_file()
@@ -73,7 +73,7 @@ class ChatStore:
         self.keeps = True
 
     async def find(self, wanted: str) -> ChatSession:
-        """By id, by a part of it that is the only one such, by `last`, or by the path of a saved file.
+        """Finds a chat by id, by a unique part of it, by `last`, or by the path of a saved file.
 
         Raises ChatFileError.
         """
@@ -90,7 +90,7 @@ class ChatStore:
         store = await self.opened()
         is_there = await store.get(session.session_id, owner=self.owner) is not None
         if is_there and stored is None and names_file(wanted):
-            session.session_id, is_there = new_ulid(), False  # the file is a copy of a chat that has gone on without it
+            session.session_id, is_there = new_ulid(), False  # a copy of a chat that has continued without it
         if is_there:
             await self.refresh(session)
         else:
@@ -98,9 +98,9 @@ class ChatStore:
         return session
 
     async def begun(self, session_id: str) -> ChatSession:
-        """The conversation with exactly this id, or a new one under it.
+        """Returns the conversation with exactly this id, or a new one under it.
 
-        Raises StartError if the store cannot be used: an answer without the conversation would be another one.
+        Raises StartError if the store cannot be used: an answer without the earlier messages would be wrong.
         """
         session = ChatSession(agent_name=self._config.agent.name, session_id=session_id)
         if self.keeps:
@@ -109,7 +109,7 @@ class ChatStore:
         return session
 
     async def entries(self) -> list[ChatEntry]:
-        """The user's chats, the newest first. A file whose chat is in the store by now is left out."""
+        """Lists the user's chats, newest first. Files whose chats are in the store by now are left out."""
         found = []
         if (store := await self._existing_file()) is not None:
             for session in await store.sessions_of(owner=self.owner, limit=MAX_LISTED):
@@ -130,7 +130,7 @@ class ChatStore:
         return self._file
 
     async def _existing_file(self) -> SessionStore | None:
-        """The file, unless there is none: looking for a chat does not create it."""
+        """Returns the store's file if it exists: looking for a chat does not create it."""
         in_database = self._config.agent.sessions.store == "postgres"
         if not self._has_file or (not in_database and self._file is None and not sessions_path(self._config).exists()):
             return None
@@ -153,7 +153,7 @@ class ChatStore:
         return found
 
     async def _newest(self, store: SessionStore) -> str:
-        """The id of the chat that was used last, if it is in the store and not in an older file."""
+        """Returns the id of the chat that was used last, if it is in the store and not in an older file."""
         sessions = await store.sessions_of(owner=self.owner, limit=1)
         files = self.archive.summaries()[:1]
         if not sessions or (files and files[0].saved_at > sessions[0].last_activity):

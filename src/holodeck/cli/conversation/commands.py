@@ -1,4 +1,4 @@
-"""What a user can ask of the chat itself, with a slash in front. One table: help, completion and dispatch read it."""
+"""The slash commands of a chat. Help, completion and dispatch read one table."""
 
 import json
 import re
@@ -25,14 +25,14 @@ SHORT_LINE = 100
 LONG_LINE = 300
 SHORT_DESCRIPTION = 60
 SHORT_LIST = 20
-LONGEST_NUMBER = 3  # digits; what is longer is part of an id
+LONGEST_NUMBER = 3  # digits; a longer number is part of an id
 COPY_LIMIT = 75_000  # characters: terminals ignore longer clipboard sequences
 _NOT_IN_FILE_NAMES = re.compile(r"[^\w.-]")
 _FENCE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n(.*?)^\1\s*$", re.MULTILINE | re.DOTALL)
 
 
 class Exit(NamedTuple):
-    """The user wants to go."""
+    """The user wants to leave."""
 
 
 class Retry(NamedTuple):
@@ -57,7 +57,7 @@ class Command(NamedTuple):
 
 
 async def dispatch(talk: ChatContext, line: str) -> Outcome:
-    """Carries out a line that starts with a slash. Raises HoloDeckError with a sentence for the user."""
+    """Runs a line that starts with a slash. Raises HoloDeckError with a sentence for the user."""
     name, _, argument = line.partition(" ")
     name = ALIASES.get(name.lower(), name.lower())
     command = COMMANDS.get(name)
@@ -129,7 +129,7 @@ async def _load(talk: ChatContext, argument: str) -> None:
 
 
 async def _numbered(talk: ChatContext, argument: str) -> str:
-    """The id of a chat that is named by its number in the list."""
+    """Returns the id of the chat with this number in the list."""
     if not argument.isdecimal() or len(argument) > LONGEST_NUMBER:
         return argument
     entries = (await talk.store.entries())[:SHORT_LIST]
@@ -139,7 +139,7 @@ async def _numbered(talk: ChatContext, argument: str) -> str:
 
 
 def listed(entries: Sequence[ChatEntry]) -> list[str]:
-    """Saved chats for a person to choose from."""
+    """Formats saved chats for a person to choose from."""
     return [_entry_line(each) for each in entries] or ["There are no saved chats."]
 
 
@@ -166,7 +166,7 @@ async def _tools(talk: ChatContext, argument: str) -> None:
 
 
 def _one_tool(talk: ChatContext, name: str, tools: Sequence[ToolSchema]) -> None:
-    """What the model is shown of a tool."""
+    """Shows what the model is shown of a tool."""
     tool = next((each for each in tools if each.name == name), None)
     if tool is None:
         near = suggestion(name, [each.name for each in tools]) or "; /tools lists them."
@@ -180,7 +180,7 @@ def _one_tool(talk: ChatContext, name: str, tools: Sequence[ToolSchema]) -> None
 
 
 async def _model(talk: ChatContext, argument: str) -> None:
-    """Shows the model and what else the endpoint offers, or changes it."""
+    """Shows the model and the endpoint's other models, or changes the model."""
     if argument and talk.models.is_fixed and not _names_provider(argument):
         raise InvalidRequest(
             "The demo model cannot be changed for another one by name alone; /model PROVIDER/NAME takes a provider's."
@@ -283,7 +283,7 @@ async def _detach(talk: ChatContext, argument: str) -> None:
 
 
 async def _copy(talk: ChatContext, argument: str) -> None:
-    """Puts the last answer, or the last code in it, on the clipboard: OSC 52, which also works over SSH."""
+    """Copies the last answer, or the last code in it, to the clipboard with OSC 52, which also works over SSH."""
     text = talk.session.last_answer
     if argument not in {"", "code"}:
         raise InvalidRequest("/copy copies the last answer, /copy code the last code block in it.")
@@ -300,7 +300,7 @@ async def _copy(talk: ChatContext, argument: str) -> None:
 
 
 def last_code(markdown: str) -> str:
-    """The text of the last fenced code block."""
+    """Returns the text of the last fenced code block."""
     found = _FENCE.findall(markdown)
     return str(found[-1][1]) if found else ""
 

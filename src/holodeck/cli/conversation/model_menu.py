@@ -1,4 +1,4 @@
-"""The models that a chat can change to: asked from the endpoint once, when the user first wants to see them."""
+"""The models that a chat can change to: fetched from the endpoint once, when the user first asks for them."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from holodeck.models.offered import OfferedModel
 
 
 class ModelMenu:
-    """What the agent file's endpoint offers. A failure is not kept: the next question asks again."""
+    """The models of the agent file's endpoint. A failure is not cached: the next request tries again."""
 
     def __init__(self, config: LoadedConfig) -> None:
         self._config = config
@@ -18,18 +18,18 @@ class ModelMenu:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the file's provider has one model only."""
+        """Whether the file's provider has only one model."""
         return self._config.agent.model.provider == "demo"
 
     async def offered(self) -> tuple[OfferedModel, ...]:
-        """Raises ModelError if the endpoint has no list."""
+        """Returns the models. Raises ModelError if the endpoint has no list."""
         async with self._asking:
             if self._offered is None:
                 self._offered = await offered_models(self._config)
             return self._offered
 
     async def names(self) -> tuple[str, ...]:
-        """For completion: none if the endpoint has no list."""
+        """Returns names for completion: none if the endpoint has no list."""
         try:
             return tuple(each.id for each in await self.offered())
         except HoloDeckError:

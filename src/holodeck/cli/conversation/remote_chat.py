@@ -1,7 +1,7 @@
 """A chat with an agent of a running server (`holodeck chat --url`): the server runs it, the terminal shows it.
 
-The conversation, its runs and its tools are the server's; what comes here are events. So there are no commands about models,
-tools or saved chats.
+The server has the conversation, its runs and its tools, and sends events. So there are no commands about models, tools
+or saved chats.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ HELP = {
     "/help": "this list",
     "/exit": "leave; the conversation stays at the server",
 }
-SHOWN_MESSAGES = 6  # of a conversation that continues: about its last three exchanges
+SHOWN_MESSAGES = 6  # messages of a resumed conversation: about its last three exchanges
 LONG_QUESTION = 300
 _COMMAND = re.compile(r"/[a-z?]+(\s|$)", re.IGNORECASE)
 _MEDIA = ("image", "audio", "video")
@@ -40,19 +40,19 @@ _MEDIA = ("image", "audio", "video")
 
 @dataclass(kw_only=True)
 class RemoteContext(Around):
-    """What a chat with a server has around it."""
+    """What a chat with a server needs besides the server."""
 
     server: RemoteServer
     session_id: str
     quiet: bool = False
     files: list[Path] = field(default_factory=list)
-    piped: bytes = b""  # standard input, which goes with the first message
+    piped: bytes = b""  # standard input, sent with the first message
 
     def take_input(self, data: bytes) -> None:
         self.piped = data if data.strip() else b""
 
     def attach(self, text: str) -> None:
-        """Raises InvalidRequest with a sentence for the user."""
+        """Attaches a file. Raises InvalidRequest with a sentence for the user."""
         path = named_file(text)
         if path not in self.files:
             self.files.append(path)
@@ -63,7 +63,7 @@ class RemoteChat(ChatLoop):
         super().__init__(context, lines, interactive=interactive)
         self._context = context
         self._run_id: str | None = None  # of the run that is being shown
-        self._stopping: asyncio.Task[None] | None = None  # kept, so that the request is not dropped
+        self._stopping: asyncio.Task[None] | None = None  # referenced, so that the request is not garbage-collected
 
     async def _begin(self) -> Sequence[Interrupt]:
         context = self._context
@@ -86,7 +86,7 @@ class RemoteChat(ChatLoop):
     # what a line means
 
     async def _follow(self, line: str) -> bool:
-        """Piped text is never a command: it may come from anywhere."""
+        """Handles a line. Piped text is never a command: it may come from anywhere."""
         text = line.strip()
         if self._interactive and (paths := dropped_files(text)):
             for path in paths:
@@ -129,7 +129,7 @@ class RemoteChat(ChatLoop):
         self._context.say(f"With the next message: {names}" if names else "No file is attached; /attach PATH adds one.")
 
     def _content(self, text: str) -> str | list[dict[str, Any]]:
-        """The message with its files, which are not attached any more then; they still are if one cannot be read."""
+        """Returns the message with its files, and detaches them. If one cannot be read, they stay attached."""
         context = self._context
         parts = [_part(path.name, file_bytes(path)) for path in context.files]
         if context.piped:
@@ -157,7 +157,7 @@ class RemoteChat(ChatLoop):
         self._context.display.emit(event)
 
     def _stop(self, reply: "asyncio.Task[Ending | None]") -> None:
-        """The server ends the run; its last event comes as any other."""
+        """Asks the server to end the run. Its last event arrives like any other."""
         if self._run_id is None:
             reply.cancel()
         else:
@@ -169,7 +169,7 @@ class RemoteChat(ChatLoop):
             context.say(context.paint.dim(f"session {one_line(context.session_id)} · {seconds:.1f} s"))
 
     def _show(self, session: RemoteSession, last: int | None = None) -> None:
-        """Questions and answers, oldest first; calls of tools are left out."""
+        """Shows questions and answers, oldest first. Tool calls are left out."""
         context = self._context
         shown = [each for each in session.messages if each.get("role") in ("user", "assistant") and _text(each)]
         for message in shown if last is None else shown[-last:]:

@@ -1,6 +1,6 @@
-"""A HoloDeck server as a client of it sees it: who one is, a conversation, runs as events.
+"""A HoloDeck server from its client's side: the identity, a conversation, runs as events.
 
-Speaks AG-UI over our own HTTP client. Errors are sentences for the user; a key is in none of them.
+Speaks AG-UI over our own HTTP client. Errors are sentences for the user, and none contains a key.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from holodeck.models.sse_reader import SseReader
 from holodeck.wires.agui.client_events import CLIENT_HEADER, TERMINAL, ClientEvents
 
 CONNECT_SECONDS = 10.0
-ANSWER_SECONDS = 30.0  # for what is no stream
+ANSWER_SECONDS = 30.0  # for answers that are not streams
 SILENCE_SECONDS = 120.0  # the server sends a comment long before
 MAX_ANSWER = 64_000_000
 MAX_EVENT = 16_000_000
@@ -45,7 +45,7 @@ class ServerRefused(HoloDeckError):
 
 @dataclass(frozen=True)
 class RemoteSession:
-    """What a server shows of a conversation."""
+    """A conversation as a server shows it."""
 
     messages: Sequence[Mapping[str, Any]] = ()
     questions: Sequence[Interrupt] = ()
@@ -61,7 +61,7 @@ class RemoteServer:
         self._streams = Client({**headers, CLIENT_HEADER: TERMINAL, "Accept": "text/event-stream"}, CONNECT_SECONDS)
 
     async def connect(self) -> str:
-        """The name of the agent. StartError if there is no server, or it lets us not in."""
+        """Returns the name of the agent. StartError if no server answers, or it refuses us."""
         try:
             await self._json("/me")
             about = await self._json("/")
@@ -73,7 +73,7 @@ class RemoteServer:
         return name
 
     async def session(self, session_id: str) -> RemoteSession:
-        """The conversation as it is; an empty one if there is none yet, or if the key may not read it."""
+        """Returns the conversation, or an empty one if none exists yet or the key may not read it."""
         try:
             found = await self._json(f"/sessions/{quote(session_id, safe='')}")
         except ServerRefused as error:
@@ -122,7 +122,7 @@ class RemoteServer:
         self._tools = {each.call_id: each.tool for each in questions}
 
     async def stop(self, run_id: str) -> None:
-        """Asks the server to stop a run. What cannot be asked is not stopped."""
+        """Asks the server to stop a run. Failures are ignored."""
         try:
             url = f"{self.url}/runs/{quote(run_id, safe='')}/stop"
             async with asyncio.timeout(ANSWER_SECONDS), self._http.post(url, b"") as response:
@@ -161,13 +161,13 @@ class RemoteServer:
         return InvalidRequest(f"{self.url} {what}; is the server running? ({one_line(str(error), LONGEST)})")
 
     def _no_agent(self) -> str:
-        """A newcomer copies the address of an endpoint, or of a page: the server's own is its beginning."""
+        """Explains a wrong address: newcomers copy that of an endpoint or a page, which begins with the server's."""
         given = urlsplit(self.url)
         near = f"did you mean {given.scheme}://{given.netloc}?"
         return f"There is no agent at {self.url}; {near if given.path else 'is it a HoloDeck server?'}"
 
     async def _refusal(self, response: Response) -> ServerRefused:
-        """The error of an answer in one sentence."""
+        """Returns the error of an answer in one sentence."""
         try:
             problem = _decode(await _whole(response, 65_536))
             detail = problem.get("detail") if isinstance(problem, dict) else None
@@ -200,7 +200,7 @@ class _RunReader:
         return self._pieces > 0
 
     async def follow(self, response: Response) -> None:
-        """OSError after a long silence: not even a comment came."""
+        """Follows the stream. Raises OSError after a long silence without even a comment."""
         reading = asyncio.ensure_future(response.read_into(self._take))
         try:
             seen = -1

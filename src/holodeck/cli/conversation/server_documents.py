@@ -1,4 +1,4 @@
-"""Prompts and resources of the agent's tool servers, as a user of the terminal asks for them."""
+"""Prompts and resources of the agent's tool servers, for users of the terminal."""
 
 import asyncio
 import shlex
@@ -10,13 +10,13 @@ from holodeck.errors import InvalidRequest, ToolUnavailable
 from holodeck.tools.names import suggestion
 from holodeck.tools.port import ServerDocument
 
-if TYPE_CHECKING:  # the chat starts without MCP
+if TYPE_CHECKING:  # the chat starts without importing MCP
     from holodeck.tools.mcp_library import McpLibrary
     from holodeck.tools.mcp_wire import ListedPrompt
 
 
 async def listed_prompts(libraries: Sequence["McpLibrary"]) -> list[tuple[str, str]]:
-    """(name with its arguments, description) of every prompt."""
+    """Returns name with arguments, and description, of every prompt."""
     return [(_signature(prompt), prompt.description or "") for _, prompt in await _all_prompts(libraries)]
 
 
@@ -26,7 +26,7 @@ async def listed_resources(libraries: Sequence["McpLibrary"]) -> list[tuple[str,
 
 
 async def filled_prompt(libraries: Sequence["McpLibrary"], line: str) -> str:
-    """The text of `NAME argument=value …`. Raises HoloDeckError with a sentence."""
+    """Returns the text of `NAME argument=value …`. Raises HoloDeckError with a sentence."""
     try:
         name, *words = shlex.split(line)
     except ValueError as error:
@@ -45,7 +45,7 @@ async def filled_prompt(libraries: Sequence["McpLibrary"], line: str) -> str:
 
 
 async def read_resource(libraries: Sequence["McpLibrary"], uri: str) -> list[ServerDocument]:
-    """From the server that lists it; else from the first that knows it, since templates are not listed."""
+    """Reads from the server that lists it, else from the first that knows it, since templates are not listed."""
     listing = await asyncio.gather(*(library.resources() for library in libraries))
     owners = [
         library
@@ -67,7 +67,7 @@ async def _all_prompts(libraries: Sequence["McpLibrary"]) -> list[tuple["McpLibr
 
 
 def _signature(prompt: "ListedPrompt") -> str:
-    """`review file= [focus=]`: brackets around what may be left out."""
+    """Formats `review file= [focus=]`: brackets around optional arguments."""
     blanks = [f"{each.name}=" if each.required else f"[{each.name}=]" for each in prompt.arguments or ()]
     return " ".join([prompt.name, *blanks])
 

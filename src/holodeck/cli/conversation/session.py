@@ -1,6 +1,6 @@
-"""One conversation in the terminal as values: how it was asked for, what it is, where it stands (seed 002).
+"""One conversation in the terminal as values: its options, its messages, its state (seed 002).
 
-Knows neither screen nor files; `chat_store` keeps it, `chat` holds it.
+This module knows neither screen nor files; `chat_store` stores a session, `chat` holds it.
 """
 
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ _MAY_BECOME = {
 
 
 class ChatConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asked for. Without a path it is the bundled agent."""
+    """The options of the command line. Without a path it is the bundled agent."""
 
     agent_config_path: Path | None = None
     verbose: bool = False
@@ -45,10 +45,10 @@ class ChatConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_messages: int = MAX_MESSAGES
     as_json: bool = False
     resume: str | None = None
-    session_id: str | None = None  # continue with this conversation, or begin it
+    session_id: str | None = None  # continue this conversation, or begin it
     save: bool = True
     question: str | None = None  # answer this and leave
-    each_line: bool = False  # of a pipe is a message
+    each_line: bool = False  # each line of a pipe is a message
     attach: tuple[str, ...] = ()
     user_id: str = ANONYMOUS
 
@@ -90,14 +90,14 @@ class ChatSession:
 
     @property
     def known_usage(self) -> tuple[TokenUsage | None, bool]:
-        """The usage as far as it was reported, and whether that is all of it: a stopped answer has none."""
+        """Returns the reported usage, and whether it is complete: a stopped answer reports none."""
         reported = [each.tokens_used for each in self.transcript.messages if isinstance(each, AssistantMessage)]
         known = [usage for usage in reported if usage is not None]
         return total([*known]), len(known) == len(reported)
 
     @property
     def last_answer(self) -> str:
-        """What the model wrote last."""
+        """The text that the model wrote last."""
         texts = (each.content for each in reversed(self.transcript.messages) if isinstance(each, AssistantMessage))
         return next(filter(None, texts), "")
 
@@ -112,6 +112,6 @@ class ChatSession:
         return next((each for each in reversed(self.transcript.messages) if isinstance(each, UserMessage)), None)
 
     def until(self, message: UserMessage) -> list[Message]:
-        """The conversation up to this message of it."""
+        """Returns the conversation up to this message."""
         messages = list(self.transcript.messages)
         return messages[: messages.index(message) + 1]

@@ -1,4 +1,4 @@
-"""An agent that starts while the user already types: the first message waits for it, the prompt does not."""
+"""Starts an agent while the user already types: the first message waits for it, the prompt does not."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ from holodeck.config.model_schema import ModelChoice
 
 class StartingAgent:
     def __init__(self, config: LoadedConfig, *, max_messages: int, after: Callable[[], Awaitable[object]]) -> None:
-        """`after` is awaited first, so that imports do not hold up the prompt."""
+        """`after` is awaited first, so that imports do not delay the prompt."""
         self.config = config
         self.choice: ModelChoice = config.agent.model  # as it is now
         self._max_messages = max_messages
@@ -26,14 +26,14 @@ class StartingAgent:
         return self.task.done() and (self.task.cancelled() or self.task.exception() is not None)
 
     async def get(self) -> AgentDefinition:
-        """The agent, as soon as it is ready. Raises what its start raised."""
+        """Returns the agent as soon as it is ready. Raises what its start raised."""
         await asyncio.shield(self.task)
         if self._agent is None:
             raise RuntimeError("the start ended without an agent")
         return self._agent
 
     async def use_model(self, name: str) -> AgentDefinition:
-        """Another model from now on: `name` or `provider/name`. Raises ConfigError, ModelError; then nothing changes."""
+        """Switches the model: `name` or `provider/name`. Raises ConfigError, ModelError; then nothing changes."""
         before = await self.get()
         changed = with_model(self.config, name)
         model = build_model(changed, before.breakers)
@@ -55,11 +55,11 @@ class StartingAgent:
 
     async def _start(self) -> None:
         await self._after()
-        # In a thread, because it imports what the agent needs: much work, if a tool server is to be spoken to over HTTP.
+        # In a thread, because it imports what the agent needs, which takes long for a tool server over HTTP.
         agent = await asyncio.to_thread(build_agent, self.config)
         try:
             await agent.start()
-            if not self.config.agent.model.fallback:  # else another one will answer
+            if not self.config.agent.model.fallback:  # otherwise a fallback will answer
                 await agent.model.check()
         except BaseException:
             await agent.close()

@@ -1,7 +1,7 @@
-"""What a user types, on its way to the agent: a chain of checks, each a plain function (CHT-07).
+"""Checks of what a user types, before it goes to the agent: a chain of plain functions (CHT-07).
 
-A check returns the text to continue with, or raises ValueError with a sentence for the user. `InputChecks.then` adds more;
-a Python file of the agent's folder can bring them too (`load_checks`).
+A check returns the text to continue with, or raises ValueError with a sentence for the user. `InputChecks.then` adds
+more; a Python file of the agent's folder can add some too (`load_checks`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +17,7 @@ Check: TypeAlias = Callable[[str], str | None]  # None: nothing to change
 
 
 def valid_utf8(text: str) -> str:
-    """Bytes that are no UTF-8 come as lone surrogates (PEP 383)."""
+    """Refuses bytes that are not UTF-8, which arrive as lone surrogates (PEP 383)."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -46,7 +46,7 @@ class InputChecks:
         self._checks = tuple(checks)
 
     def then(self, *more: Check) -> "InputChecks":
-        """The same chain with more at its end."""
+        """Returns the same chain with more checks at its end."""
         return InputChecks((*self._checks, *more))
 
     def __call__(self, text: str) -> str:
@@ -57,5 +57,5 @@ class InputChecks:
 
 
 def load_checks(named: Sequence[tuple[str, str]], folder: Path) -> list[Check]:
-    """Checks from (file, function) pairs; the files lie in the agent's folder. Raises ConfigError."""
+    """Loads checks from (file, function) pairs; the files are in the agent's folder. Raises ConfigError."""
     return [load_function(file, function, folder) for file, function in named]

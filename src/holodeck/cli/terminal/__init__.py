@@ -1,1 +1,1 @@
-"""A terminal: what its screen shows and what its keyboard sends."""
+"""A terminal: its screen and its keyboard."""

@@ -1,7 +1,7 @@
 """The user's keyboard: a line editor at the prompt.
 
-Enter sends, Alt+Enter (or Ctrl+J) begins a new line, Ctrl+C clears what is typed, Ctrl+X Ctrl+E opens it in $EDITOR, Tab completes
-commands, paths and models; the history is kept over sessions in a file for its owner alone.
+Enter sends, Alt+Enter (or Ctrl+J) begins a new line, Ctrl+C clears the line, Ctrl+X Ctrl+E opens it in $EDITOR. Tab
+completes commands, paths and models. The history is kept across sessions in a file that only its owner may read.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class Keyboard:
     """Lines that a person types. Ctrl+C on an empty line raises Interrupted, Ctrl+D is the end."""
 
     def __init__(self, history: Path, commands: Mapping[str, str], models: Names) -> None:
-        """`commands`: name → help, for completion; `models`: asked for the names that complete /model."""
+        """`commands` maps names to help, for completion. `models` returns the names that complete /model."""
         self.ready = asyncio.Event()  # the first prompt is on the screen
         self._session: PromptSession[str] = PromptSession(
             history=_history(history),
@@ -57,7 +57,7 @@ class Keyboard:
             raise Interrupted(typed=self._typed) from None
 
     async def ask(self, question: str, default: str = "") -> str | None:
-        """A short answer, which does not enter the history."""
+        """Asks for a short answer, which does not enter the history."""
         try:
             return await _line(self._plain, question, default)
         except KeyboardInterrupt:
@@ -78,7 +78,7 @@ async def _line(session: "PromptSession[str]", prompt: str, default: str = "") -
 
 
 class Commands(Completer):
-    """Names of commands at the start of a line, paths or names of models behind those that take one."""
+    """Completes commands at the start of a line, and paths or models after commands that take one."""
 
     def __init__(self, commands: Mapping[str, str], models: Names) -> None:
         self._commands = commands
@@ -100,7 +100,7 @@ class Commands(Completer):
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
     ) -> AsyncGenerator[Completion, None]:
-        """The same, and the names of models, which an endpoint has to be asked for."""
+        """Also completes names of models, which an endpoint has to be asked for."""
         command, space, argument = document.text_before_cursor.partition(" ")
         if space and command in TAKES_A_MODEL and "\n" not in argument:
             for name in await self._models():
@@ -134,7 +134,7 @@ def _keys() -> KeyBindings:
 
 
 def _history(file: Path) -> History:
-    """In memory only where the file cannot be written: the chat works without it."""
+    """Opens the history, in memory only if the file cannot be written: the chat works without it."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         file.touch(mode=0o600)

@@ -1,8 +1,8 @@
 """Markdown as terminal lines, also while it is still being written.
 
-`GrowingMarkdown` splits what has come into blocks that are finished, which are rendered once, and the last one, which
-may still change. HTML and link definitions are shown as they are written, not dropped; links show where they lead and
-are never clickable, because the text and the address come from a model.
+`GrowingMarkdown` splits the text so far into finished blocks, which are rendered once, and the last block, which may
+still change. HTML and link definitions are shown as written, not dropped. Links show their target and are never
+clickable, because text and address come from a model.
 """
 
 import io
@@ -47,10 +47,10 @@ class _LeftHeading(Heading):
 
 
 class _PlainCode(CodeBlock):
-    """Without padding, so that what is copied from the screen is the code.
+    """Code without padding, so that text copied from the screen is the code.
 
-    In a finished block (`whole`) long lines are left to the terminal to wrap: copied, they are one line. While the block grows
-    they are wrapped here, because what is repainted has to fit; so are lines in a list or quote, which rich would cut.
+    In a finished block (`whole`) the terminal wraps long lines: copied, they are one line. While the block grows they
+    are wrapped here, because repainted lines have to fit. So are lines in a list or quote, which rich would cut.
     """
 
     whole = False
@@ -86,7 +86,7 @@ class _DottedItem(ListItem):
 
 
 class _FoldedTable(TableElement):
-    """Long words are broken over lines; rich would cut them off."""
+    """A table that breaks long words over lines; rich would cut them off."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for table in super().__rich_console__(console, options):
@@ -97,7 +97,7 @@ class _FoldedTable(TableElement):
 
 
 class ReplyMarkdown(Markdown):
-    """What a model wrote, made safe before. A line break stays one: models mean them.
+    """Markdown of a model, already sanitised. A line break stays one: models mean them.
 
     `is_finished`: no more text follows in this block, and nothing will repaint it.
     """
@@ -127,7 +127,7 @@ def _with_line_breaks(tokens: list[Token]) -> list[Token]:
 
 
 class Renderer:
-    """Anything rich can show → lines with colours, each at most `width` cells, except code of a finished reply."""
+    """Renders anything that rich can show as coloured lines of at most `width` cells, except finished code."""
 
     def __init__(self, *, colours: bool) -> None:
         self._colours = colours
@@ -142,7 +142,7 @@ class Renderer:
             highlight=False,
             markup=False,
             emoji=False,
-            _environ={},  # COLUMNS and the like are looked at elsewhere
+            _environ={},  # COLUMNS and the like are read elsewhere
         )
 
     def lines(self, what: RenderableType, width: int) -> list[str]:
@@ -163,12 +163,12 @@ def _without_margins(lines: list[str]) -> list[str]:
 
 
 def plain(line: str) -> str:
-    """A rendered line without its colours."""
+    """Returns a rendered line without its colours."""
     return _COLOURS.sub("", line)
 
 
 class GrowingMarkdown:
-    """Text that comes in pieces. `finished` blocks are returned once; `open` is the rest so far."""
+    """Text that arrives in pieces. `finished` blocks are returned once; `open` is the rest so far."""
 
     def __init__(self) -> None:
         self.open = ""
@@ -177,7 +177,7 @@ class GrowingMarkdown:
         self.open += text
 
     def finished(self) -> str:
-        """What no further text can change: all blocks but the last, as far as lines are complete."""
+        """Returns the text that cannot change any more: complete lines of all blocks but the last."""
         head, newline, _ = self.open.rpartition("\n")
         start = max(_starts(head), default=0) if newline else 0
         if not start:
@@ -200,26 +200,26 @@ class GrowingText(GrowingMarkdown):
 
 
 def _starts(text: str) -> list[int]:
-    """The lines at which its blocks begin."""
+    """Returns the lines at which its blocks begin."""
     return [token.map[0] for token in _PARSER.parse(text) if token.level == 0 and token.map]
 
 
 def blocks(text: str) -> list[str]:
-    """Each block by itself: rich sets some of them off by more than a blank line."""
+    """Splits the text into blocks: rich puts more than a blank line between some of them."""
     lines = text.split("\n")
     return ["\n".join(lines[start:end]) for start, end in pairwise([*_starts(text), len(lines)])]
 
 
 def visible(lines: Iterable[str]) -> str:
-    """Their characters without spaces and colours: the same at every width."""
+    """Returns the characters without spaces and colours: the same at every width."""
     return "".join("".join(plain(line).split()) for line in lines)
 
 
 def unseen(lines: list[str], seen: str) -> list[str]:
-    """Without what was `visible` before: the rest of a text that was begun at another width.
+    """Returns the lines without what was `visible` before: the rest of a text that was begun at another width.
 
-    Markup that has been closed since is gone (`**bo` became `bo`). What looks different altogether, as a table does, is
-    begun again: better twice than not at all.
+    Markup that has been closed since is gone (`**bo` became `bo`). If the text looks entirely different, as a table
+    does, it is shown again from its start: better twice than not at all.
     """
     at = 0
     for number, line in enumerate(lines):
@@ -245,7 +245,10 @@ Render = Callable[[str], RenderableType]
 
 
 def wrapped(text: str, width: int) -> str:
-    """Text of the chat itself, broken between words. A word that is longer than the width is left to the terminal: only so can a path be copied whole."""
+    """Wraps text of the chat itself between words.
+
+    The terminal wraps a word that is longer than the width: only then can a path be copied whole.
+    """
     return "\n".join(part for line in text.split("\n") for part in _wrapped_line(line, width))
 
 

@@ -17,11 +17,11 @@ class Painter:
         self._out = out
         self._height = height
         self._painted: list[str] = []  # the cursor is at the end of the last one
-        self._scrolled = 0  # lines of the same picture that left the screen and cannot change any more
+        self._scrolled = 0  # lines of the same picture that scrolled off the screen and cannot change any more
 
     def show(self, lines: Sequence[str]) -> None:
         """Makes the live lines look like these."""
-        self._scroll()  # the window may have become lower
+        self._scroll()  # the window may have become shorter
         fresh = list(lines[self._scrolled :])
         if fresh == self._painted:
             return
@@ -32,12 +32,12 @@ class Painter:
         self._scroll()
 
     def keep(self, lines: Sequence[str]) -> None:
-        """Leaves these lines for good; what is shown next comes below them."""
+        """Prints these lines permanently. The next output comes below them."""
         self.show(lines)
         self.settle(len(lines))
 
     def settle(self, number: int) -> None:
-        """The first lines of the picture are done: they are no longer part of it, and stay as they are."""
+        """Removes the first lines from the picture. They stay on the screen as they are."""
         on_screen = number - self._scrolled
         self._scrolled = max(-on_screen, 0)
         settled = self._painted[: max(on_screen, 0)]
@@ -46,10 +46,10 @@ class Painter:
             self._write("\n")
 
     def begin_anew(self, *, over_last: bool) -> None:
-        """After the width changed: the rows of all lines but the last cannot be found again, so they stay as they are.
+        """Starts anew after the width changed: the rows of all lines but the last cannot be found again, so they stay.
 
-        Some terminals break lines that have become too long for their width, others cut them. The last line, too, can
-        be taken back only if it is neither: what is shown next comes over it, or else below it.
+        Some terminals break lines that have become too long for their width, others cut them. The last line can be
+        replaced only if neither happened to it. Otherwise the next output comes below it.
         """
         if self._painted:
             self._write(f"\r{_ERASE_BELOW}" if over_last else "\n")

@@ -57,7 +57,7 @@ class _Flow:
 
     source: GrowingMarkdown
     render: Render
-    begun: bool = False  # something of it is on the screen for good
+    begun: bool = False  # part of it is already on the screen permanently
 
 
 class Screen:
@@ -78,13 +78,13 @@ class Screen:
         self._safe = SafeStream()
         self._flow: _Flow | None = None
         self._calls: dict[str, _Call] = {}
-        self._waiting: tuple[str, float] | None = None  # what for, since when
-        self._progress: dict[str, dict[str, Any]] = {}  # activities of tools that report how far they are
+        self._waiting: tuple[str, float] | None = None  # the reason, and since when
+        self._progress: dict[str, dict[str, Any]] = {}  # activities of tools that report progress
         self._warned: list[str] = []  # warnings of this run that are on the screen
-        self._gap = False  # the next text is set off from what stands above it
+        self._gap = False  # the next text gets a blank line above it
         self._width = self._columns()
-        self._picture: list[str] = []  # of the open block, as it was painted last
-        self._seen = ""  # what of that block stands above, in another width
+        self._picture: list[str] = []  # the open block, as it was painted last
+        self._seen = ""  # the part of that block that is above, at another width
         self._timer: asyncio.TimerHandle | None = None
         self._slowness = 0.0
 
@@ -101,7 +101,7 @@ class Screen:
             draw(self, event)
 
     def close(self) -> None:
-        """Leaves what is shown and stops repainting. Another run may follow."""
+        """Keeps what is shown and stops repainting. Another run may follow."""
         self._end_flow()
         self._waiting = None
         self._calls.clear()
@@ -242,7 +242,7 @@ class Screen:
             self._picture, self._gap = [], True
 
     def _blocks(self, flow: _Flow, source: str) -> list[str]:
-        """Lines that will not change any more."""
+        """Returns the lines that will not change any more."""
         if not source.strip():
             return []
         lines = self._of(flow, source, is_finished=True)
@@ -250,7 +250,7 @@ class Screen:
         return lines
 
     def _of(self, flow: _Flow, source: str, *, is_finished: bool = False) -> list[str]:
-        """The lines of a part of the flow; a blank one sets it off from what stands above."""
+        """Returns the lines of a part of the flow. A blank line separates it from the text above."""
         markdown = flow.render is ReplyMarkdown
         lines: list[str] = []
         for part in blocks(source) if markdown else [source]:
@@ -307,14 +307,14 @@ class Screen:
         return call_text(call.name, call.arguments, short=True) + self._progress_of(call.name)
 
     def _row(self, mark: tuple[str, str], what: str, duration: str) -> str:
-        """One line: what does not fit is cut out of the middle part."""
+        """Formats one line. The middle part is cut to fit."""
         end = f" {duration}" if duration else ""
         text = Text(what)
         text.truncate(max(self._columns() - len(mark[0]) - len(end), 1), overflow="ellipsis")
         return "".join(self._renderer.lines(Text.assemble(mark, text, (end, "dim")), self._columns())[:1])
 
     def _columns(self) -> int:
-        """One less than there are: what a terminal does after its last column differs from one to the next."""
+        """One less than the width: terminals differ in what they do after the last column."""
         return self._size().columns - 1
 
 
@@ -338,7 +338,7 @@ _DRAWS: dict[type[e.Event], Callable[..., None]] = {
 
 
 def terminal_size(out: IO[str]) -> os.terminal_size:
-    """As it is now; COLUMNS would be what it was when the shell started."""
+    """Returns the current size. COLUMNS would be the size when the shell started."""
     try:
         size = os.get_terminal_size(out.fileno())
     except OSError:  # no terminal
@@ -347,13 +347,13 @@ def terminal_size(out: IO[str]) -> os.terminal_size:
 
 
 def _so_far(since: float) -> str:
-    """Whole seconds, once there are any: a figure that changes all the time only disturbs."""
+    """Formats whole seconds, from 1 on: a number that changes constantly distracts."""
     seconds = int(time.monotonic() - since)
     return f"{seconds} s" if seconds else ""
 
 
 def _pretty(arguments: str) -> str:
-    """Arguments in full, over as many lines as they need; as they are if they are no JSON."""
+    """Formats arguments in full, over as many lines as they need. Text that is not JSON stays unchanged."""
     try:
         text = json.dumps(json.loads(arguments or "{}"), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):

@@ -1,8 +1,8 @@
-"""Text that is neither UTF-8 nor UTF-16: which of the many older encodings it has is a guess, and the header names it.
+"""Guesses the encoding of text that is neither UTF-8 nor UTF-16. The header names the guess.
 
-charset-normalizer guesses well for Cyrillic, Greek and East Asian text, and wrongly for most short Western European files: "Größe;Preis"
-in Windows-1252, which is what Excel writes, it takes for the encoding of an Icelandic Macintosh. So text that reads as Western European in Windows-1252 is
-taken for that first.
+charset-normalizer guesses well for Cyrillic, Greek and East Asian text, and wrongly for most short Western European
+files. It takes "Größe;Preis" in Windows-1252, as Excel writes it, for the encoding of an Icelandic Macintosh. So text
+that reads as Western European in Windows-1252 is decoded as that first.
 """
 
 import re
@@ -13,7 +13,7 @@ from holodeck.files.documents.document import Document, DocumentRefused
 
 WESTERN = "cp1252"
 SAMPLE = 65_536  # bytes that the guess is based on
-CANDIDATES = [  # what files really have; the rest of Python's codecs only adds wrong guesses
+CANDIDATES = [  # encodings of real files; Python's other codecs only add wrong guesses
     *("cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp850", "mac_roman"),
     *("iso8859_2", "koi8_r", "cp932", "euc_jp", "gb18030", "big5", "cp949", "tis_620"),
 ]
@@ -44,7 +44,7 @@ def _guess(sample: bytes) -> str:
 
 
 def is_western(sample: bytes) -> bool:
-    """Whether this reads as a Western European language in Windows-1252."""
+    """Returns whether this reads as a Western European language in Windows-1252."""
     try:
         text = sample.decode(WESTERN)
     except UnicodeDecodeError:
@@ -56,7 +56,7 @@ def is_western(sample: bytes) -> bool:
 
 
 def _plausible(before: str, character: str, after: str) -> bool:
-    """A letter, or a symbol that stands where symbols stand: in Polish read as Windows-1252 they are inside of words."""
+    """Returns whether a character is a letter, or a symbol in its usual position: misread Polish has them in words."""
     if character <= "\x7f" or (character.isalpha() and character not in _SYMBOLS):
         return True
     between = before.isalpha() and after.isalpha()

@@ -1,6 +1,6 @@
-"""What every reader returns, and how it refuses a document.
+"""The result of every document reader, and its refusal.
 
-Readers know nothing of limits on text: they yield blocks for as long as the caller asks for the next one.
+Readers know nothing of limits on text: they yield blocks as long as the caller asks for the next one.
 """
 
 from collections.abc import Iterator
@@ -20,9 +20,9 @@ class DocumentRefused(Exception):
 
 @dataclass
 class Document:
-    """`details` go into the header line: "3 pages", "2 sheets". A reader may add to them and to `scans` while it yields blocks.
+    """A document as a reader returns it. `details` go into the header line: "3 pages", "2 sheets".
 
-    `scans` are numbers of pages that are images without text: the server has them read one by one.
+    A reader may extend `details` and `scans` while it yields blocks. `scans` are numbers of pages that are images without text: the server has them read one by one.
     """
 
     blocks: Iterator[str] = field(default_factory=lambda: iter(()))

@@ -1,8 +1,8 @@
 """Word documents as Markdown: headings, lists, tables, links, footnotes, headers and footers.
 
-How a paragraph looks is read from its style as much as from itself: most headings and many lists are only styles.
-Bold, colours and page layout are left out; an image leaves its description behind. Tracked changes and comments are written in
-CriticMarkup: {++inserted++}, {--deleted--}, {>>comment<<}.
+The format of a paragraph comes from its style as much as from itself: most headings and many lists are only styles.
+Bold, colours and page layout are left out. An image is replaced by its description. Tracked changes and comments are
+written in CriticMarkup: {++inserted++}, {--deleted--}, {>>comment<<}.
 """
 
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ from holodeck.files.documents.document import Document
 from holodeck.files.documents.package import Package
 from holodeck.files.documents.xml import Element
 
-MAX_STYLE_CHAIN = 20  # styles are based on styles; a hostile file makes a ring of them
-_BODY_LEVEL = 9  # outline level of what is no heading
+MAX_STYLE_CHAIN = 20  # styles are based on styles; a hostile file makes a cycle of them
+_BODY_LEVEL = 9  # outline level of body text
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class _Word:
             yield from self._package.elements(part, *tags)
 
     def _find_ordered(self) -> set[tuple[str, str]]:
-        """(list id, level) of the lists that count; all others have bullets."""
+        """Returns (list id, level) of the numbered lists; all others have bullets."""
         abstract: dict[str, list[Element]] = {}
         ordered = set()
         for entry in self._elements_of("numbering", "abstractNum", "num"):
@@ -60,7 +60,7 @@ class _Word:
         yield from self._page_lines("footer")
 
     def _page_lines(self, kind: str) -> Iterator[str]:
-        """Headers or footers, each once: sections and first pages often repeat them."""
+        """Yields headers or footers, each once: sections and first pages often repeat them."""
         texts = (
             " ".join(self._text(element) for element in self._package.elements(part, "p", "tbl"))
             for part in self._package.related(self._main, kind)
@@ -144,7 +144,7 @@ class _Word:
         return self._changed("{--", removed, "--}")
 
     def _changed(self, start: str, text: str, end: str) -> str:
-        """A change without text (of a paragraph mark, of a format) is not shown."""
+        """Formats a tracked change. One without text (of a paragraph mark, of a format) is not shown."""
         if not text.strip():
             return text
         self._mention("tracked changes as {++inserted++} and {--deleted--}")
@@ -163,7 +163,7 @@ class _Word:
         return f"[^{prefix}{reference.attributes.get('id', '')}]"
 
     def drawing(self, drawing: Element) -> str:
-        """An image leaves its description. A text box is a block of its own."""
+        """Returns the description of an image. A text box becomes its own block."""
         if any(drawing.descendants("txbxContent")):
             return ""
         description = next((each.attributes.get("descr", "") for each in drawing.descendants("docPr")), "").strip()
@@ -204,7 +204,7 @@ def _heading_level(properties: Element | None) -> int:
 
 
 def _named_level(name: str) -> int:
-    """Word keeps the English names of its own styles in every language; only their ids are translated."""
+    """Reads the heading level from a style's name: Word translates the ids of its styles, but not their names."""
     if name.casefold() == "title":
         return 1
     word, _, number = name.casefold().partition(" ")

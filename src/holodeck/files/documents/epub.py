@@ -1,4 +1,4 @@
-"""Books in EPUB: their chapters in the order of reading, as Markdown."""
+"""EPUB books: their chapters in reading order, as Markdown."""
 
 import posixpath
 from collections.abc import Iterator

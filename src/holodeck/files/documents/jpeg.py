@@ -1,4 +1,4 @@
-"""An image in a format that models do not take (TIFF, BMP, HEIC, AVIF) as a JPEG that they do, in base64."""
+"""Converts an image that models do not accept (TIFF, BMP, HEIC, AVIF) to JPEG, in base64."""
 
 import base64
 from io import BytesIO

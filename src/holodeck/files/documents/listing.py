@@ -1,4 +1,4 @@
-"""What a zip archive contains: names and sizes. Nothing is unpacked, so a bomb is only a line."""
+"""Lists the content of a zip archive: names and sizes. Nothing is unpacked, so a zip bomb is only a line."""
 
 import zipfile
 from collections.abc import Iterator

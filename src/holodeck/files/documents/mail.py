@@ -1,4 +1,4 @@
-"""E-mails (.eml): the header lines that people read, the text, and what is attached. Attachments are listed, not read."""
+"""E-mails (.eml): the main header lines, the text, and the names of attachments, which are not read."""
 
 from collections.abc import Iterator
 from email import policy

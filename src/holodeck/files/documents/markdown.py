@@ -1,4 +1,4 @@
-"""Markdown as models like to read it: tables that stay tables, text that cannot break out of a cell."""
+"""Markdown helpers: tables that stay tables, text that cannot break out of a cell."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,7 +8,7 @@ def in_cell(text: str) -> str:
 
 
 def table(rows: Iterable[Sequence[str]]) -> str:
-    """A table whose first row is the header. Short rows are filled up; a table without any text is no table."""
+    """Formats a table whose first row is the header. Fills short rows; returns nothing for a table without text."""
     cells = [[in_cell(cell) for cell in row] for row in rows]
     width = max((len(row) for row in cells), default=0)
     if not any(cell for row in cells for cell in row):
@@ -34,12 +34,12 @@ def is_address(target: str) -> bool:
 
 
 def link(text: str, target: str) -> str:
-    """The text alone, if it leads to another part of the document."""
+    """Formats a link. A link within the document becomes its text alone."""
     return f"[{text}]({target})" if is_address(target) else text
 
 
 def between(block: str, following: str) -> str:
-    """What separates two blocks: a blank line, but none inside a list."""
+    """Returns the separator of two blocks: a blank line, but none inside a list."""
     return "\n" if _is_item(block) and _is_item(following) else "\n\n"
 
 

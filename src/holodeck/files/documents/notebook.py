@@ -1,4 +1,4 @@
-"""Jupyter notebooks: text cells as they are, code in fences, what it printed below. Images in outputs leave a note."""
+"""Jupyter notebooks: text cells unchanged, code in fences, output below. Images in outputs become a note."""
 
 import json
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def _output(output: dict[str, Any]) -> str:
 
 
 def _joined(source: object) -> str:
-    """Text is a string or a list of lines."""
+    """Joins text that is a string or a list of lines."""
     if isinstance(source, list):
         return "".join(piece for piece in source if isinstance(piece, str))
     return source if isinstance(source, str) else ""

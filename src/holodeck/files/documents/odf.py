@@ -1,7 +1,7 @@
-"""OpenDocument texts, spreadsheets and presentations as Markdown: what LibreOffice writes.
+"""OpenDocument texts, spreadsheets and presentations (LibreOffice) as Markdown.
 
-Text is mixed with elements here, so its order is kept. Tracked changes and comments are written in CriticMarkup, as for Word:
-{++inserted++}, {--deleted--}, {>>comment<<}.
+Text is mixed with elements here, so its order is kept. Tracked changes and comments are written in CriticMarkup, as for
+Word: {++inserted++}, {--deleted--}, {>>comment<<}.
 """
 
 from collections.abc import Iterator
@@ -174,7 +174,7 @@ def _sheet(title: str, rows: list[list[str]], left_out: int) -> Sheet:
 
 
 def _row_cells(reader: _Reader, row: Element) -> list[str]:
-    """Cells of a row without those at its end that are empty: LibreOffice repeats one up to the last column."""
+    """Returns the cells of a row without trailing empty ones: LibreOffice repeats one up to the last column."""
     cells: list[str] = []
     for cell in row.descendants("table-cell", "covered-table-cell"):
         cells += [_cell(reader, cell)] * min(_repeated(cell, "number-columns-repeated"), MAX_COLUMNS + 1 - len(cells))
@@ -190,7 +190,7 @@ def _repeated(element: Element, name: str) -> int:
 
 
 def _cell(reader: _Reader, cell: Element) -> str:
-    """What the program showed; where it saved no value, the value's attribute or the formula."""
+    """Returns the displayed text of a cell. If none is saved: the value's attribute or the formula."""
     if text := reader.inline(cell).strip():
         return text
     attributes = cell.attributes

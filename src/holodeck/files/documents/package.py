@@ -1,7 +1,7 @@
-"""The zip file that every Office, OpenDocument and EPUB file is: checked before anything is unpacked.
+"""The zip package of Office, OpenDocument and EPUB files, checked before anything is unpacked.
 
-External relations (a picture or template at some address) are never followed; nothing here opens anything but members
-of the archive.
+External relations (a picture or template at some address) are never followed. The code opens only members of the
+archive.
 """
 
 import posixpath
@@ -36,7 +36,7 @@ class Package:
     def elements(
         self, name: str, *tags: str, announced: Collection[str] = (), mixed: bool = False
     ) -> Iterator[Element]:
-        """Elements of a part, streamed. A part that is not there has none."""
+        """Streams the elements of a part. A missing part has none."""
         if not self.has(name):
             return
         try:
@@ -46,7 +46,7 @@ class Package:
             raise _cannot_unpack(name) from error
 
     def bytes_of(self, name: str) -> bytes:
-        """A whole part, as large as `MAX_PART` at most; empty if it is not there."""
+        """Reads a whole part of at most `MAX_PART` bytes. A missing part is empty."""
         if not self.has(name):
             return b""
         try:
@@ -59,18 +59,18 @@ class Package:
         return next(self.elements(name, tag), Element(tag, {}))
 
     def main_part(self) -> str:
-        """The part that everything starts from. Word has been seen to call it document2.xml."""
+        """Returns the part that everything starts from. Word sometimes calls it document2.xml."""
         found = self.related("", "officeDocument")
         if not found or not self.has(found[0]):
             raise DocumentRefused("damaged", "is damaged: its main part is missing")
         return found[0]
 
     def related(self, part: str, kind: str) -> list[str]:
-        """The parts that this part is related to in this way, in the order of its relations."""
+        """Returns the parts that this part is related to in this way, in order."""
         return [target for type_, target in self.relations(part).values() if type_ == kind]
 
     def relations(self, part: str) -> dict[str, tuple[str, str]]:
-        """Id → (last word of the type, target): a part of the package, or an address for what lies outside."""
+        """Maps ids to (last word of the type, target). A target is a part of the package, or an external address."""
         folder, name = posixpath.split(part)
         found = {}
         for relation in self.elements(posixpath.join(folder, "_rels", f"{name}.rels"), "Relationship"):

@@ -1,7 +1,8 @@
-"""PDF, page by page: text, tables, form fields, comments. Pages that are images are left to `scan`.
+"""PDF, page by page: text, tables, form fields, comments. `scan` reads pages that are images.
 
-PDFium reads it, Chromium's engine. It is C++, and a broken file may end it: then the worker dies and the document is refused.
-Against pypdf it is ten times faster, keeps the cells of a table's row on one line, and renders the pages of a scan.
+The parser is PDFium, Chromium's engine. It is C++, and a broken file may crash it: then the worker dies and the
+document is refused. Compared with pypdf it is ten times faster, keeps the cells of a table's row on one line, and
+renders the pages of a scan.
 """
 
 import ctypes
@@ -19,7 +20,7 @@ MAX_PAGES = 2_000
 MAX_ANNOTATIONS = 500  # of a page
 MAX_IMAGES = 1_000  # of a page
 FEW_CHARACTERS = 100  # that a scanner adds to a page: a number, its own name
-MOST_OF_PAGE, DECORATION = 0.5, 0.02  # shares of a page: what an image of all of it covers, and a logo
+MOST_OF_PAGE, DECORATION = 0.5, 0.02  # shares of a page: more is an image of the whole page, less is a logo
 _COMMENTS = {api.FPDF_ANNOT_TEXT, api.FPDF_ANNOT_FREETEXT, api.FPDF_ANNOT_HIGHLIGHT, api.FPDF_ANNOT_STRIKEOUT}
 _LOCKED = {api.FPDF_ERR_PASSWORD, api.FPDF_ERR_SECURITY}
 
@@ -85,12 +86,12 @@ def _text(page: pdfium.PdfPage) -> str:
 
 
 def _lost(plain: str, tabled: str) -> bool:
-    """Whether a letter or digit of the page is missing where it was put into tables: then the plain text is shown."""
+    """Returns whether the tables lost a letter or digit of the page: then the plain text is shown."""
     return bool(Counter(filter(str.isalnum, plain)) - Counter(filter(str.isalnum, tabled)))
 
 
 def _image_shares(page: pdfium.PdfPage) -> list[float]:
-    """What share of the page each of its images covers."""
+    """Returns the share of the page that each of its images covers."""
     width, height = page.get_size()
     shares = []
     for image in page.get_objects(filter=[api.FPDF_PAGEOBJ_IMAGE], max_depth=3):
@@ -102,7 +103,7 @@ def _image_shares(page: pdfium.PdfPage) -> list[float]:
 
 
 def _annotations(page: pdfium.PdfPage) -> str:
-    """Form fields with what was filled in, and comments: both are not part of the page's text."""
+    """Returns filled form fields and comments: neither is part of the page's text."""
     lines = []
     for index in range(min(api.FPDFPage_GetAnnotCount(page), MAX_ANNOTATIONS)):
         annotation = api.FPDFPage_GetAnnot(page, index)

@@ -1,7 +1,7 @@
-"""Tables on a PDF page, found by how its text is laid out. A PDF has no tables, only pieces of text at positions.
+"""Finds tables on a PDF page by its layout. A PDF has no tables, only pieces of text at positions.
 
-Pieces on one line with wide gaps between them are cells; lines below each other whose cells stand in the same columns are a
-table. Columns of a newspaper look the same from afar: their cells are long, so long cells make no table.
+Pieces on one line with wide gaps between them are cells. Consecutive lines whose cells are in the same columns are a
+table. Newspaper columns look similar, but their cells are long, so long cells make no table.
 """
 
 from collections.abc import Iterator, Sequence
@@ -55,7 +55,7 @@ class _Table:
     lines: list[_Line] = field(default_factory=list)
 
     def accepts(self, line: _Line) -> list[tuple[float, float]] | None:
-        """The columns with this line added; None if it does not fit."""
+        """Returns the columns with this line added, or None if it does not fit."""
         if self.lines and self.lines[-1].middle - line.middle > LINE_GAP * max(line.height, self.lines[-1].height):
             return None
         columns = list(self.columns)
@@ -91,7 +91,7 @@ class _Table:
 
 
 def with_tables(pieces: Sequence[Piece]) -> str | None:
-    """The text of the page with its tables as Markdown; None if it has none. Other text keeps the order of the file."""
+    """Returns the text of the page with its tables as Markdown, or None if it has none. Other text keeps its order."""
     if len(pieces) > MAX_PIECES:
         return None
     tables = [table for table in _candidates(_lines(pieces)) if table.is_one()]

@@ -1,8 +1,8 @@
-"""Text in images, found by an engine whose models come in its own wheel: nothing is fetched.
+"""Recognises text in images. The engine's models are in its wheel: nothing is downloaded.
 
-The image is made small first: the time and the memory that recognition takes grow with its area, and letters that
-people can read stay readable. Lines are recognized one by one, so that a page too dense for the time there is still
-gives its beginning. A TIFF may have several pages.
+The image is scaled down first: the time and memory of recognition grow with its area, and letters that people can read
+stay readable. Lines are recognised one by one, so that a page too dense for the time limit still yields its beginning.
+A TIFF may have several pages.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def read(data: bytes) -> Document:
 
 
 def opened(data: bytes) -> Image.Image:
-    """The image before its pixels are decoded, refused if there are too many."""
+    """Opens the image before its pixels are decoded. Refuses one with too many."""
     Image.MAX_IMAGE_PIXELS = MAX_PIXELS
     formats = (*FORMATS, *_heif()) if data[4:8] == b"ftyp" else FORMATS
     try:
@@ -61,7 +61,7 @@ def _heif() -> tuple[str, ...]:
 
 def upright(image: Image.Image, long_side: int) -> Image.Image:
     try:
-        image.draft("RGB", (long_side, long_side))  # a JPEG can be decoded small in the first place
+        image.draft("RGB", (long_side, long_side))  # a JPEG can be decoded at a smaller size
         image.load()
         image = ImageOps.exif_transpose(image)
         image.thumbnail((long_side, long_side))
@@ -71,7 +71,7 @@ def upright(image: Image.Image, long_side: int) -> Image.Image:
 
 
 def on_white(image: Image.Image) -> Image.Image:
-    """Without transparency."""
+    """Removes transparency."""
     try:
         seen = image.convert("RGBA")
     except FAULTS as error:
@@ -81,7 +81,7 @@ def on_white(image: Image.Image) -> Image.Image:
 
 
 def for_engine(image: Image.Image) -> Any:
-    """Rows of blue, green, red, the order that the engine expects."""
+    """Returns rows of blue, green, red, the order that the engine expects."""
     return np.asarray(image)[:, :, ::-1]
 
 

@@ -9,7 +9,7 @@ from holodeck.files.documents.xml import Element
 
 MAX_SLIDES = 2_000
 _TITLES = {"title", "ctrTitle"}
-_FURNITURE = {"sldNum", "dt", "ftr", "hdr", "sldImg"}  # what every slide repeats
+_FURNITURE = {"sldNum", "dt", "ftr", "hdr", "sldImg"}  # repeated on every slide
 _SHAPES = ("sp", "graphicFrame", "pic", "grpSp", "cxnSp")
 
 
@@ -57,7 +57,7 @@ def _comments(package: Package, part: str) -> Iterator[str]:
 
 
 def _shapes(element: Element) -> Iterator[Element]:
-    """Shapes in the order of the slide, also those of groups."""
+    """Yields shapes in the order of the slide, also those inside groups."""
     for shape in element.descendants(*_SHAPES):
         if shape.tag == "grpSp":
             yield from _shapes(shape)

@@ -1,4 +1,4 @@
-"""RTF as plain text, by striprtf. It leaves out images, notes and headers; they are counted and named."""
+"""RTF as plain text, by striprtf. It omits images, notes and headers; a note counts them."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""One scanned page of a PDF: PDFium renders it, and the engine for images reads it."""
+"""Reads one scanned page of a PDF: PDFium renders it, and the engine for images recognises its text."""
 
 import pypdfium2 as pdfium  # type: ignore[import-untyped]
 

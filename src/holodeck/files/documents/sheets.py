@@ -10,11 +10,11 @@ from holodeck.files.documents import markdown
 class Sheet:
     title: str
     table: str
-    remarks: list[str] = field(default_factory=list)  # comments, and what is not shown
+    remarks: list[str] = field(default_factory=list)  # comments, and a note of what is not shown
 
 
 def blocks(sheets: Iterable[Sheet]) -> Iterator[str]:
-    """Empty sheets are named too, unless all are: a workbook of empty sheets holds no text."""
+    """Yields blocks. Empty sheets are named too, unless all are: a workbook of empty sheets has no text."""
     empty: list[str] = []
     any_text = False
     for sheet in sheets:

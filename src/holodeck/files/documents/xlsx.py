@@ -1,7 +1,7 @@
-"""Excel workbooks: one Markdown table for each sheet, with the values that Excel last showed, or the formula where there is none.
+"""Excel workbooks: one Markdown table for each sheet, with the values that Excel last showed, or else the formulas.
 
-Only what is there is read: one cell in the last corner of a sheet costs one cell, not seventeen billion. Dates are
-numbers in Excel; only their format distinguishes them.
+Only existing cells are read: one cell in the last corner of a sheet costs one cell, not seventeen billion. Excel stores
+dates as numbers; only their format distinguishes them.
 """
 
 import re
@@ -57,7 +57,7 @@ class _Workbook:
         )
 
     def _rows(self, part: str) -> tuple[list[dict[int, str]], list[str]]:
-        """Rows that hold something, as column → text, and remarks on what is not among them."""
+        """Returns the non-empty rows as column → text, and remarks on what is left out."""
         rows: list[dict[int, str]] = []
         remarks: list[str] = []
         cells = 0
@@ -99,7 +99,7 @@ class _Workbook:
             if cell.tag != "c":
                 continue
             reference = _REFERENCE.fullmatch(cell.attributes.get("r", ""))
-            column = _column(reference[1]) if reference else column + 1  # cells without a name follow one another
+            column = _column(reference[1]) if reference else column + 1  # cells without a reference follow one another
             if len(found) < MAX_COLUMNS and (text := self._text(cell).strip()):
                 found[column] = text
         return found
@@ -147,7 +147,7 @@ class _Workbook:
         return moment.date().isoformat() if serial.is_integer() else moment.isoformat(sep=" ")
 
     def _date_styles(self) -> set[str]:
-        """Numbers of the cell styles that show dates."""
+        """Returns the numbers of the cell styles that show dates."""
         formats: dict[str, str] = {}
         dates = set()
         for part in self._package.related(self._main, "styles")[:1]:
@@ -162,7 +162,7 @@ class _Workbook:
 
 
 def _formula(formula: Element | None) -> str:
-    """Programs that do not calculate (openpyxl, pandas, many exports) write formulas without a value."""
+    """Returns a formula. Programs that do not calculate (openpyxl, pandas, many exports) write it without a value."""
     if formula is None:
         return ""
     return f"={formula.text.strip()}" if formula.text.strip() else "[formula without a value]"
@@ -179,7 +179,7 @@ def _is_date(format_id: str, formats: dict[str, str]) -> bool:
 
 
 def _rich(element: Element | None) -> str:
-    """The text of a string; how to pronounce it (rPh) is no part of it."""
+    """Returns the text of a string without its pronunciation (rPh)."""
     if element is None:
         return ""
     runs = (child for child in element.children if child.tag in {"t", "r"})

@@ -1,8 +1,8 @@
-"""XML of Office and OpenDocument files, read as it streams by.
+"""A streaming reader of the XML in Office and OpenDocument files.
 
-Names lose their namespaces: the transitional and the strict dialect of OOXML differ in nothing else that matters
-here. Attributes that point to relationships keep an `r:`, because slides have both an `id` and an `r:id`.
-A DOCTYPE is refused by the parser itself, in whatever encoding it comes: no entity is ever declared, so none expands.
+Names lose their namespaces: the transitional and the strict dialect of OOXML do not differ otherwise, as far as we read
+them. Attributes that point to relationships keep an `r:`, because slides have both an `id` and an `r:id`. The parser
+itself refuses a DOCTYPE, in any encoding: no entity is ever declared, so none expands.
 """
 
 from collections.abc import Collection, Iterator
@@ -27,7 +27,7 @@ class Element:
     text: str = ""
 
     def child(self, *path: str) -> "Element | None":
-        """The first child, grandchild, … of these names."""
+        """Returns the first child, grandchild, … of these names."""
         here: Element | None = self
         for tag in path:
             here = next((child for child in here.children if child.tag == tag), None) if here else None
@@ -38,7 +38,7 @@ class Element:
         return found.attributes.get(of) if found else None
 
     def descendants(self, *tags: str) -> Iterator["Element"]:
-        """Outermost elements of these names, in the order of the document."""
+        """Yields the outermost elements of these names, in document order."""
         for child in self.children:
             if child.tag in tags:
                 yield child
@@ -49,10 +49,10 @@ class Element:
 def elements(
     stream: IO[bytes], tags: Collection[str], *, announced: Collection[str] = (), mixed: bool = False
 ) -> Iterator[Element]:
-    """Every outermost element of these names, as soon as it is complete. What surrounds them is not kept.
+    """Yields every outermost element of these names as soon as it is complete. What surrounds them is not kept.
 
-    `announced` names elements that are yielded when they begin, without children: the table around the rows. With `mixed`,
-    text becomes children named TEXT, in the order of the document.
+    `announced` names elements that are yielded when they begin, without children: the table around the rows. With
+    `mixed`, text becomes children named TEXT, in document order.
     """
     builder = _Builder(tags, announced, mixed=mixed)
     try:
