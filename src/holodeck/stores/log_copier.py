@@ -124,30 +124,29 @@ class LogCopier:
         self._writing = asyncio.get_running_loop().create_task(self._copy_due(), name="copy of run logs")
 
     async def _copy_due(self) -> None:
-        self._is_failing = not await self._copied(self._take_due())
+        """Writes all that is due at once; if that fails because of a defect, each log by itself."""
+        batches, self._is_failing = [self._take_due()], False
+        for batch in batches:
+            try:
+                gone = await self._write([piece for _, piece in batch if piece.events])
+            except HoloDeckError:  # the store reports it; the run does not depend on it
+                self._is_failing = True
+                for copy, piece in batch:
+                    copy.place = piece.first - copy.first_number
+                    self._due[copy] = None
+            except Exception:  # a defect, or an event that cannot be written: the other runs are copied all the same
+                if len(batch) > 1:
+                    batches += [[one] for one in batch]
+                else:
+                    log.exception("a piece of the log of run %s cannot be copied", batch[0][0].run[1] if batch else "")
+            else:
+                for copy, _ in batch:
+                    if copy.run in gone:
+                        copy.place = 0
+                        self._due[copy] = None
         self._writing = None
         if self._due and not self._closed:
             self._copy_within(RETRY_SECONDS if self._is_failing else self._pause())
-
-    async def _copied(self, taken: "list[tuple[_Copy, LogPiece]]") -> bool:
-        """False if the store did not take them: then they are due again."""
-        try:
-            gone = await self._write([piece for _, piece in taken if piece.events])
-        except HoloDeckError:  # the store reports it; the run does not depend on it
-            for copy, piece in taken:
-                copy.place = piece.first - copy.first_number
-                self._due[copy] = None
-            return False
-        except Exception:  # a defect, or an event that cannot be written: the other runs are copied all the same
-            if len(taken) > 1:
-                return all([await self._copied([one]) for one in taken])
-            log.exception("a piece of the log of run %s cannot be copied", taken[0][0].run[1] if taken else "")
-            return True
-        for copy, _ in taken:
-            if copy.run in gone:
-                copy.place = 0
-                self._due[copy] = None
-        return True
 
     def _take_due(self) -> list[tuple[_Copy, LogPiece]]:
         due, self._due = self._due, {}
