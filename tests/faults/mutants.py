@@ -69,7 +69,7 @@ MUTANTS = (
     Mutant("stores/sqlite_sessions.py", "        self.write_accepted(owner, session_id)\n", "", STORES, "a session that was deleted comes back with its first message"),
     Mutant("agent/emitter.py", "            self._task.cancel()\n", "            pass\n", DURABLE, "a run goes on whose message could not be stored"),
     Mutant("stores/sqlite_sessions.py", "WHERE key = ? AND epoch = ?", "WHERE key = ? AND epoch >= 0 * ?", STORES, "a late process writes into a session that another has taken over"),
-    Mutant("stores/sqlite_sessions.py", "is_there = store.runs.store_with_commit(connection, self._owner, self._run_id, ending, now)", "is_there = True", STORES, "the ending of a run is not stored with its messages"),
+    Mutant("stores/sqlite_sessions.py", "is_there = store.runs.store_with_commit(connection, run, ending, now, row.key)", "is_there = True", STORES, "the ending of a run is not stored with its messages"),
     Mutant("stores/sqlite_file.py", '        connection.execute("ROLLBACK TO task")\n', "        pass\n", STORES, "half of a failed job is kept"),
     Mutant("stores/sqlite_file.py", 'else "ROLLBACK"', 'else "COMMIT"', STORES, "half of a failed job is kept that was alone in its transaction"),
     Mutant("stores/sqlite_sessions.py", "        if queued is None or queued.done():\n", "        if True:\n", STORES, "a run does not see what the one before it is still storing"),

@@ -95,8 +95,10 @@ class SqliteFile:
 
         Its statements are not one transaction: another process may write between two of them.
         """
+        if self._reader is None:
+            return await self.read(job)  # which refuses: the file is closed
         try:
-            return self.glance(job)
+            return job(self._reader)
         except sqlite3.Error:  # locked for a moment, or damaged: the thread waits, and reports
             return await self.read(job)
 

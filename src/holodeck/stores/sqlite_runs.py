@@ -99,7 +99,7 @@ class SqliteRunStore:
 
     async def _store(self, record: RunRecord, ending: Ending | None) -> None:
         run, now = (record.owner, record.run_id), self.clock()
-        future = self._file.write(lambda connection: self.store_with_commit(connection, *run, ending, now))
+        future = self._file.write(lambda connection: self.store_with_commit(connection, run, ending, now))
         future.add_done_callback(partial(self.committed, run))
         await future
 
@@ -188,13 +188,21 @@ class SqliteRunStore:
         return connection.execute(statement, (key, first)).fetchall()
 
     def store_with_commit(
-        self, connection: sqlite3.Connection, owner: Owner, run_id: str, ending: Ending | None, now: float
+        self,
+        connection: sqlite3.Connection,
+        run: OwnedId,
+        ending: Ending | None,
+        now: float,
+        session: int | None = None,
     ) -> bool:
         """Stores a registered run with whatever its conversation stores first, and the ending when it comes.
 
-        False if another process has deleted the run with its session: then its conversation stores nothing more.
+        `session` is the key of a session that was stored before the run. False if the run was deleted with its session,
+        or the session before anything of the run was stored: then its conversation stores nothing more.
         """
-        run = owner, run_id
+        if session is not None and run not in self._stored and not has_session(connection, session):
+            self._registered.pop(run, None)
+            self._stored.add(run)
         record, is_stored = self._registered.get(run), run in self._stored
         if record is not None and not is_stored:
             self._insert(connection, record, now, ending)
@@ -203,7 +211,7 @@ class SqliteRunStore:
                 self._update_request(connection, record)
             is_over = record is None and not is_stored  # then it waited, and the wait is withdrawn
             is_found = ending is not None and self._update_ending(connection, run, ending, now, is_over=is_over)
-            if is_stored and not is_found and self._key(connection, owner, run_id) is None:
+            if is_stored and not is_found and self._key(connection, *run) is None:
                 return False
             if record is not None:
                 self._inserted[run] = record
@@ -226,15 +234,6 @@ class SqliteRunStore:
             if request is not None:
                 self._shorten_request(connection, key, request)
         return bool(long_requests)
-
-    def is_unstored(self, owner: Owner, run_id: str) -> bool:
-        """Whether nothing of a run is known to be stored."""
-        return (owner, run_id) not in self._stored
-
-    def drop_unstored(self, owner: Owner, run_id: str) -> None:
-        """The session of a run was deleted before anything of the run was stored: nothing of it will be."""
-        self._registered.pop((owner, run_id), None)
-        self._stored.add((owner, run_id))
 
     def _shorten_request(self, connection: sqlite3.Connection, key: int, request: bytes) -> None:
         """Drops what only a run in progress needs. Else each run would store its messages a second time, uncounted."""
@@ -353,3 +352,7 @@ class SqliteRunStore:
             return ()
 
         return self._file.write(job, synced=False)
+
+
+def has_session(connection: sqlite3.Connection, key: int) -> bool:
+    return connection.execute("SELECT 1 FROM sessions WHERE key = ?", (key,)).fetchone() is not None

@@ -26,7 +26,7 @@ from holodeck.sessions.transcript import cut_before, summary_after_cut, wanted_m
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.sqlite_file import NAMED, OF_AGENT, OF_OWNER, Job, SqliteFile
-from holodeck.stores.sqlite_runs import SqliteRunStore
+from holodeck.stores.sqlite_runs import SqliteRunStore, has_session
 from holodeck.stores.sqlite_values import SqliteValues
 from holodeck.stores.stored_conversation import (
     COLUMNS,
@@ -462,9 +462,7 @@ class _SqliteConversation(StoredConversation):
 
         def job(connection: sqlite3.Connection) -> SessionRow | None:
             if store.runs is not None and self._run_id:
-                if row.key is not None and store.runs.is_unstored(*run) and not _is_there(connection, row.key):
-                    store.runs.drop_unstored(*run)
-                is_there = store.runs.store_with_commit(connection, self._owner, self._run_id, ending, now)
+                is_there = store.runs.store_with_commit(connection, run, ending, now, row.key)
                 if not is_there:
                     return None
             if row.key is None:  # without steps there is nothing to keep, so no session
@@ -483,10 +481,6 @@ class _SqliteConversation(StoredConversation):
         if store.runs is not None:
             future.add_done_callback(partial(store.runs.committed, run))
         return future
-
-
-def _is_there(connection: sqlite3.Connection, key: int) -> bool:
-    return connection.execute("SELECT 1 FROM sessions WHERE key = ?", (key,)).fetchone() is not None
 
 
 def _add(
@@ -508,7 +502,7 @@ def _add(
         (grown.epoch, now, *counts, records.VERSION, *parts.values(), row.key, row.epoch),
     )
     if cursor.rowcount == 0:
-        if row.key is not None and _is_there(connection, row.key):
+        if row.key is not None and has_session(connection, row.key):
             raise LostClaim("Another process works on this conversation; this run may not store any more of it.")
         return None
     if steps:

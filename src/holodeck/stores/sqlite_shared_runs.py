@@ -340,14 +340,18 @@ class SharedSqliteRunStore(SqliteRunStore):
     # in the file's thread
 
     def store_with_commit(
-        self, connection: sqlite3.Connection, owner: Owner, run_id: str, ending: Ending | None, now: float
+        self,
+        connection: sqlite3.Connection,
+        run: OwnedId,
+        ending: Ending | None,
+        now: float,
+        session: int | None = None,  # noqa: ARG002  every run is stored when it comes
     ) -> bool:
         """Raises LostClaim if this process does not have the run any more: then nothing of the commit is stored."""
-        run = owner, run_id
         record = self._registered.get(run)
         if record is None:  # a conversation without a stored run; or one that has ended, and whose wait is withdrawn
             if ending is not None:
-                values = state_after(ending), records.encode(ending), now, *self._name(owner, run_id)
+                values = state_after(ending), records.encode(ending), now, *self._name(*run)
                 connection.execute(
                     f"UPDATE runs SET state = ?, ending = ?, ended = ? WHERE {NAMED} AND ended IS NOT NULL", values
                 )
@@ -370,10 +374,6 @@ class SharedSqliteRunStore(SqliteRunStore):
         if connection.execute("SELECT 1 FROM runs WHERE key = ?", mine[:1]).fetchone() is None:
             return False
         raise LostClaim(_LOST)
-
-    def is_unstored(self, owner: Owner, run_id: str) -> bool:  # noqa: ARG002  the port's
-        """Every run is stored when it comes."""
-        return False
 
     def stop_elsewhere(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> None:
         self._wish(connection, STOP, f"{_SESSION} AND ended IS NULL", self._name(owner, session_id))
