@@ -266,20 +266,16 @@ def encode(message: Message) -> bytes:
 def decode(line: bytes) -> Message:
     """Raises ValueError for a line that is no JSON-RPC message."""
     try:
-        return _decode(line)
+        try:
+            return _decoder.decode(line)
+        except ValueError:
+            if not _LENIENT.search(line):
+                raise
+        # Not JSON, but what other languages write: NaN (Python's json module), half a surrogate pair (JavaScript's cut texts)
+        value = json.loads(mended(line), parse_constant=lambda _: None)
+        return _decoder.decode(_encode(value))
     except RecursionError as error:
         raise ValueError("nested too deep") from error
-
-
-def _decode(line: bytes) -> Message:
-    try:
-        return _decoder.decode(line)
-    except ValueError:
-        if not _LENIENT.search(line):
-            raise
-    # Not JSON, but what other languages write: NaN (Python's json module), half a surrogate pair (JavaScript's cut texts)
-    value = json.loads(mended(line), parse_constant=lambda _: None)
-    return _decoder.decode(_encode(value))
 
 
 def mended(text: bytes) -> bytes:
@@ -311,7 +307,7 @@ def tool_result(answer: CallResult, limit: int, shortened: Callable[[str, int], 
         if part is not None and part.data is not None and len(part.data) < room:
             room -= len(part.data)
             media.append(part)
-    text = "\n".join(line for line in lines if line) or _structured(answer.structured_content) or NOTHING
+    text = "\n".join(filter(None, lines)) or _structured(answer.structured_content) or NOTHING
     text = shortened(text, limit)
     return ToolResult(content=(TextPart(text), *media) if media else text, failed=answer.is_error)
 
