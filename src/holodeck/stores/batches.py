@@ -6,7 +6,7 @@ BATCH = 500  # rows in one transaction
 
 
 async def in_batches(remove: Callable[[], Awaitable[tuple[int, bool]]]) -> int:
-    """Calls `remove` until it reports that nothing is left to remove; returns how many rows were removed in all.
+    """Calls `remove` until nothing is left to remove. Returns the total number of removed rows.
 
     `remove` returns how many rows it has removed, at most `BATCH` of a kind, and whether there may be more.
     """

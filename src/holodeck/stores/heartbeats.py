@@ -1,4 +1,4 @@
-"""What a process knows of the others that share its store: by counters and its own clock, never by a clock on the wall."""
+"""Tracks the other processes that share the store, by their counters and our own clock, never by a wall clock."""
 
 import time
 from collections.abc import Collection, Iterable
@@ -8,12 +8,12 @@ from typing import NamedTuple
 from holodeck.core.owner import OwnedId
 from holodeck.runs.port import Pulse
 
-LOOKS = 3  # at a counter that stands still, before its process counts as dead
+LOOKS = 3  # reads of a counter that stands still, before its process counts as dead
 
 
 @dataclass(frozen=True, slots=True)
 class _Counter:
-    """The counter of another process, and since when it has been so by our own clock."""
+    """The counter of another process, and since when it has had this value by our own clock."""
 
     beats: int
     since: float
@@ -21,12 +21,12 @@ class _Counter:
 
 
 class OpenRun(NamedTuple):
-    """A run of this process that has not ended, as its row has it."""
+    """A run of this process that has not ended, as stored in its row."""
 
     key: int
     run: OwnedId
     stop_wanted: bool
-    followed: int  # raised by each note of another process that it has readers there
+    followed: int  # raised each time that another process notes a reader of it there
     is_awaited: bool  # a later run of the same session waits for it
 
 
@@ -51,7 +51,7 @@ class Heartbeats:
         }
 
     def still(self, seconds: float) -> list[tuple[str, int]]:
-        """The processes whose counter has stood still for so long, with what it stands at."""
+        """The processes whose counter has stood still for `seconds`, with its value."""
         now = time.monotonic()
         return [
             (replica, seen.beats)
@@ -60,13 +60,13 @@ class Heartbeats:
         ]
 
     def pulse(self, mine: Iterable[OpenRun], known: Collection[OwnedId], noted: Collection[OwnedId]) -> Pulse:
-        """What is new of the open runs of this process. `known` are those that it had before and after they were read.
+        """The news about the open runs of this process. `known` are those that it had before and after they were read.
 
-        `noted` are those that it had then or now, with those that it is about to begin.
+        `noted` are those that it had then or has now, including those that it is about to begin.
         """
         rows = {row.run: row for row in mine}
         unknown = {row.key for run, row in rows.items() if run not in noted}
-        self.strays, self._unknown = [key for key in unknown if key in self._unknown], unknown  # twice, as below
+        self.strays, self._unknown = [key for key in unknown if key in self._unknown], unknown  # in two reads, as below
         followed = [run for run, row in rows.items() if row.followed != self._followed.get(run, 0)]
         self._followed = {run: row.followed for run, row in rows.items()}
         missing = {run for run in known if run not in rows}
@@ -74,6 +74,6 @@ class Heartbeats:
         return Pulse(
             stops=[run for run, row in rows.items() if row.stop_wanted],
             followed=followed,
-            gone=gone,  # twice: a run that ends just now is not among the open ones either
+            gone=gone,  # in two reads: a run that ends just now is not among the open ones either
             awaited=[run for run, row in rows.items() if row.is_awaited],
         )

@@ -1,7 +1,7 @@
 """Copies the logs of runs to a store, as one more reader of each.
 
-It looks at what is new a few times a second, never per token, and a run does not wait for it. All that is new goes to the
-store in one write. A write that fails is repeated with what came meanwhile: the log itself is the buffer.
+It checks for new events a few times a second, never per token, and a run does not wait for it. All new events go to the
+store in one write. A write that fails is repeated together with later events: the log itself is the buffer.
 """
 
 import asyncio
@@ -26,17 +26,17 @@ RETRY_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """Events of one run that follow each other; `first` is the number of the first."""
+    """Consecutive events of one run. `first` is the number of the first one."""
 
     run: OwnedId
     first: int
     events: Sequence[Event]
     is_beginning: bool = False  # nothing of this log was copied before
-    session: str = ""  # that the run is part of
+    session: str = ""  # the session of the run
 
     @property
     def body(self) -> bytes:
-        """As it is stored: snapshots without their messages, which a reader of the copy fills in from the session."""
+        """The piece as stored. Snapshots lack their messages: a reader of the copy adds them again from the session."""
         events = self.events
         if MessagesReplaced in map(type, events):
             events = [_emptied(event) if isinstance(event, MessagesReplaced) else event for event in events]
@@ -44,7 +44,7 @@ class LogPiece:
 
 
 Write: TypeAlias = Callable[[list[LogPiece]], Awaitable[Collection[OwnedId]]]
-"""Stores pieces; returns the runs whose copy is gone, so that it has to be made from its beginning."""
+"""Stores pieces. Returns the runs whose copy is gone, so that it has to be made again from its beginning."""
 
 
 @dataclass(eq=False, slots=True)
@@ -60,16 +60,16 @@ class LogCopier:
     def __init__(self, write: Write) -> None:
         self._write = write
         self.seconds = COPY_SECONDS  # between two copies of one log
-        self.news_seconds = COPY_SECONDS  # until others know of a run that begins or has ended
+        self.news_seconds = COPY_SECONDS  # until others learn of a run that begins or has ended
         self._hurried: set[OwnedId] = set()  # runs that are read elsewhere
         self._due: dict[_Copy, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
-        self._is_failing = False  # the store did not take the last copy
+        self._is_failing = False  # the store refused the last copy
         self._closed = False
 
     def follow(self, run: OwnedId, log: RunLog, first_number: int = 0, *, session: str = "") -> None:
-        """Copies a log from its beginning on; its first event has this number."""
+        """Copies a log from its beginning. Its first event has this number."""
         copy = _Copy(run, log, first_number, 0, session)
         if len(log):
             self._is_due(copy)
@@ -77,18 +77,18 @@ class LogCopier:
             log.call_at_next(partial(self._is_due, copy))
 
     def hurry(self, run: OwnedId) -> None:
-        """This run is read elsewhere: it is copied more often from now on."""
+        """Copies this run more often from now on: another process has a reader of it."""
         self._hurried.add(run)
         if self._timer is not None:
             self._copy_within(self._pause())
 
     def has_ended(self) -> None:
-        """A run has ended, for which others may wait."""
+        """Copies a run that has ended soon: others may wait for it."""
         if self._timer is not None:
             self._copy_within(min(self.seconds, self.news_seconds))
 
     async def close(self) -> None:
-        """Copies what is due, once."""
+        """Copies all pending events once, then stops."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,9 +1,9 @@
 """The tables of the SQLite store. Each entry is one migration; a file's `user_version` counts those that it has.
 
-Migrations only add, and drop indexes: a file may be served by the version before while a newer one is rolled out. Bodies
-are JSON as `records` has it.
+Migrations only add tables and columns, and drop indexes: the previous version may still serve a file while a newer one
+is rolled out. Bodies are JSON as in `records`.
 
-Each index that a commit changes is a page more to write, with two calls of the system: an index has to save more.
+Each index that a commit changes costs one more page write, with two system calls. An index has to save more than that.
 """
 
 APPLICATION_ID = 0x484F4C4F  # "HOLO": a file of another application is never touched
@@ -83,7 +83,7 @@ MIGRATIONS = (
     CREATE TRIGGER session_deleted AFTER DELETE ON sessions WHEN old.size <> 0 BEGIN
       UPDATE tenant_sizes SET size = size - old.size WHERE agent = old.agent AND tenant = old.tenant; END;
     """,
-    # The unique index of names finds the sessions of an owner; the clean-up remembers up to where it has taken keys back.
+    # The unique index of names finds the sessions of an owner. The clean-up remembers how far it has removed keys.
     """
     DROP INDEX IF EXISTS sessions_of_owner;
     DROP INDEX IF EXISTS runs_with_key;

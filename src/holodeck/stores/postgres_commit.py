@@ -1,7 +1,7 @@
 """A commit to PostgreSQL as one statement: one round trip, no open transaction.
 
-It adds the steps, replaces parts of the session, and changes the run's row, all under the condition that this process has
-the run and that no other has claimed the session. It returns the session's key if it had an effect.
+It adds the steps, replaces parts of the session, and changes the run's row. All of that happens only if this process
+has the run and no other has claimed the session. It returns the session's key if it had an effect.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ LOST = "Another process works on this conversation; this run may not store any m
 @dataclass(frozen=True, kw_only=True)
 class Commit:
     name: Mapping[str, str]
-    row: SessionRow  # as this process knows it
+    row: SessionRow  # as far as this process knows
     epoch: int  # of the session afterwards
     steps: Sequence[Step]
     parts: Mapping[str, bytes | None]
@@ -98,7 +98,7 @@ class Commit:
         return values
 
     async def after_cut(self, connection: Connection, kept: StoredSession) -> SessionRow:
-        """Cuts the history first; within a transaction."""
+        """The commit for a history that is cut first, within a transaction."""
         row = await fill(connection, self.row, kept, self.now)
         commit = replace(self, row=row, epoch=row.epoch)
         if await (await connection.execute(commit.statement, commit.values)).fetchone() is None:
@@ -107,7 +107,10 @@ class Commit:
 
 
 async def fill(connection: Connection, row: SessionRow, content: StoredSession, used: float) -> SessionRow:
-    """Replaces all that a session holds; within a transaction. A run that has it open loses its claim."""
+    """Replaces the whole content of a session, within a transaction.
+
+    A run that has the session open loses its claim.
+    """
     steps = steps_of(content.messages)
     cursor = await connection.execute(
         "UPDATE holodeck.sessions SET epoch = epoch + 1, used = %(used)s, messages = %(messages)s, steps = %(steps)s,"

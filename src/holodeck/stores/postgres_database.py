@@ -1,7 +1,8 @@
-"""One PostgreSQL database: a pool of connections, migrations, and errors in words.
+"""One PostgreSQL database: a pool of connections, migrations, and readable errors.
 
-Works behind pgbouncer in transaction mode: there no statement is prepared on the server, nothing is set in a session, and no
-connection listens. Without a pooler a connection prepares what it is asked repeatedly. A statement that loses its connection is repeated only where its caller says that it may be.
+Works behind pgbouncer in transaction mode: then no statement is prepared on the server, no session setting is made, and
+no connection listens. Without a pooler, a connection prepares statements that it gets repeatedly. A statement that
+loses its connection is repeated only if its caller allows it.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ Values: TypeAlias = Mapping[str, Any]
 CONNECT_SECONDS = 5
 WAIT_SECONDS = 2.0  # for a free connection
 SILENT_SECONDS = 10.0  # for a statement; then the connection counts as lost
-PATIENCE_SECONDS = 10.0  # for a database that restarts or fails over, where a statement may be repeated
+PATIENCE_SECONDS = 10.0  # for a database that restarts or fails over, if a statement may be repeated
 RETRY_SECONDS = 0.2
 PREPARE_AFTER = 5  # uses of a statement on one connection
 _FULL = ("53100", "53200")  # disk full, out of memory
@@ -40,9 +41,9 @@ _LOST = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
 class Lane(enum.Enum):
     """How a statement gets its connection."""
 
-    RUN = enum.auto()  # waits for a free one as long as for a database that is away: what was accepted is not given up
-    REQUEST = enum.auto()  # is refused if all are in use for WAIT_SECONDS
-    BEAT = enum.auto()  # has one of its own: a busy server is not a dead one
+    RUN = enum.auto()  # waits for a free one as long as for an unreachable database: accepted messages are not given up
+    REQUEST = enum.auto()  # refused if all are in use for WAIT_SECONDS
+    BEAT = enum.auto()  # has its own: a busy server is not a dead one
 
 
 class PostgresDatabase:
@@ -86,7 +87,10 @@ class PostgresDatabase:
                 await pool.close(CONNECT_SECONDS)
 
     def sign_off(self, replica: str) -> None:
-        """A process has ended, as its parent knows: another one may take its runs over at once. Waits for the database."""
+        """Notes that a process has ended, so that another takes its runs over immediately. Blocks on the database.
+
+        The parent of the process calls it.
+        """
         statement = "DELETE FROM holodeck.replicas WHERE id = %s"
         with (
             contextlib.suppress(psycopg.Error),  # then its counter stands still, which has the same effect later
@@ -96,13 +100,13 @@ class PostgresDatabase:
 
     @property
     def name(self) -> str:
-        """Where it is, without the password."""
+        """The address of the database, without the password."""
         given = _parts_of(self._url)
         place = given.get("host") or "this machine"
         return f"PostgreSQL on {place}, database {given.get('dbname') or given.get('user') or 'postgres'},"
 
     async def durability(self) -> str:
-        """What of an acknowledged commit survives a loss of power and a failover, by the database's own settings."""
+        """Whether an acknowledged commit survives a power loss and a failover, by the database's own settings."""
         found = await self.row(
             "SELECT current_setting('fsync'), current_setting('synchronous_commit'),"
             " current_setting('synchronous_standby_names'),"
@@ -126,7 +130,10 @@ class PostgresDatabase:
         again: bool = False,
         lane: Lane = Lane.RUN,
     ) -> Sequence[tuple[Any, ...]]:
-        """One statement, which is a transaction by itself. `again`: it may be repeated if its connection is lost."""
+        """Executes one statement, which is its own transaction.
+
+        `again`: it may be repeated if its connection is lost.
+        """
 
         async def execute(connection: Connection) -> Sequence[tuple[Any, ...]]:
             cursor = await connection.execute(statement, values, binary=True)
@@ -146,7 +153,7 @@ class PostgresDatabase:
         return found[0] if found else None
 
     async def transaction(self, job: Callable[[Connection], Awaitable[T]]) -> T:
-        """Several statements, all of them or nothing."""
+        """Executes several statements, all of them or none."""
 
         async def execute(connection: Connection) -> T:
             async with connection.transaction():
@@ -175,10 +182,13 @@ class PostgresDatabase:
     def _may_repeat(self, error: BaseException, *, again: bool, lane: Lane) -> bool:
         if not isinstance(error, PoolTimeout) or self._in_use < self._connections:
             return again
-        return lane is Lane.RUN  # it had no connection, so it has had no effect
+        return lane is Lane.RUN  # it had no connection, so it had no effect
 
     async def _once(self, job: Callable[[Connection], Awaitable[T]], lane: Lane) -> T:
-        """Without the pool's context manager: autocommit leaves it nothing to end, and it takes longer than a short statement."""
+        """Executes a statement without the pool's context manager.
+
+        Autocommit leaves that manager nothing to end, and it takes longer than a short statement.
+        """
         pool = self._beats if lane is Lane.BEAT else self._pool
         if pool is None:
             raise StoreUnavailable("The session store is closed.")
@@ -193,7 +203,7 @@ class PostgresDatabase:
             await pool.putconn(connection)
 
     async def _first_connection(self) -> Connection:
-        """A connection outside the pool, whose error says what is wrong."""
+        """Opens a connection outside the pool, whose error explains the problem."""
         try:
             return await psycopg.AsyncConnection.connect(
                 self._url, autocommit=True, prepare_threshold=None, **self._parameters()
@@ -206,16 +216,16 @@ class PostgresDatabase:
             raise StartError(f"{self.name} cannot be reached: {_words_of(error)}") from error
 
     def _parameters(self) -> dict[str, Any]:
-        """Defaults, which the address itself may change."""
+        """Connection defaults, which the address itself may change."""
         given, defaults = _parts_of(self._url), {"connect_timeout": CONNECT_SECONDS, "application_name": "holodeck"}
         return {name: value for name, value in defaults.items() if name not in given}
 
 
 async def _prepare_if_direct(connection: Connection) -> None:
-    """Lets the server prepare statements that come again, unless a pooler may give each transaction another server process.
+    """Lets the server prepare repeated statements, unless a pooler may give each transaction another server process.
 
-    A pooler answers a new client itself, with a process number of its own. A statement that another client has prepared under
-    the same name would be carried out in place of ours.
+    A pooler answers a new client itself, with a process number of its own. Behind one, a statement that another client
+    has prepared under the same name would be executed in place of ours.
     """
     (process,) = await _one(connection, "SELECT pg_backend_pid()")
     if process == connection.info.backend_pid:
@@ -223,7 +233,7 @@ async def _prepare_if_direct(connection: Connection) -> None:
 
 
 async def _prepare(connection: Connection) -> None:
-    """Checks what is there, and migrates: all of it or nothing."""
+    """Checks the schema and migrates it, completely or not at all."""
     (encoding,) = await _one(connection, "SHOW server_encoding")
     if encoding != "UTF8":
         raise StartError(f"the database's encoding is {encoding}; sessions need one with the encoding UTF8")
@@ -248,7 +258,7 @@ async def _prepare(connection: Connection) -> None:
 
 
 def _break(connection: Connection) -> None:
-    """Ends a connection whose server says nothing: a statement that waits for it fails as if the server had closed it.
+    """Ends a connection whose server does not answer. Its statement fails as if the server had closed the connection.
 
     Cancelling the statement instead would wait for the server's answer as well.
     """
@@ -277,6 +287,6 @@ def _failure(error: BaseException) -> HoloDeckError:
 
 
 def _words_of(error: BaseException) -> str:
-    """The first line of what the server or the library says; neither repeats a password."""
+    """The first line of the message of the server or the library. Neither repeats a password."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0].rpartition("failed: ")[2].removeprefix("FATAL:").strip()

@@ -1,4 +1,4 @@
-"""The statements by which processes that share a PostgreSQL begin, take turns with and end runs."""
+"""The statements with which processes that share a PostgreSQL begin, queue and end runs."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from holodeck.stores.stored_conversation import COLUMNS, SessionRow
 
 OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"
 NAMED = f"{OF_OWNER} AND id = %(id)s"
-SMALL_SESSION = 65_536  # bytes of messages that are read with the begin of a run
+SMALL_SESSION = 65_536  # bytes of messages that are read when a run begins
 SAME_SESSION = (
     "other.agent = runs.agent AND other.tenant = runs.tenant AND other.user_name = runs.user_name"
     " AND other.session = runs.session AND other.key <> runs.key AND other.ended IS NULL"
@@ -36,16 +36,16 @@ LEFT JOIN LATERAL (
     array_agg(v ORDER BY seq) AS versions, array_agg(body ORDER BY seq) AS bodies
   FROM holodeck.steps WHERE session = s.key AND seq < s.steps) AS steps ON s.size <= {SMALL_SESSION}
 """
-# The session is read in the same moment: if no run is before this one, it changes only by what raises its epoch.
-# A part that continues a run under its own id takes the place of the part before; any other request finds a run that has ended
-# as it is. The same row again, by a statement that is repeated because its connection was lost, is no other run.
+# The session is read in the same statement: if no run is before this one, every change of it raises its epoch. A part
+# that continues a run under its own id replaces the earlier part; any other request finds the ended run unchanged. A
+# statement that is repeated because its connection was lost inserts the same row again, which is not another run.
 
 
 class FoundSession(NamedTuple):
-    """A session as BEGIN has found it: its next run need not read it."""
+    """A session as BEGIN has found it. The run that begins need not read it again."""
 
-    row: SessionRow | None  # None: there is none
-    steps: Sequence[tuple[int, bool, int, bytes]] | None  # how many messages, by a user, version, body; None: not read
+    row: SessionRow | None  # None: the session does not exist
+    steps: Sequence[tuple[int, bool, int, bytes]] | None  # message count, user's first?, version, body; None: unread
 
     @classmethod
     def of(cls, columns: Sequence[Any]) -> "FoundSession":
@@ -59,7 +59,7 @@ class FoundSession(NamedTuple):
         return cls(row, [*zip(counts or (), by_user or (), versions or (), bodies or (), strict=True)])
 
     def end(self, wanted: int) -> list[Message] | None:
-        """The last messages, so many at least, from a user's message on; None if they have to be read."""
+        """The last messages, at least `wanted`, starting at a user's message. None if they have to be read."""
         if self.steps is None:
             return None
         count, first = 0, 0
@@ -98,5 +98,5 @@ SELECT %(agent)s, %(tenant)s, %(user)s, %(id)s, %(session)s, %(wire)s, %(repeat_
 WHERE NOT EXISTS (SELECT 1 FROM named)
 ON CONFLICT DO NOTHING
 """
-# A run that waited had ended and was released before its wait is withdrawn; a run that never began has no row yet. A row
-# that has not ended belongs to the process that runs it, and stays as it is.
+# A run that waited had ended and was released before its wait is withdrawn; a run that never began has no row yet. A
+# row that has not ended belongs to the process that runs it, and does not change.

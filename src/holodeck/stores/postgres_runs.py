@@ -1,7 +1,7 @@
-"""Runs in PostgreSQL: their records and keys, which process has each of them, and a copy of their logs.
+"""Runs in PostgreSQL: their records and keys, the process that has each of them, and a copy of their logs.
 
-A run's row names the process that may write it. A process is alive as long as its counter in `replicas` moves: others
-measure that by their own clocks, so no clock that is set, and no pause of the database, ends a process that is alive.
+A run's row names the process that may write it. A process is alive as long as its counter in `replicas` moves. Others
+measure that with their own clocks, so neither a change of a clock nor a pause of the database ends a live process.
 """
 
 import asyncio
@@ -44,20 +44,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MISSED_BEATS = 2  # after which a process enters itself again before it begins a run
-FOLLOW_SECONDS = 0.1  # between two looks at a log that another process writes
-LINKED_NEWS_SECONDS, LINKED_FOLLOW_SECONDS = 0.1, 1.0  # with Valkey: until runs are announced; a look if nothing is
-LOOK_SECONDS = (0.05, 1.0)  # between two looks whether it is a run's turn: at first, and at most
-NEWS_SECONDS, NEWS_OVERLAP = 1.0, 50  # between two looks for runs that begin; how many are looked at again at first
+MISSED_BEATS = 2  # after which a process registers again before it begins a run
+FOLLOW_SECONDS = 0.1  # between two reads of a log that another process writes
+LINKED_NEWS_SECONDS, LINKED_FOLLOW_SECONDS = 0.1, 1.0  # with Valkey: until runs are announced; between quiet reads
+LOOK_SECONDS = (0.05, 1.0)  # between two checks whether it is a run's turn: the first pause, and the longest
+NEWS_SECONDS, NEWS_OVERLAP = 1.0, 50  # between two queries for new runs; how many are read again at first
 _COLUMNS = COLUMNS.format(user="user_name")
 _WHERE = "replica, tenant, user_name, id"
 
 
 @dataclass(frozen=True, slots=True)
 class RunClause:
-    """What a commit says about its run: only the process that has the run may write, and the run's row changes with it.
+    """The part of a commit about its run.
 
-    A run that `has_ended` belongs to no process: the commit withdraws what it waited for, and only replaces its ending.
+    Only the process that has the run may write, and the run's row changes with the commit. A run that `has_ended`
+    belongs to no process: the commit withdraws what it waited for, and only replaces its ending.
     """
 
     values: dict[str, Any]
@@ -95,7 +96,7 @@ class PostgresRunStore:
     ) -> None:
         """`replica` names this process among the others, if its parent has a name for it.
 
-        `kept_seconds`: how long a record is kept after its run's end; as long as sessions are, so that all are found.
+        `kept_seconds`: how long a record is kept after its run's end. Sessions are kept as long, so that all are found.
         """
         self._database, self._agent = database, agent
         self._replay_window, self._kept_seconds = replay_window, kept_seconds
@@ -111,7 +112,7 @@ class PostgresRunStore:
         self._beaten, self._pause = (
             time.monotonic(),
             math.inf,
-        )  # the last beat, and the time between it and the one before
+        )  # the last beat, and the time between it and the previous one
         self._copier = LogCopier(self._store_pieces)
         self._link: ValkeyLink | None = None
         self._logs: dict[OwnedId, int] = {}  # runs whose logs are copied or followed here, by the numbers of their rows
@@ -119,7 +120,7 @@ class PostgresRunStore:
         self.clock: Callable[[], float] = time.time
 
     def connect(self, link: "ValkeyLink") -> None:
-        """Lets a Valkey carry logs and wishes; before `join`."""
+        """Lets a Valkey carry logs and wishes. Called before `join`."""
         self._link, self._copier.news_seconds = link, LINKED_NEWS_SECONDS
         link.on_wish, link.on_session = self._wished, self._sessions.changed
 
@@ -137,7 +138,7 @@ class PostgresRunStore:
             self._looking = None
 
     async def _look_for_runs(self) -> None:
-        """Announces the runs that begin anywhere, where no Valkey does: one query for all sessions that are watched."""
+        """Announces new runs of all processes if no Valkey does. One query serves all watched sessions."""
         last: int | None = None
         while True:
             try:
@@ -163,7 +164,7 @@ class PostgresRunStore:
             self.on_pulse(Pulse(followed=[run]))
 
     async def _send(self, wish: str, found: Iterable[Sequence[Any]]) -> None:
-        """Repeats a wish that is stored to the processes that have the runs."""
+        """Sends a stored wish also through Valkey, to the processes that have the runs."""
         if self._link is not None:
             for replica, tenant, user, run_id in found:
                 await self._link.send(replica, wish, (Owner(tenant, user), run_id))
@@ -171,7 +172,7 @@ class PostgresRunStore:
     # this process among the others
 
     async def join(self) -> None:
-        """Enters this process among those that share the database."""
+        """Adds this process to those that share the database."""
         if self._link is not None:
             await self._link.start()
         await self._enter()
@@ -185,7 +186,7 @@ class PostgresRunStore:
         )
 
     async def leave(self) -> None:
-        """From now on another process may take up what this one left."""
+        """Lets another process take over the runs that this one left."""
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait({self._looking})
@@ -200,7 +201,7 @@ class PostgresRunStore:
                 await self._link.close()
 
     async def beat(self) -> Pulse:
-        """Raises the counter of this process, and looks at those of the others and at what they want of its runs."""
+        """Raises the counter of this process. Reads those of the others, and what they want of its runs."""
         found = await self._database.rows(
             "WITH me AS (UPDATE holodeck.replicas SET beats = beats + 1 WHERE id = %(me)s RETURNING 1)"
             " SELECT id, beats, (SELECT count(*) FROM me) FROM holodeck.replicas WHERE agent = %(agent)s",
@@ -225,9 +226,9 @@ class PostgresRunStore:
         return self._heartbeats.pulse(rows, known.keys() & self._keys.keys(), noted)
 
     async def take_over(self, seconds: float) -> Sequence[RunRecord]:
-        """Takes the runs of processes that are gone: those that left, and those whose counter stood still so long.
+        """Takes the runs of processes that have left, or whose counter has stood still for `seconds`.
 
-        A stray row of this process counts as one that was recovered before: its run has ended here and does not go on.
+        A stray row of this process counts as recovered before: its run has ended here and is not continued.
         """
         still = self._heartbeats.still(seconds)
         if still:
@@ -238,8 +239,8 @@ class PostgresRunStore:
                 lane=Lane.BEAT,
             )
         found = await self._database.rows(
-            # Of two that take over at once the second waits, and then checks only what is in the row itself: so it has to
-            # say whose run it takes.
+            # If two processes take over at the same time, the second waits, and then checks only the row itself. So the
+            # statement has to name the process that it takes the run from.
             "WITH abandoned AS MATERIALIZED (SELECT key AS its_key, replica AS its_replica FROM holodeck.runs"
             "   WHERE agent = %(agent)s AND ended IS NULL AND (key = ANY(%(strays)s) OR replica <> %(me)s"
             "   AND NOT EXISTS (SELECT 1 FROM holodeck.replicas WHERE id = runs.replica))),"
@@ -269,9 +270,9 @@ class PostgresRunStore:
         self._changed.add((record.owner, record.run_id))
 
     async def begin(self, record: RunRecord, *, continues: bool = False) -> Begun:
-        """Stores a run and whether it is its turn. Of two that come at the same time, one waits."""
+        """Stores a run and whether it is its turn. If two come at the same time, one waits."""
         values = {**self._values(record), "me": self.replica, "accepted": self.clock(), "continues": continues}
-        if time.monotonic() - self._beaten > MISSED_BEATS * self._pause:  # the others may take this process for dead
+        if time.monotonic() - self._beaten > MISSED_BEATS * self._pause:  # the others may consider this process dead
             await self._enter()
         while True:
             try:
@@ -292,7 +293,7 @@ class PostgresRunStore:
             return Begun(is_first=is_first, ahead=frozenset(ahead))
 
     async def stored(self, record: RunRecord) -> None:
-        """`begin` has stored it."""
+        """Does nothing: `begin` has stored it."""
 
     async def store_request(self, record: RunRecord) -> None:
         run = record.owner, record.run_id
@@ -384,7 +385,10 @@ class PostgresRunStore:
         return await self._select(where, {**self._name(owner, session_id or ""), "fingerprint": fingerprint})
 
     def watch_session(self, session_id: str, *, owner: Owner) -> SessionWatch:
-        """With Valkey, changes are noticed as they are copied; without it, those of this process and runs that begin."""
+        """Watches a session.
+
+        With Valkey, it sees all copied changes; without it, those of this process and new runs.
+        """
         return self._sessions.open((owner, session_id))
 
     async def want_stop(self, record: RunRecord) -> bool:
@@ -397,7 +401,7 @@ class PostgresRunStore:
         return bool(found)
 
     async def stop_deleted(self, found: Sequence[Sequence[Any]]) -> None:
-        """Lets the processes that have these runs know that they were deleted."""
+        """Notifies the processes that have these runs that they were deleted."""
         await self._send("stop", found)
 
     async def note_followed(self, runs: Sequence[OwnedId]) -> None:
@@ -450,16 +454,16 @@ class PostgresRunStore:
     # for the sessions
 
     def found_session(self, owner: Owner, run_id: str) -> FoundSession | None:
-        """The session of a run as its begin has found it, once. It may have changed since only by what raises its epoch."""
+        """The session of a run as found at its begin, returned once. Any change since then has raised its epoch."""
         return self._found.pop((owner, run_id), None)
 
     def forget_found(self, session: OwnedId) -> None:
-        """The session was changed: runs that begin read it anew."""
+        """Drops what was found of a session that has changed: runs that begin read it again."""
         for run in [run for run in self._found if (run[0], self._records[run].session_id) == session]:
             del self._found[run]
 
     async def with_commit(self, owner: Owner, run_id: str, ending: Ending | None) -> RunClause | None:
-        """What a commit of this run has to contain; None for a run that this process does not have."""
+        """The part that a commit of this run has to contain. None for a run that this process does not have."""
         run = owner, run_id
         record = self._records.get(run)
         if record is None:
@@ -478,7 +482,7 @@ class PostgresRunStore:
         return RunClause({**values, **_ending_values(ending, self.clock())})
 
     async def is_ours(self, owner: Owner, run_id: str, ending: Ending | None) -> bool:
-        """Whether this process has the run still, and it has ended exactly if it should have."""
+        """Whether this process still has the run, and the run has ended exactly if it should have."""
         found = await self._database.row(
             f"SELECT 1 FROM holodeck.runs WHERE {NAMED} AND replica = %(me)s AND (ended IS NULL) = %(open)s",
             {**self._name(owner, run_id), "me": self.replica, "open": ending is None},
@@ -496,11 +500,14 @@ class PostgresRunStore:
         return found is not None
 
     async def remove_old(self) -> int:
-        """Deletes old records, keys a day after their run's end, and copies of logs that cannot be read; how many records."""
+        """Deletes old records, keys a day after their run's end, and copies of logs past their replay window.
+
+        Returns the number of records.
+        """
         return await in_batches(self._remove_batch)
 
     async def _remove_batch(self) -> tuple[int, bool]:
-        """How many records, and whether there may be more of anything."""
+        """Removes one batch. Returns the number of records, and whether there may be more of anything."""
         now = self.clock()
         values = {"agent": self._agent, "batch": BATCH, "unread": now - self._replay_window}
         values |= {"old": now - max(self._kept_seconds, KEY_SECONDS), "keys": now - KEY_SECONDS}
@@ -529,7 +536,7 @@ class PostgresRunStore:
         return [run_of(row) for row in found]
 
     async def _store_pieces(self, pieces: list[LogPiece]) -> Collection[OwnedId]:
-        """Only of runs that this process has: one that was taken over adds nothing to its log."""
+        """Stores pieces only of runs that this process has: after a takeover it adds nothing to the log."""
         if self._link is not None:
             named = [((piece.run, self._logs[piece.run]), piece) for piece in pieces if piece.run in self._logs]
             gone = await self._link.append(named)

@@ -1,10 +1,10 @@
-"""The tables of the PostgreSQL store, in a schema of their own. Each entry is one migration; `holodeck.version` counts them.
+"""The tables of the PostgreSQL store, in their own schema. Each entry is one migration; `holodeck.version` counts them.
 
-Migrations only add: a database may be served by the version before while a newer one is rolled out. Bodies are JSON as
-`records` has it, in `bytea`: `jsonb` refuses NUL characters and would be parsed by the database for nothing.
+Migrations only add: the previous version may still serve a database while a newer one is rolled out. Bodies are JSON as
+in `records`, in `bytea`: `jsonb` rejects NUL characters, and the database would parse it for nothing.
 """
 
-LOCK = 0x484F4C4F  # "HOLO": of two processes that start together one migrates and the other waits
+LOCK = 0x484F4C4F  # "HOLO": if two processes start together, one migrates and the other waits
 
 MIGRATIONS = (
     """
@@ -63,6 +63,7 @@ MIGRATIONS = (
       WHERE session IS NOT NULL;
     CREATE INDEX kept_values_expire ON holodeck.kept_values (agent, expires) WHERE expires IS NOT NULL;
     """,
-    # The sum of a tenant is read from this index alone. A counter would be one row that all commits of a tenant wait for.
+    # The sum of a tenant is read from this index alone. A counter would be one row on which all commits of a tenant
+    # wait.
     "CREATE INDEX sessions_of_tenant ON holodeck.sessions (agent, tenant) INCLUDE (size)",
 )

@@ -1,8 +1,8 @@
-"""Sessions in PostgreSQL, which any number of processes share.
+"""Sessions in PostgreSQL, shared by any number of processes.
 
-A commit is one statement, so one round trip and no open transaction: it adds the steps, replaces the parts of the session,
-and stores the run's ending, all under the condition that this process still has the run and that no other has claimed the
-session. That condition also makes it safe to repeat a commit whose connection was lost.
+A commit is one statement, so one round trip and no open transaction. It adds the steps, replaces the parts of the
+session, and stores the run's ending, but only if this process still has the run and no other has claimed the session.
+That condition also makes it safe to repeat a commit whose connection was lost.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ from holodeck.stores.stored_conversation import (
 
 log = logging.getLogger(__name__)
 
-CHECKED_SHARE = 16  # an owner's total is looked up anew after growth by this part of the limit
+CHECKED_SHARE = 16  # an owner's total is read again after it has grown by this part of the limit
 _OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"
 _NAMED = f"{_OF_OWNER} AND id = %(id)s"
 _MICROSECONDS = "floor(used * 1000000)::bigint"
@@ -76,7 +76,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         super().__init__(agent, ttl_seconds, runs=runs, **settings)
         self.database = database
         self.values = PostgresValues(database, agent, self.now)
-        self._unchecked: dict[Owner, int] = {}  # bytes that an owner has added since the total was looked up
+        self._unchecked: dict[Owner, int] = {}  # bytes that an owner has added since the total was read
         self._making_space: dict[Owner, asyncio.Task[None]] = {}
 
     async def start(self) -> None:
@@ -157,7 +157,10 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         return there is not None
 
     async def delete_all(self, *, owner: Owner) -> int:
-        """Deletes all that is stored of an owner, also what has expired or cannot be read; returns how many sessions."""
+        """Deletes everything that is stored of an owner, including expired and unreadable sessions.
+
+        Returns their number.
+        """
         values = {**self.name(owner, ""), "batch": BATCH}
         counted = await self.database.row(
             f"SELECT count(*) FROM holodeck.sessions WHERE {_OF_OWNER}", values, again=True
@@ -173,7 +176,10 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         return 0 if counted is None else int(counted[0])
 
     async def _delete(self, session_id: str, owner: Owner) -> None:
-        """With what was asked, and the copies of what was answered; a run that goes on elsewhere finds itself gone."""
+        """Deletes a session with its runs and the copies of their logs.
+
+        A run in another process finds itself deleted.
+        """
         runs = await self.database.rows(
             f"WITH gone AS (DELETE FROM holodeck.sessions WHERE {_NAMED}),"
             f" forgotten AS (DELETE FROM holodeck.kept_values WHERE {_OF_OWNER} AND session = %(id)s)"
@@ -258,7 +264,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         return None if found is None else SessionRow(*found)
 
     async def make_way(self, owner: Owner, session_id: str, now: float) -> None:
-        """Deletes the row of a session that has expired; at `max_per_user`, also the one that was unused for longest."""
+        """Deletes the row of an expired session. At `max_per_user`, also deletes the least recently used one."""
         counted = f"(SELECT count(*) FROM holodeck.sessions WHERE {_OF_OWNER})" if self.limits_sessions(owner) else "0"
         left = await self.database.row(
             f"WITH gone AS (DELETE FROM holodeck.sessions s WHERE {_NAMED} AND used <= %(before)s AND NOT {_OPEN_RUN}"
@@ -276,7 +282,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         await self._delete_keys(idle[: max(0, surplus)])
 
     def limits_sessions(self, owner: Owner) -> bool:
-        """Whether the owner may have so many sessions and no more."""
+        """Whether the number of the owner's sessions is limited."""
         return self._max_per_user is not None and not (self._spares_anonymous and owner.is_anonymous)
 
     def grew(self, owner: Owner, added: int) -> None:
@@ -290,7 +296,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
             task.add_done_callback(lambda _: self._making_space.pop(owner))
 
     async def _make_space(self, owner: Owner, limit: int) -> None:
-        """Deletes the owner's sessions that were unused for longest."""
+        """Deletes the owner's least recently used sessions."""
         try:
             theirs = await self._by_last_use(owner)
             surplus, freed, going = sum(size for _, size, _ in theirs) - limit, 0, list[int]()
@@ -307,7 +313,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
             await self.database.rows("DELETE FROM holodeck.sessions WHERE key = ANY(%(keys)s)", {"keys": list(keys)})
 
     async def _by_last_use(self, owner: Owner) -> Sequence[tuple[int, int, bool]]:
-        """Key, size and whether it is in use, the one unused for longest first."""
+        """Key, size and whether it is in use, the least recently used first."""
         statement = (
             f"SELECT key, size, {_OPEN_RUN} OR {_USED_HERE} FROM holodeck.sessions s WHERE {_OF_OWNER} ORDER BY used"
         )
@@ -323,7 +329,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         return {"used_tenants": tenants, "used_users": users, "used_names": names}
 
     async def _find(self, owner: Owner, session_id: str, now: float, *, own_use: int = 0) -> SessionRow | None:
-        if owner in self._making_space:  # then the session may be gone in a moment
+        if owner in self._making_space:  # the session may be deleted in a moment
             await asyncio.wait({self._making_space[owner]})
         found = await self.database.row(
             f"SELECT {COLUMNS}, {_OPEN_RUN} FROM holodeck.sessions s WHERE {_NAMED}",
@@ -345,7 +351,10 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         return row
 
     async def _end_of(self, row: SessionRow, last: int | None, found: FoundSession) -> list[Message]:
-        """The last messages, from a user's message on. Each step has one at least, so no more steps than that are counted."""
+        """The last messages, starting at a user's message.
+
+        Each step has at least one, so it reads no more steps than that.
+        """
         summary = records.summary_of(row.summary, row.v) if last is not None else None
         wanted = wanted_messages(last, row.messages, summary)
         if (known := found.end(wanted)) is not None:
@@ -397,7 +406,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         ]
 
     async def _set_aside(self, owner: Owner, session_id: str, error: SessionBroken) -> None:
-        """Marks a session that cannot be read, so that it is reported once and its bytes stay."""
+        """Marks an unreadable session, so that it is reported once and its bytes are kept."""
         cause = repr(error.__cause__)
         marked = await self.database.rows(
             f"UPDATE holodeck.sessions SET broken = %(cause)s WHERE {_NAMED} AND broken IS NULL RETURNING 1",
@@ -473,7 +482,10 @@ class _PostgresConversation(StoredConversation):
         return msgspec.structs.replace(commit.row_after, key=found[0])
 
     async def _without_effect(self, commit: Commit, ending: Ending | None) -> SessionRow | None:
-        """Nothing was written: the session was deleted, or taken over, or the commit was made before its connection broke."""
+        """Handles a commit that wrote nothing.
+
+        The session was deleted or taken over, or the commit succeeded before its connection broke.
+        """
         key, store = commit.row.key, self._store
         current = await (store.current(key) if key is not None else self._created())
         if current is None and key is not None:

@@ -1,7 +1,7 @@
-"""Stored bodies: JSON with a version beside it, the same bytes in every store, so that a session can be moved between them.
+"""Stored bodies: versioned JSON, the same bytes in every store, so that a session can be moved between stores.
 
-Reading validates. A body of an older version is upgraded in memory and written back with the next commit; one of a newer
-version and one that cannot be read raise, and stay as they are.
+Reading validates. A body of an older version is upgraded in memory and written back with the next commit. A body of a
+newer version, or one that cannot be read, raises and is left unchanged.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -62,7 +62,7 @@ def pieces_of(stored: Iterable[Sequence[Any]], first: int = 0) -> list[tuple[int
     """The pieces of a log copy, from event `first` on, each with the number of its first event.
 
     `stored` are numbers and bodies in their order. A piece that was written again may overlap the next one: no event is
-    returned twice. What follows a gap, or a piece that cannot be read, is left out up to the next part of the log.
+    returned twice. After a gap, or after a piece that cannot be read, the rest of that part of the log is left out.
     """
     pieces: list[tuple[int, list[Event]]] = []
     expected = first

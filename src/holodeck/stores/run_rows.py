@@ -1,4 +1,4 @@
-"""The row of a run, the same in SQLite and PostgreSQL but for the name of one column."""
+"""The row of a run, the same in SQLite and PostgreSQL except for the name of one column."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ from holodeck.core.owner import Owner
 from holodeck.runs.port import RunRecord, RunState
 from holodeck.stores import records
 
-KEY_SECONDS = 24 * 3600.0  # how long an idempotency key is kept after its run's end, and a record at least
+KEY_SECONDS = 24 * 3600.0  # how long an idempotency key is kept after its run's end; a record at least as long
 COLUMNS = (
     "tenant, {user}, id, session, wire, repeat_key, fingerprint, state, accepted, ended, v, request, ending, recovered,"
     " root, replica, stop_wanted"

@@ -1,4 +1,4 @@
-"""Lets waiters know that runs of a session have begun or ended. It does not know where the news comes from."""
+"""Wakes waiters when runs of a session have begun or ended. It does not know where the news comes from."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,10 @@ from holodeck.core.owner import OwnedId
 
 
 class SessionWatches:
-    """The watches of one process. `on_first` and `on_last` are called when a session begins and ceases to be watched."""
+    """The watches of one process.
+
+    `on_first` and `on_last` are called with a session that gets its first or loses its last.
+    """
 
     def __init__(self) -> None:
         self._watches: dict[OwnedId, set[_Watch]] = {}
@@ -16,7 +19,7 @@ class SessionWatches:
         self.on_last: Callable[[OwnedId], None] = lambda _session: None
 
     def __bool__(self) -> bool:
-        """Whether a session is watched."""
+        """Whether any session is watched."""
         return bool(self._watches)
 
     def open(self, session: OwnedId) -> "_Watch":

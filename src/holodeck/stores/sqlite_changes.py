@@ -1,10 +1,10 @@
 """Notices what other processes have written to a SQLite file.
 
-SQLite sends no notifications, but `PRAGMA data_version` says in a few microseconds whether another connection has committed
-something. It is looked at often only while something is awaited. After a change one statement looks for all runs whose logs
-are followed here, and one for runs that have begun or ended, in all sessions: its cost is that of the runs in progress and
-the new ones, however many sessions are watched and however many runs they had. Everything here belongs to the event loop's
-thread.
+SQLite sends no notifications, but `PRAGMA data_version` shows in a few microseconds whether another connection has
+committed something. This module reads it often only while a caller waits for something. After a change, one statement
+finds all runs whose logs are followed here, and one finds runs that have begun or ended, in all sessions. The cost
+depends on the runs in progress and the new ones, not on how many sessions are watched or how many runs they had.
+Everything here belongs to the event loop's thread.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from holodeck.errors import StoreUnavailable
 from holodeck.stores.session_watches import SessionWatches
 from holodeck.stores.sqlite_file import SqliteFile
 
-AWAITED_SECONDS = 0.02  # between two looks while something is awaited
+AWAITED_SECONDS = 0.02  # between two reads while a caller waits for something
 BUSY_SECONDS = 0.1  # while this process has something that others may have wishes for
 IDLE_SECONDS = 0.5
 _ENDS_OF_COPIES = "SELECT value, (SELECT max(first) FROM pieces WHERE run = value) FROM json_each(?)"
-# The newest run of all, those in progress, and those that have begun and ended since the look before. The plus signs keep
+# The newest run of all, those in progress, and those that have begun and ended since the last read. The plus signs keep
 # SQLite from an index that would read all runs of the agent.
 _RUNS = (
     "SELECT max(key), NULL, NULL, NULL, NULL FROM runs"
@@ -35,11 +35,11 @@ _RUNS = (
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """The runs of all sessions at one look."""
+    """The runs of all sessions at one moment."""
 
     newest: int
     in_progress: frozenset[tuple[int, OwnedId]]
-    ended_since: frozenset[OwnedId] = frozenset()  # sessions of runs that began after the look before
+    ended_since: frozenset[OwnedId] = frozenset()  # sessions of runs that began after the previous read
 
     def changed_since(self, before: "_Runs") -> set[OwnedId]:
         """The sessions in which a run has begun or ended."""
@@ -50,11 +50,14 @@ class SqliteChanges:
     def __init__(
         self, file: SqliteFile, agent: str, on_change: Callable[[], None], is_busy: Callable[[], bool]
     ) -> None:
-        """`on_change` may read the file by `SqliteFile.glance`; an error of it is repeated with the next look."""
+        """`on_change` may read the file with `SqliteFile.glance`.
+
+        If it raises, it is called again after the next read.
+        """
         self._file, self._agent, self._on_change, self._is_busy = file, agent, on_change, is_busy
         self.sessions = SessionWatches()
         self.sessions.on_first, self.sessions.on_last = self._watched, self._not_watched
-        self._runs: _Runs | None = None  # at the last look, while a session is watched
+        self._runs: _Runs | None = None  # at the last read, while a session is watched
         self._copies: dict[asyncio.Future[None], tuple[int, int]] = {}  # run and event that each follower waits for
         self._seen: int | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -66,13 +69,13 @@ class SqliteChanges:
             self._arm()
 
     def close(self) -> None:
-        """Idempotent. What is awaited is awaited to the end of its time."""
+        """Idempotent. Current waits end with their timeout."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     async def wait_for_copy(self, run: int, first: int, seconds: float) -> None:
-        """Waits until the copy of a run's log may have event `first`, and no longer than so. `run` is the key of its row."""
+        """Waits at most `seconds` until the copy of a run's log may have event `first`. `run` is the key of its row."""
         met: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._copies[met] = run, first
         self._hurry()
@@ -85,7 +88,7 @@ class SqliteChanges:
 
     def _watched(self, _session: OwnedId) -> None:
         if self._runs is None:
-            with contextlib.suppress(sqlite3.Error, StoreUnavailable):  # then the next look counts as a change
+            with contextlib.suppress(sqlite3.Error, StoreUnavailable):  # then the next read counts as a change
                 self._runs = self._read_runs(None)
         self._hurry()
 
@@ -94,7 +97,7 @@ class SqliteChanges:
             self._runs = None
 
     def _hurry(self) -> None:
-        """Something is awaited from now on, and may have changed since the last look."""
+        """Reads soon: a caller waits for something that may have changed since the last read."""
         self._seen = None
         if self._timer is not None and self._is_slow:
             self._timer.cancel()

@@ -1,12 +1,12 @@
 """One SQLite file and the one thread that uses it.
 
-Everything that waits becomes one transaction, so sixty commits at a time cost one flush of the disk. A job is done when its
-transaction is: nothing that was awaited is lost by a crash. A job that raises leaves no trace and harms no other, also if
-SQLite refuses a part of it; an error that ends the transaction, or its COMMIT, fails all of its jobs and is not repeated
+All queued jobs become one transaction, so sixty simultaneous commits cost one flush of the disk. A job is done when its
+transaction is: a crash loses nothing that was awaited. A job that raises leaves no trace and harms no other, even if
+SQLite refuses a part of it. An error that ends the transaction, or its COMMIT, fails all of its jobs and is not retried
 here. No error resets, renames or deletes a file.
 
-A read of a few rows needs no thread: `look` does it in the loop, on a connection of its own. To hand a job to the thread and
-back costs ten times as much as such a read.
+A read of a few rows needs no thread: `look` does it in the event loop, on a connection of its own. Passing a job to the
+thread and back costs ten times as much as such a read.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ BUSY_SECONDS = 5.0  # for another process (a chat, a backup) to end its transact
 _LEAST_ROOM = 64 * 1024  # bytes
 _OLDEST = (3, 37, 0)  # STRICT tables
 OF_AGENT = (
-    "+agent = ?"  # with the sign no index serves it: SQLite would take one over that of the times, and read all rows
+    "+agent = ?"  # the plus sign disables the index: SQLite would prefer it to that of the times, and read all rows
 )
 OF_OWNER = "agent = ? AND tenant = ? AND user = ?"
 NAMED = f"{OF_OWNER} AND id = ?"  # one session, or one run
@@ -68,7 +68,7 @@ class SqliteFile:
         self._reader: sqlite3.Connection | None = None  # of the loop's thread
 
     async def open(self) -> None:
-        """Raises StartError if the file cannot be used; then it is as it was."""
+        """Opens the file. Raises StartError if it cannot be used, and then leaves it unchanged."""
         self._loop = asyncio.get_running_loop()
         opening = _Task(_nothing, writes=False, future=self._loop.create_future())
         self._thread = threading.Thread(target=self._work, args=(opening,), name=f"store {self.path.name}", daemon=True)
@@ -78,7 +78,7 @@ class SqliteFile:
         self._reader.execute("PRAGMA query_only=ON")
 
     async def close(self) -> None:
-        """Finishes what is queued. Idempotent."""
+        """Finishes all queued jobs. Idempotent."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -86,12 +86,12 @@ class SqliteFile:
             thread, self._thread = (
                 self._thread,
                 None,
-            )  # from here on `write` refuses: a job behind the end is never done
+            )  # from here on `write` refuses: a job behind the end would never be done
             self._queue.put(None)
             await asyncio.to_thread(thread.join)
 
     async def look(self, job: Job[T]) -> T:
-        """Does a job that reads a few rows, here and now if it can be. It may not see jobs that are still queued.
+        """Runs a job that reads a few rows, in this thread if possible. It may not see jobs that are still queued.
 
         Its statements are not one transaction: another process may write between two of them.
         """
@@ -103,7 +103,7 @@ class SqliteFile:
             return await self.read(job)
 
     def glance(self, job: Job[T]) -> T:
-        """As `look`, without a wait. Raises sqlite3.Error if the file is locked for a moment."""
+        """Like `look`, but never waits. Raises sqlite3.Error if the file is locked for a moment."""
         if self._reader is None:
             raise StoreUnavailable("The session store is closed.")
         return job(self._reader)
@@ -117,8 +117,8 @@ class SqliteFile:
     ) -> "asyncio.Future[T]":
         """Queues a job. The future is done when the job's transaction is on the disk.
 
-        A job that is not `synced` survives the end of the process, not a loss of power; the next transaction that is
-        synced takes it to the disk as well. One that is `alone` is in no transaction.
+        A job that is not `synced` survives the end of the process, but not a power loss. The next synced transaction
+        takes it to the disk as well. A job that is `alone` runs outside a transaction.
         """
         if self._loop is None or self._thread is None or not self._thread.is_alive():
             raise StoreUnavailable("The session store is closed.")
@@ -127,11 +127,11 @@ class SqliteFile:
         return future
 
     def execute(self, statement: str, values: Sequence[object], *, synced: bool = True) -> "asyncio.Future[int]":
-        """Queues one statement; the future has the number of rows that it has changed."""
+        """Queues one statement. The future has the number of rows that it changed."""
         return self.write(lambda connection: connection.execute(statement, values).rowcount, synced=synced)
 
     async def vacuum(self) -> None:
-        """Gives free pages back to the disk. Not within a transaction, so nothing else is done meanwhile."""
+        """Returns free pages to the disk. It runs outside a transaction, so nothing else is done meanwhile."""
         await self.write(_vacuum, changes=False, alone=True)
 
     # in the thread
@@ -174,7 +174,7 @@ class SqliteFile:
                 self._carry_out(connection, together)
 
     def _carry_out(self, connection: sqlite3.Connection, tasks: list[_Task]) -> None:
-        """All tasks in one transaction. An error that ends the transaction is every task's."""
+        """Runs all tasks in one transaction. An error that ends the transaction fails every task."""
         writes = [task.synced for task in tasks if task.writes]
         level, begin = "FULL" if self._durable and any(writes) else "NORMAL", "BEGIN IMMEDIATE" if writes else "BEGIN"
         try:
@@ -203,7 +203,7 @@ class SqliteFile:
 
     def _deliver(self, tasks: list[_Task]) -> None:
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing awaits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
                 self._loop.call_soon_threadsafe(_settle, tasks)
 
     @contextlib.contextmanager
@@ -225,7 +225,7 @@ def check_version() -> None:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection that waits for others, and begins no transaction by itself. A new file is its owner's alone."""
+    """A connection that waits for locks, and begins no transaction by itself. Only its owner can read a new file."""
     new = not path.exists()
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, cached_statements=256)
     if new:
@@ -235,7 +235,10 @@ def connect(path: Path) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[int]:
-    """Keeps other servers from a file. The system releases the lock with the last process that has its descriptor."""
+    """Locks a file against other servers.
+
+    The system releases the lock with the last process that has its descriptor.
+    """
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -265,12 +268,12 @@ def prepare(connection: sqlite3.Connection, path: Path, *, durable: bool) -> Non
     _use_wal(connection)
     connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
     connection.execute("PRAGMA foreign_keys=ON")
-    connection.execute("PRAGMA secure_delete=FAST")  # what is deleted is overwritten, where that costs no more writes
+    connection.execute("PRAGMA secure_delete=FAST")  # deleted data is overwritten, if that costs no more writes
     migrate(connection)
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """SQLite itself does not wait for another process that changes the mode of a file in the same moment."""
+    """Switches the file to WAL. Retries, because SQLite does not wait for another process that does the same."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -284,7 +287,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Brings the schema up to date, all of it or nothing; of two processes one migrates and the other waits."""
+    """Brings the schema up to date, completely or not at all. Of two processes, one migrates and the other waits."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -318,7 +321,7 @@ def _vacuum(connection: sqlite3.Connection) -> None:
 
 
 def _do(connection: sqlite3.Connection, task: _Task) -> None:
-    """One of several in a transaction: what it wrote is undone if it fails, and the others go on."""
+    """Runs one of several tasks of a transaction. If it fails, its own writes are undone and the others continue."""
     if not task.writes:
         _try(connection, task)
         return
@@ -329,11 +332,14 @@ def _do(connection: sqlite3.Connection, task: _Task) -> None:
 
 
 def _try(connection: sqlite3.Connection, task: _Task) -> bool:
-    """Whether the job is done. An error of its own is its caller's to handle; one that ends the transaction is raised."""
+    """Returns whether the job is done.
+
+    Its own error goes to its caller; an error that ends the transaction is raised.
+    """
     try:
         task.result = task.job(connection)
     except sqlite3.Error as error:
-        if not connection.in_transaction:  # SQLite has rolled it back, with what the tasks before wrote
+        if not connection.in_transaction:  # SQLite has rolled it back, with the writes of earlier tasks
             raise
         log.warning("a part of the sessions cannot be read or stored: %s", error)
         task.error = _failure(error)
@@ -357,7 +363,7 @@ def words_of(error: BaseException) -> str:
 
 
 def _is_full(path: Path) -> bool:
-    """SQLite reports a disk without room for its index of the log as an I/O error."""
+    """Whether the disk is full. If the index of the log does not fit, SQLite reports an I/O error instead."""
     try:
         return shutil.disk_usage(path.parent).free < _LEAST_ROOM
     except OSError:

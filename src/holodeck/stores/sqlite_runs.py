@@ -1,6 +1,6 @@
 """Runs in the SQLite file of the sessions: their records, their idempotency keys, and a copy of their logs.
 
-What a crash cuts off a copy is at most the last quarter of a second of tokens; messages are stored by the conversation.
+A crash loses at most the last quarter of a second of tokens from a copy. The conversation stores the messages.
 """
 
 import asyncio
@@ -34,7 +34,10 @@ class SqliteRunStore:
     def __init__(
         self, file: SqliteFile, agent: str, *, replay_window: float = 120.0, kept_seconds: float = KEY_SECONDS
     ) -> None:
-        """`kept_seconds`: how long a record is kept after its run's end; as long as sessions are, so that all are found."""
+        """`kept_seconds`: how long a record is kept after its run's end.
+
+        Sessions are kept as long, so that all are found.
+        """
         self._file, self._agent = file, agent
         self._replay_window, self._kept_seconds = replay_window, kept_seconds
         self._registered: dict[OwnedId, RunRecord] = {}
@@ -49,10 +52,10 @@ class SqliteRunStore:
         self.clock: Callable[[], float] = time.time
 
     async def join(self) -> None:
-        """Enters this process among those that share the file. Here it is alone."""
+        """Adds this process to those that share the file. Does nothing here: it is alone."""
 
     async def leave(self) -> None:
-        """Other processes may take up what this one left. Here there is none."""
+        """Lets other processes take over what this one left. Does nothing here: there are none."""
 
     # the port
 
@@ -66,7 +69,7 @@ class SqliteRunStore:
         return Begun()
 
     async def stored(self, record: RunRecord) -> None:
-        """The first commit takes the run to the disk, a moment later: one flush less than a transaction of its own."""
+        """Waits for the run's first commit, a moment later: one flush less than a transaction of its own."""
         run = record.owner, record.run_id
         self.awaited[run] = waiter = asyncio.get_running_loop().create_future()
         try:
@@ -142,7 +145,7 @@ class SqliteRunStore:
         return next(iter(await self._file.read(self._selected(where, (owner.tenant, owner.user, run_id)))), None)
 
     async def by_key(self, wire: str, key: str, *, owner: Owner) -> RunRecord | None:
-        """Looks without waiting for what is queued: `Idempotency` knows the runs that this process is storing."""
+        """Reads without waiting for queued jobs: `Idempotency` knows the runs that this process is storing."""
         where = "tenant = ? AND user = ? AND wire = ? AND repeat_key = ?"
         return next(iter(await self._file.look(self._selected(where, (owner.tenant, owner.user, wire, key)))), None)
 
@@ -173,7 +176,10 @@ class SqliteRunStore:
     # in the file's thread
 
     def stop_elsewhere(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> None:
-        """Lets other processes stop the runs of a session that is about to be deleted. Here there is none."""
+        """Makes other processes stop the runs of a session that is about to be deleted.
+
+        Does nothing here: there are none.
+        """
 
     def runs_elsewhere(self, _connection: sqlite3.Connection, _owner: Owner, _session_id: str) -> bool:
         """Whether another process has a run of this session that has not ended."""
@@ -195,7 +201,7 @@ class SqliteRunStore:
         now: float,
         session: int | None = None,
     ) -> bool:
-        """Stores a registered run with whatever its conversation stores first, and the ending when it comes.
+        """Stores a registered run together with the first thing that its conversation stores, and later its ending.
 
         `session` is the key of a session that was stored before the run. False if the run was deleted with its session,
         or the session before anything of the run was stored: then its conversation stores nothing more.
@@ -222,7 +228,7 @@ class SqliteRunStore:
     def _update_ending(
         self, connection: sqlite3.Connection, run: OwnedId, ending: Ending, now: float, *, is_over: bool
     ) -> bool:
-        """Whether there is such a run, in progress unless it `is_over`."""
+        """Stores an ending, and returns whether the run exists. It has to be in progress unless it `is_over`."""
         ended = state_after(ending), records.encode(ending), now, records.VERSION
         long_requests = connection.execute(
             f"UPDATE runs SET state = ?, ending = ?, ended = ?, v = ? WHERE {NAMED}"
@@ -236,7 +242,7 @@ class SqliteRunStore:
         return bool(long_requests)
 
     def _shorten_request(self, connection: sqlite3.Connection, key: int, request: bytes) -> None:
-        """Drops what only a run in progress needs. Else each run would store its messages a second time, uncounted."""
+        """Drops what only a run in progress needs. Otherwise each run would store its messages twice, uncounted."""
         body = records.encode(kept_after_end(records.request_of(request, records.VERSION)))
         connection.execute("UPDATE runs SET request = ? WHERE key = ?", (body, key))
 
@@ -256,7 +262,7 @@ class SqliteRunStore:
         *,
         reopens: bool = True,
     ) -> None:
-        """A part that continues a run under its own id takes the place of the part before, which it `reopens`."""
+        """Inserts a run. A part that continues a run under its own id replaces the earlier part, which it `reopens`."""
         name = self._name(record.owner, record.run_id)
         about = record.session_id, record.wire, record.key, record.fingerprint
         state, ended = (RunState.RUNNING, None) if ending is None else (state_after(ending), now)
@@ -286,26 +292,32 @@ class SqliteRunStore:
         return lambda connection: [run_of(row) for row in connection.execute(statement, (self._agent, *values))]
 
     async def remove_old(self) -> int:
-        """Deletes old records, keys a day after their run's end, and copies of logs that cannot be read; how many records."""
+        """Deletes old records, keys a day after their run's end, and copies of logs past their replay window.
+
+        Returns the number of records.
+        """
         removed = await in_batches(self._remove_batch)
         await self._store_endings()  # last: an ending that is refused again must not keep old rows on a full disk
         return removed
 
     def forget_endings(self, owner: Owner, session_id: str | None = None) -> None:
-        """Of a session that was deleted, or all of an owner: to store them would bring the rows of their runs back."""
+        """Drops the endings of a deleted session, or of an owner: storing them would bring their runs' rows back."""
         for run, (record, _) in list(self._unended.items()):
             if record.owner == owner and session_id in (None, record.session_id):
                 del self._unended[run]
 
     async def _store_endings(self) -> None:
-        """Stores endings that the disk has refused. Without one, a run that is over is taken for one in progress."""
+        """Stores endings that the disk has refused.
+
+        Without its ending, a finished run would count as one in progress.
+        """
         for run, (record, ending) in list(self._unended.items()):
-            if self._unended.pop(run, None) is not None:  # it may go on under its own id meanwhile
+            if self._unended.pop(run, None) is not None:  # it may continue under its own id meanwhile
                 await self.end(record, ending)
                 self.release(record)
 
     async def _remove_batch(self) -> tuple[int, bool]:
-        """How many records, and whether there may be more of anything."""
+        """Removes one batch. Returns the number of records, and whether there may be more of anything."""
         now = self.clock()
 
         def job(connection: sqlite3.Connection) -> tuple[int, bool, float]:
@@ -326,9 +338,10 @@ class SqliteRunStore:
         return removed, are_more
 
     def _take_keys_back(self, connection: sqlite3.Connection, until: float) -> tuple[float, bool]:
-        """Of the next batch of runs that ended before; up to when, and whether there are more.
+        """Removes the keys of the next batch of runs that ended before `until`.
 
-        No run is added behind it: those that end now end a day later.
+        Returns the end of the last of them, and whether there are more. No run is ever added to a batch that is done:
+        runs that end now expire a day later.
         """
         after = self._keys_taken_back
         ends = connection.execute(
@@ -343,7 +356,10 @@ class SqliteRunStore:
         return last, is_full
 
     def _store_pieces(self, pieces: list[LogPiece]) -> Awaitable[tuple[()]]:
-        """Nothing of a run whose session was deleted: it has no row any more. A copy need not survive a loss of power."""
+        """Stores pieces, but none of a run whose session was deleted: it has no row.
+
+        A copy need not survive a power loss.
+        """
 
         def job(connection: sqlite3.Connection) -> tuple[()]:
             statement = f"INSERT OR REPLACE INTO pieces (run, first, body) SELECT key, ?, ? FROM runs WHERE {NAMED}"

@@ -1,7 +1,7 @@
 """Sessions in a SQLite file.
 
-The file's own thread does the work. Here it is queued, and here is what only a process knows: which sessions are in use,
-and how much each owner stores.
+The file's own thread does the work. This module queues it, and keeps what only a process knows: which sessions are in
+use, and how much each owner stores.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ from holodeck.stores.stored_conversation import (
 log = logging.getLogger(__name__)
 
 LOOKED_AT = 64 * 1024  # bytes: sessions up to this size are read in the loop, longer ones by the file's thread
-_MICROSECONDS = "CAST(used * 1e6 AS INTEGER)"  # as `described` has it: a page ends exactly where the next begins
+_MICROSECONDS = "CAST(used * 1e6 AS INTEGER)"  # as in `described`: a page ends exactly where the next begins
 _TITLE = FIRST_STEP.format(steps="steps", sessions="sessions")
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         super().__init__(agent, ttl_seconds, runs=runs, **settings)
         self.file = file
         self.values = SqliteValues(file, agent, self.now)
-        # The last job that was queued for each session: jobs are done in their order. The queue keeps it alive until then.
+        # The last job that was queued for each session: jobs are done in order. The queue keeps it alive until then.
         self._changing: WeakValueDictionary[OwnedId, asyncio.Future[Any]] = WeakValueDictionary()
         self._stored: Counter[Owner] = Counter()  # bytes
 
@@ -128,7 +128,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
     async def _end_of_session(
         self, owner: Owner, session_id: str, last: int | None, *, create: bool
     ) -> tuple[SessionRow, list[Message]]:
-        """Read by the file's thread if it is long, or if something of it is still being written.
+        """Reads the end of a session: in the file's thread if it is long, or if something of it is still being written.
 
         If another process writes while it is read here, its epoch has moved on, and the first commit is refused.
         """
@@ -171,7 +171,10 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         return was_there
 
     async def delete_all(self, *, owner: Owner) -> int:
-        """Deletes all that is stored of an owner, also what has expired or cannot be read; returns how many sessions."""
+        """Deletes everything that is stored of an owner, including expired and unreadable sessions.
+
+        Returns their number.
+        """
         names = self.agent, owner.tenant, owner.user
         self.write_accepted(owner)
         count = f"SELECT count(*) FROM sessions WHERE {OF_OWNER}"
@@ -189,7 +192,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         return int(number)
 
     def _delete(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> int:
-        """With what was asked, and the copies of what was answered. Returns the size of the session."""
+        """Deletes a session with its runs and the copies of their logs. Returns its size."""
         row, name = self._row(connection, owner, session_id), self._name(owner, session_id)
         connection.execute(f"DELETE FROM sessions WHERE {NAMED}", name)
         if self.runs is not None:
@@ -261,13 +264,16 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         return 0 if found is None else int(found[0])
 
     def stored_bytes(self, owner: Owner) -> int:
-        """About how many bytes the owner's sessions have."""
+        """The approximate total size of the owner's sessions in bytes."""
         return self._stored[owner]
 
     # for conversations
 
     def change(self, session: OwnedId, job: Job[T]) -> "asyncio.Future[T]":
-        """Queues a job that changes a session, which is read behind it until it is done: so callers shield the future."""
+        """Queues a job that changes a session.
+
+        Until it is done, the session is read behind it: callers shield the future.
+        """
         future = self.file.write(job)
         self._changing[session] = future
         return future
@@ -282,9 +288,9 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         steps: Sequence[Step] = (),
         parts: Mapping[str, bytes | None] = MappingProxyType({}),
     ) -> SessionRow:
-        """A new session. The row of one that has expired makes way; so does, at `max_per_user`, the longest unused.
+        """Inserts a new session. Replaces an expired one, and at `max_per_user` the least recently used one.
 
-        LostClaim if there is one that has not expired: another process began it meanwhile.
+        LostClaim if one exists that has not expired: another process began it meanwhile.
         """
         self._make_room(connection, owner)
         row = new_row(now).grown(steps, epoch=0, used=now)
@@ -368,7 +374,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         connection.executemany("DELETE FROM sessions WHERE key = ?", [(key,) for key in idle[: max(0, surplus)]])
 
     def _make_space(self, connection: sqlite3.Connection, owner: Owner, limit: int) -> int:
-        """Deletes the owner's sessions that were unused for longest; returns how many bytes the others have."""
+        """Deletes the owner's least recently used sessions. Returns the total size of the others in bytes."""
         theirs = self._by_last_use(connection, owner)
         stored = sum(size for _, _, size in theirs)
         surplus, freed = stored - limit, 0
@@ -381,7 +387,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         return stored - freed
 
     def _made_space(self, owner: Owner, counted: int, done: "asyncio.Future[int]") -> None:
-        """Takes over the file's own sum. Ours misses what was deleted to make room, or by another process."""
+        """Adopts the sum from the file. Ours lacks deletions that made room, and those of other processes."""
         if not done.cancelled() and done.exception() is None:
             self._stored[owner] += done.result() - counted
 
@@ -390,7 +396,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         return connection.execute(statement, (self.agent, owner.tenant, owner.user)).fetchall()
 
     def _remove_expired(self, connection: sqlite3.Connection, before: float) -> list[tuple[Owner, int]]:
-        """At most one batch; what another agent stored in this file is that agent's to remove."""
+        """Removes one batch at most. Each agent removes only its own sessions from the file."""
         found = connection.execute(
             f"SELECT key, tenant, user, id, size FROM sessions WHERE used <= ? AND {OF_AGENT} ORDER BY used LIMIT ?",
             (before, self.agent, BATCH + sum(self._in_use.values())),
@@ -421,7 +427,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         return await self.file.read(job)
 
     async def _reading(self, result: Awaitable[T], owner: Owner, session_id: str) -> T:
-        """Sets a session aside that cannot be read, so that it is reported once and its bytes stay."""
+        """Marks an unreadable session, so that it is reported once and its bytes are kept."""
         try:
             return await result
         except SessionBroken as error:
@@ -492,7 +498,7 @@ def _add(
     *,
     claim: bool,
 ) -> SessionRow | None:
-    """Adds to a session that nothing else has claimed since it was read. None if it was deleted: it does not come back."""
+    """Adds to a session that nothing else has claimed since it was read. None if it was deleted: it stays deleted."""
     grown = row.grown(steps, epoch=row.epoch + claim, used=now)
     columns = "".join([f", {name} = ?" for name in parts])
     counts = (grown.messages, grown.steps, grown.size)
@@ -519,7 +525,7 @@ def _add_steps(connection: sqlite3.Connection, session: int | None, first: int, 
 
 
 def _fill(connection: sqlite3.Connection, row: SessionRow, content: StoredSession, used: float) -> SessionRow | None:
-    """Replaces all that a session holds. A run that has it open loses its claim. None if it was deleted."""
+    """Replaces the whole content of a session. A run that has it open loses its claim. None if it was deleted."""
     connection.execute("DELETE FROM steps WHERE session = ?", (row.key,))
     connection.execute("UPDATE sessions SET messages = 0, steps = 0, size = 0 WHERE key = ?", (row.key,))
     parts = {
@@ -532,7 +538,7 @@ def _fill(connection: sqlite3.Connection, row: SessionRow, content: StoredSessio
 
 
 def _end_of(connection: sqlite3.Connection, row: SessionRow, last: int | None) -> list[Message]:
-    """The last messages, from a user's message on; read step by step, newest first."""
+    """The last messages, starting at a user's message; read step by step, newest first."""
     if not row.messages:
         return []
     wanted = wanted_messages(last, row.messages, records.summary_of(row.summary, row.v) if last is not None else None)

@@ -1,12 +1,13 @@
 """Runs in a SQLite file that the workers of one server share (`holodeck serve --workers`).
 
-The protocol is that of `postgres_runs`: a run's row names the process that may write it, runs of a session take turns by the
-order of their rows, and a process whose counter stands still is taken over. A transaction of SQLite is alone in the file, so
-what is one statement there may be several here. Other workers notice a change by `SqliteChanges`; `wishes` is the inbox.
+The protocol is that of `postgres_runs`. A run's row names the process that may write it. Runs of a session take turns
+in the order of their rows. A process whose counter stands still is taken over. A SQLite transaction has the file to
+itself, so one statement there may be several here. Other workers notice a change with `SqliteChanges`; the table
+`wishes` is their inbox.
 
-What is not acknowledged is not flushed to the disk by itself: pieces of logs, wishes and counters survive the end of a process
-without that, and a loss of power ends all processes anyway. A run's row is flushed with its first commit, before anything of
-the run is shown.
+Pieces of logs, wishes and counters are not flushed to the disk by themselves, since nothing acknowledges them. They
+survive the end of a process without a flush, and a power loss ends all processes anyway. A run's row is flushed with
+its first commit, before anything of the run is shown.
 """
 
 import logging
@@ -32,7 +33,7 @@ from holodeck.stores.sqlite_runs import RUN_COLUMNS, SqliteRunStore
 log = logging.getLogger(__name__)
 
 COPY_SECONDS = 0.1  # between two copies of a log that no other worker follows
-WAIT_SECONDS = 1.0  # for a change, before the file is read again all the same
+WAIT_SECONDS = 1.0  # for a change, before the file is read again anyway
 STOP, FOLLOW = "stop", "follow"
 _SESSION = f"{OF_OWNER} AND session = ?"
 _SAME_SESSION = (
@@ -59,7 +60,7 @@ class SharedSqliteRunStore(SqliteRunStore):
         replay_window: float = 120.0,
         kept_seconds: float = KEY_SECONDS,
     ) -> None:
-        """`replica` names this process among the others; the parent of all knows it."""
+        """`replica` names this process among the others. The parent of all knows it."""
         super().__init__(file, agent, replay_window=replay_window, kept_seconds=kept_seconds)
         self.replica = replica
         self.on_pulse: Callable[[Pulse], None] = lambda _pulse: None
@@ -84,7 +85,7 @@ class SharedSqliteRunStore(SqliteRunStore):
         try:
             await self._copier.close()
             await self._file.execute("DELETE FROM replicas WHERE id = ?", (self.replica,))
-        except HoloDeckError as error:  # then the parent says that this process has ended
+        except HoloDeckError as error:  # then the parent notes that this process has ended
             log.warning("this process could not sign off: %s", error.message)
 
     async def beat(self) -> Pulse:
@@ -125,9 +126,9 @@ class SharedSqliteRunStore(SqliteRunStore):
     def _take_over(
         self, connection: sqlite3.Connection, still: Sequence[tuple[str, int]], strays: Sequence[int]
     ) -> list[tuple[int, RunRecord]]:
-        """The runs are fenced in the same transaction: nothing that their process still does counts.
+        """Takes over runs, and fences them in the same transaction: later writes of their process have no effect.
 
-        A stray row of this process counts as one that was recovered before: its run has ended here and does not go on.
+        A stray row of this process counts as recovered before: its run has ended here and is not continued.
         """
         connection.executemany(
             "UPDATE runs SET recovered = recovered + 1, replica = NULL WHERE key = ? AND replica = ? AND ended IS NULL",
@@ -141,7 +142,7 @@ class SharedSqliteRunStore(SqliteRunStore):
             f" (SELECT agent, tenant, user, session FROM runs WHERE {left})",
             (self._agent,),
         )
-        # A server that was alone in the file calls all of its runs running: here only the one that goes on is.
+        # A server that was alone in the file marks all of its runs as running. Here only the active one is.
         rows = connection.execute(
             "UPDATE runs SET state = CASE WHEN replica IS NULL THEN 'queued' ELSE state END, replica = ?"
             f" WHERE {left} RETURNING key, {RUN_COLUMNS}",
@@ -150,7 +151,7 @@ class SharedSqliteRunStore(SqliteRunStore):
         return [(row[0], run_of(row[1:])) for row in sorted(rows, key=lambda row: row[0])]
 
     def _look_around(self) -> None:
-        """What others want of the runs of this process, and whether one of them has left."""
+        """Reads what others want of the runs of this process, and whether one of them has left."""
         wishes = self._file.glance(
             lambda connection: connection.execute(
                 "SELECT key, wish, tenant, user, id FROM wishes WHERE replica = ? AND key > ? ORDER BY key",
@@ -188,7 +189,7 @@ class SharedSqliteRunStore(SqliteRunStore):
     def _begin(
         self, connection: sqlite3.Connection, record: RunRecord, now: float, *, continues: bool = False
     ) -> Begun:
-        """A part that `continues` a run under its own id takes the place of the part before."""
+        """Inserts a run. A part that `continues` a run under its own id replaces the earlier part."""
         name = self._name(record.owner, record.run_id)
         others = connection.execute(
             f"SELECT id FROM runs WHERE {_SESSION} AND ended IS NULL AND id <> ?",
@@ -262,7 +263,7 @@ class SharedSqliteRunStore(SqliteRunStore):
         await self._file.write(partial(self._end, record=record, ending=ending, now=self.clock()))
 
     def _end(self, connection: sqlite3.Connection, record: RunRecord, ending: Ending, now: float) -> None:
-        """A row that has not ended and is not this process's belongs to the one that runs it, and stays as it is."""
+        """Stores an ending. An open row of another process belongs to that process, and does not change."""
         key = self._keys.get((record.owner, record.run_id))
         if key is not None:
             self._store_ending(connection, (_MINE, (key, self.replica)), record, ending, now)
@@ -283,7 +284,10 @@ class SharedSqliteRunStore(SqliteRunStore):
         ending: Ending,
         now: float,
     ) -> int:
-        """`which` is the condition of the row, and its values. Returns how many rows have changed."""
+        """Stores an ending in the row that matches `which`, a condition and its values.
+
+        Returns how many rows have changed.
+        """
         request = records.encode(kept_after_end(record.request))
         changes = state_after(ending), records.encode(ending), now, records.VERSION, request, record.root or None
         return connection.execute(
@@ -335,7 +339,7 @@ class SharedSqliteRunStore(SqliteRunStore):
         await self._changes.wait_for_copy(-1 if key is None else key, first, WAIT_SECONDS)
 
     def stop_waiting(self, record: RunRecord) -> None:
-        """Nothing is kept of a wait."""
+        """Does nothing: a wait leaves nothing behind."""
 
     # in the file's thread
 
@@ -347,7 +351,7 @@ class SharedSqliteRunStore(SqliteRunStore):
         now: float,
         session: int | None = None,  # noqa: ARG002  every run is stored when it comes
     ) -> bool:
-        """Raises LostClaim if this process does not have the run any more: then nothing of the commit is stored."""
+        """Raises LostClaim if this process no longer has the run: then nothing of the commit is stored."""
         record = self._registered.get(run)
         if record is None:  # a conversation without a stored run; or one that has ended, and whose wait is withdrawn
             if ending is not None:
@@ -395,7 +399,7 @@ class SharedSqliteRunStore(SqliteRunStore):
             )
 
     async def _store_pieces(self, pieces: list[LogPiece]) -> tuple[()]:
-        """Only of runs that this process has: one that was taken over adds nothing to its log."""
+        """Stores pieces only of runs that this process has: after a takeover it adds nothing to the log."""
         rows = [(piece.first, piece.body, *self._name(*piece.run), self.replica) for piece in pieces]
         statement = (
             f"INSERT OR REPLACE INTO pieces (run, first, body) SELECT key, ?, ? FROM runs WHERE {NAMED} AND replica = ?"
@@ -405,7 +409,7 @@ class SharedSqliteRunStore(SqliteRunStore):
 
 
 class WorkersFile:
-    """The file as the parent of the workers has it: it keeps other servers from it, and knows which workers have ended."""
+    """The file as the parent of the workers uses it: it locks out other servers, and notes which workers have ended."""
 
     def __init__(self, path: Path, lock: int) -> None:
         self._path = path
@@ -414,7 +418,7 @@ class WorkersFile:
     @classmethod
     @contextmanager
     def opened(cls, path: Path) -> Iterator["WorkersFile"]:
-        """Raises StartError if the file cannot be used, or another server uses it."""
+        """Opens the file. Raises StartError if it cannot be used, or if another server uses it."""
         with ExitStack() as stack:
             try:
                 check_version()
@@ -428,6 +432,6 @@ class WorkersFile:
             yield cls(path, lock)
 
     def ended(self, replica: str) -> None:
-        """A worker has ended: another one may take its runs over at once."""
-        with suppress(sqlite3.Error), closing(connect(self._path)) as connection:  # else its counter stands still
+        """Notes that a worker has ended, so that another one may take its runs over immediately."""
+        with suppress(sqlite3.Error), closing(connect(self._path)) as connection:  # otherwise its counter stands still
             connection.execute("DELETE FROM replicas WHERE id = ?", (replica,))

@@ -83,7 +83,7 @@ class SqliteValues:
         return await self._file.write(job)
 
     def forget_session(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> None:
-        """In the transaction that deletes the session."""
+        """Deletes the values of a session, in the transaction that deletes the session."""
         statement = f"DELETE FROM kept_values WHERE {OF_OWNER} AND session = ?"
         connection.execute(statement, (*self._owner(owner), session_id))
 

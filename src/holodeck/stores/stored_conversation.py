@@ -1,7 +1,8 @@
 """A session as SQL stores keep it, its conversation as a run sees it, and what these stores have in common.
 
-A session is one row for itself and one for each step of its history, the same values in every store. A conversation is the
-end of that history, decoded once, and one commit at a time. A store knows which sessions are in use here, and cleans up.
+A session is one row for itself and one for each step of its history, with the same values in every store. A
+conversation is the end of that history, decoded once. It makes one commit at a time. A store knows which sessions are
+in use here, and cleans up.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ from holodeck.stores import records
 
 log = logging.getLogger(__name__)
 
-ACCEPT_SECONDS = 0.002  # that messages wait for a commit they can join: one flush less if the model answers at once
+ACCEPT_SECONDS = 0.002  # how long messages wait for a commit to join: one flush less if the model is fast
 TTL_SECONDS = 30 * 24 * 3600.0
 CLEAN_SECONDS = 60.0
 COLUMNS = "key, epoch, created, used, messages, steps, size, v, pending, state, summary, broken"
@@ -45,10 +46,10 @@ FIRST_STEP = (
 _EPOCH, _MICROSECOND = datetime.fromtimestamp(0, UTC), timedelta(microseconds=1)
 
 Step: TypeAlias = tuple[int, bool, bytes]
-"""How many messages, whether a user's comes first, the messages as JSON."""
+"""The message count, whether a user's message comes first, and the messages as JSON."""
 
 _Added: TypeAlias = tuple[Sequence[Message], PendingStep | Keep | None, Any, Summary | Keep | None]
-"""What a commit adds to the parts in memory: messages, pending step, state, summary."""
+"""The parts in memory that a commit changes: messages, pending step, state, summary."""
 
 
 class SessionRow(msgspec.Struct, frozen=True):
@@ -88,7 +89,7 @@ def steps_of(messages: Sequence[Message]) -> list[Step]:
 
 
 def size_of_steps(steps: Sequence[Step]) -> int:
-    """The bytes of their messages, as `sessions.transcript.size_of` counts them."""
+    """The size of their messages in bytes, as `sessions.transcript.size_of` counts them."""
     size = 0
     for count, _, body in steps:
         size += len(body) - count - 1
@@ -96,7 +97,7 @@ def size_of_steps(steps: Sequence[Step]) -> int:
 
 
 def joined_steps(first: Sequence[Step], then: Sequence[Step]) -> list[Step]:
-    """Steps that follow each other. Where no user's message comes between them, two become one row."""
+    """Joins consecutive steps. Two become one row if no user's message comes between them."""
     if not first or not then or then[0][1]:
         return [*first, *then]
     (count, by_user, body), (more, _, rest) = first[-1], then[0]
@@ -104,12 +105,15 @@ def joined_steps(first: Sequence[Step], then: Sequence[Step]) -> list[Step]:
 
 
 def microseconds_of(moment: datetime) -> int:
-    """Since 1970. Exact both ways: `described` cuts a time off at a microsecond, as stores do that compare with it."""
+    """Microseconds since 1970.
+
+    Exact both ways: `described` truncates a time to microseconds, as do stores that compare it.
+    """
     return (moment - _EPOCH) // _MICROSECOND
 
 
 def described(owner: Owner, session_id: str, row: SessionRow, first_step: bytes | None = None) -> ServerSession:
-    """A session without its messages; with a title if the beginning of its first step is given."""
+    """Describes a session without its messages. It gets a title if the beginning of its first step is given."""
     return ServerSession(
         session_id=session_id,
         owner=owner,
@@ -122,13 +126,16 @@ def described(owner: Owner, session_id: str, row: SessionRow, first_step: bytes 
 
 
 class StoreClock:
-    """The clock of a store: never behind what is stored, and not moved by a clock that is set while the process runs."""
+    """The clock of a store: never behind what is stored, and not affected by changes of the wall clock."""
 
     def __init__(self) -> None:
         self._offset = time.time() - time.monotonic()
 
     def begin(self, latest: float, now: float | None = None) -> None:
-        """`latest` is the newest time that is stored, `now` the time by the store's own clock if it has one."""
+        """Starts the clock.
+
+        `latest` is the newest stored time, `now` the time by the store's own clock if it has one.
+        """
         self._offset = max(latest, time.time() if now is None else now) - time.monotonic()
 
     def __call__(self) -> float:
@@ -138,13 +145,13 @@ class StoreClock:
 class _Store(Protocol):
     max_bytes: int
     histories: RecentHistories
-    accepted: dict[OwnedId, Callable[[], None]]  # writes what a conversation has accepted and has not begun to write
+    accepted: dict[OwnedId, Callable[[], None]]  # writes what a conversation has accepted and not begun to write
 
     def grew(self, owner: Owner, added: int) -> None:
-        """The owner stores so many bytes more, or less."""
+        """Adds these bytes, or subtracts them if negative, to what the owner stores."""
 
     def give_back(self, owner: Owner, session_id: str) -> None:
-        """The session is no longer in use by a run."""
+        """Notes that a run no longer uses the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +165,7 @@ class _Accepted:
 
 
 class StoredConversation(HeldParts, ABC):
-    """What the stores have in common; each of them implements how it reads and writes."""
+    """The common part of the stores' conversations. Each store implements how it reads and writes."""
 
     def __init__(self, store: _Store, session: OwnedId, row: SessionRow, messages: list[Message]) -> None:
         self._keeper, (self._owner, self._session_id) = store, session
@@ -167,7 +174,7 @@ class StoredConversation(HeldParts, ABC):
         self._closed = False
         self._claimed = False
         self._cut: str | None = None  # the message before which the next commit cuts the history
-        self._size = row.size  # with the history cut
+        self._size = row.size  # after the history is cut
         self._writing: asyncio.Future[SessionRow | None] | None = None
         self._accepted: _Accepted | None = None
         self.pending = None if row.pending is None else records.pending_of(row.pending, row.v)
@@ -182,10 +189,10 @@ class StoredConversation(HeldParts, ABC):
     def _begin_write(
         self, steps: Sequence[Step], parts: Mapping[str, bytes | None], ending: Ending | None, cut: str | None
     ) -> "asyncio.Future[SessionRow | None]":
-        """Writes all of it in one transaction; the row is None if the session was deleted meanwhile.
+        """Writes everything in one transaction. The row is None if the session was deleted meanwhile.
 
-        With `cut`, the stored history is cut before that message of the user first, as `sessions.transcript.cut_before`
-        does. The write goes on if its caller is cancelled.
+        With `cut`, the stored history is first cut before that user message, as `sessions.transcript.cut_before` does.
+        The write continues if its caller is cancelled.
         """
 
     async def history(self) -> Sequence[Message]:
@@ -213,14 +220,17 @@ class StoredConversation(HeldParts, ABC):
         summary: Summary | Keep | None = KEEP,
         ending: Ending | None = None,
     ) -> None:
-        """One transaction, carried out also if the caller is cancelled meanwhile."""
+        """Commits in one transaction, which completes even if the caller is cancelled meanwhile."""
         steps, parts = self._encoded(messages, pending, state, summary)
         while self._writing is not None:  # it does not wait for its caller
             await asyncio.wait({self._writing})
         await asyncio.shield(self._start_writing(steps, parts, ending, (messages, pending, state, summary)))
 
     def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> "asyncio.Future[None]":
-        """They wait a moment for the next commit: a model that answers at once makes it one transaction."""
+        """Accepts messages.
+
+        They wait a moment for the next commit: if the model answers immediately, one transaction is enough.
+        """
         steps, parts = self._encoded(messages, None, state, KEEP)
         self._add(messages, None, state, KEEP)
         loop = asyncio.get_running_loop()
@@ -245,7 +255,7 @@ class StoredConversation(HeldParts, ABC):
         state: Any,
         summary: Summary | Keep | None,
     ) -> tuple[list[Step], dict[str, bytes | None]]:
-        """What is written: steps, and those parts of the session that change. SessionFull if it does not fit."""
+        """The steps and the changed parts of the session, encoded. SessionFull if they do not fit."""
         steps = steps_of(messages) if messages else []
         size = self._size + (0 if self._accepted is None else size_of_steps(self._accepted.steps))
         if steps and size + (added := size_of_steps(steps)) > self._keeper.max_bytes:
@@ -276,7 +286,7 @@ class StoredConversation(HeldParts, ABC):
         ending: Ending | None,
         added: _Added | None,
     ) -> "asyncio.Future[SessionRow | None]":
-        """Writes what was accepted, too. `added` is added to the parts in memory when it is stored."""
+        """Writes these and all accepted messages. When they are stored, `added` is added to the parts in memory."""
         accepted, self._accepted = self._accepted, None
         if accepted is not None:
             accepted.timer.cancel()
@@ -299,7 +309,10 @@ class StoredConversation(HeldParts, ABC):
         stored: "asyncio.Future[None] | None",
         done: "asyncio.Future[SessionRow | None]",
     ) -> None:
-        """`stored` is the future that `accept` returned for what was written too."""
+        """Updates the parts in memory after a write.
+
+        `stored` is the future of `accept`, if accepted messages were part of it.
+        """
         self._writing = None
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
         if stored is not None and not stored.done():
@@ -331,7 +344,7 @@ V = TypeVar("V", bound=_Values)
 
 class StoreSettings(TypedDict, total=False):
     max_per_user: int | None
-    spares_anonymous: bool  # clients without a credential have one owner together
+    spares_anonymous: bool  # clients without a credential share one owner
     max_bytes: int
     max_owner_bytes: int | None
     clock: Callable[[], float] | None
@@ -358,7 +371,7 @@ class SqlSessionStore(ABC, Generic[R, V]):
         self.now: Callable[[], float] = clock or StoreClock()
         self._in_use: Counter[OwnedId] = Counter()  # by the runs of this process
         self.histories = RecentHistories()
-        self.accepted: dict[OwnedId, Callable[[], None]] = {}  # begins to write what a conversation has accepted
+        self.accepted: dict[OwnedId, Callable[[], None]] = {}  # starts to write what a conversation has accepted
         self._cleaner: asyncio.Task[None] | None = None
 
     async def sessions_of(
@@ -367,16 +380,16 @@ class SqlSessionStore(ABC, Generic[R, V]):
         return await self._listed(owner, limit, after)
 
     async def all_sessions(self, limit: int = 1000) -> Sequence[ServerSession]:
-        """Of every owner, the one used last first: for the operator."""
+        """Sessions of all owners, most recently used first, for the operator."""
         return await self._listed(None, limit)
 
     @abstractmethod
     async def _listed(self, owner: Owner | None, limit: int, after: ServerSession | None = None) -> list[ServerSession]:
-        """Sessions of one owner, or of all, the one used last first, from the one after `after` on."""
+        """Sessions of one owner, or of all, most recently used first, starting after `after`."""
 
     @abstractmethod
     async def cleanup_expired(self) -> int:
-        """Deletes the sessions that were not used for their time; returns how many."""
+        """Deletes sessions that are past their time to live. Returns how many."""
 
     def take(self, owner: Owner, session_id: str) -> None:
         self._in_use[owner, session_id] += 1
@@ -387,12 +400,12 @@ class SqlSessionStore(ABC, Generic[R, V]):
             del self._in_use[owner, session_id]
 
     def write_accepted(self, owner: Owner, session_id: str | None = None) -> None:
-        """Begins to write what was accepted for a session, or for all of an owner: it is deleted next."""
+        """Starts to write what was accepted for a session, or for all sessions of an owner: they are deleted next."""
         for session in [each for each in self.accepted if each[0] == owner and session_id in (None, each[1])]:
             self.accepted[session]()
 
     async def clean(self) -> None:
-        """Deletes what is too old to be kept."""
+        """Deletes everything past its time to live."""
         await self.cleanup_expired()
         await self.values.remove_expired()
         if self.runs is not None:
@@ -406,7 +419,7 @@ class SqlSessionStore(ABC, Generic[R, V]):
             await asyncio.sleep(min(self._ttl, CLEAN_SECONDS))
             try:
                 await self.clean()
-            except Exception:  # a disk that is full now, or a database that is away, may not be so in a minute
+            except Exception:  # a full disk or an unreachable database may recover in a minute
                 log.exception("old sessions could not be removed")
 
 

@@ -1,7 +1,8 @@
-"""What processes that share a database say to each other through Valkey: what their runs stream, and what they want of a run.
+"""Messages through Valkey between processes that share a database: the logs of their runs, and requests about runs.
 
-It is a copy of what a run's process has in memory, and a shorter way: nothing that was acknowledged depends on it, and while
-it is away the database carries both. Keys hold a hash of whose run it is, never a client's text.
+Valkey holds only a copy of what a run's process has in memory, to deliver it faster. Nothing that was acknowledged
+depends on it, and while it is down the database carries both. Keys contain a hash of the run's owner, never a client's
+text.
 """
 
 import asyncio
@@ -28,21 +29,21 @@ from holodeck.stores.valkey_pool import pool_of
 log = logging.getLogger(__name__)
 
 SECONDS = 2.0  # for one round trip
-RETRY_SECONDS = 2.0  # between two attempts while it is away
+RETRY_SECONDS = 2.0  # between two attempts while it is down
 LIFE_SECONDS = 24 * 3600  # of the log of a run that never ends
 INBOX_SECONDS, INBOX_LENGTH = 3600, 1000
 BLOCK_MILLISECONDS = 5000
-LOGS_AT_ONCE = 200  # that one command adds to: Valkey does nothing else meanwhile, about a millisecond
-BLOCKS = 3  # parts of one run that are looked for together: a run is taken up once
+LOGS_AT_ONCE = 200  # logs that one command adds to: Valkey does nothing else meanwhile, about a millisecond
+BLOCKS = 3  # parts of one run that are searched together: a run is taken over once
 MAX_CONNECTIONS = 8
 STOP, FOLLOW, LOOK = "stop", "follow", "look"
 _LAST_ID = "18446744073709551615-18446744073709551615"
 _SEALED = b"sealed"
 _MUST_EXIST = "NOMKSTREAM"
-# Adds all that is new of many logs, then an entry to each session that has a run which began or ended. ARGV: how long such an
-# entry is kept; for each log the entry's id, first number and body, how long the log is kept, whether it has to be there.
-# Answers 0 for a log that is gone. XADD refuses ids that are not above the last one: the log is sealed, or has the piece.
-# One command instead of two for each log: a client library takes ten times as long for a command as Valkey does.
+# Adds all new pieces of many logs, then an entry to each session with a run that began or ended. ARGV: how long such an
+# entry is kept; for each log the entry's id, first number and body, how long the log is kept, whether it has to exist.
+# Returns 0 for a log that is gone. XADD refuses ids that are not above the last one: then the log is sealed, or has the
+# piece. One command replaces two for each log: a client library takes ten times as long for a command as Valkey does.
 _APPEND = """
 local answers, logs = {}, (#ARGV - 1) / 5
 for n = 1, logs do
@@ -70,12 +71,12 @@ _ERRORS = (RedisError, OSError, TimeoutError)
 
 OnWish: TypeAlias = Callable[[str, OwnedId], None]
 LogName: TypeAlias = tuple[OwnedId, int]
-"""A run, and the number of its row: a run of the same id may have been deleted before."""
+"""A run, and the number of its row: a deleted run may have had the same id."""
 
 
 class ValkeyLink:
     def __init__(self, url: str, agent: str, replica: str, *, replay_window: float, seconds: float = SECONDS) -> None:
-        """Raises ValueError if the address is none."""
+        """Raises ValueError for an invalid address."""
         pool = pool_of(url, seconds=seconds, answer_seconds=seconds, max_connections=MAX_CONNECTIONS)
         self._client: Redis = Redis.from_pool(pool)
         self._append: AsyncScript = self._client.register_script(_APPEND)
@@ -85,12 +86,12 @@ class ValkeyLink:
         )
         self._agent, self._replica, self._replay_seconds = agent, replica, max(1, round(replay_window))
         self._down_until = 0.0
-        self._complete: set[str] = set()  # logs that are known to be whole there, since it was away for the last time
-        self._watched: dict[bytes, tuple[str, asyncio.Event]] = {}  # stream → the last id that was seen, what to set
+        self._complete: set[str] = set()  # logs that are known to be complete there, since it was last down
+        self._watched: dict[bytes, tuple[str, asyncio.Event]] = {}  # stream → the last id that was seen, its event
         self._watches: dict[OwnedId, asyncio.Event] = {}
         self._listening: asyncio.Task[None] | None = None
         self._sending: set[asyncio.Task[None]] = set()
-        self._sessions: dict[bytes, tuple[str, OwnedId]] = {}  # those that are watched, and the last id that was seen
+        self._sessions: dict[bytes, tuple[str, OwnedId]] = {}  # watched sessions, and the last id that was seen
         self.on_wish: OnWish = lambda _wish, _run: None
         self.on_session: Callable[[OwnedId], None] = lambda _session: None  # a run of it has begun or ended
 
@@ -99,7 +100,7 @@ class ValkeyLink:
         return time.monotonic() >= self._down_until
 
     async def start(self) -> None:
-        """StartError if it cannot be reached. Idempotent."""
+        """Connects. StartError if it cannot be reached. Idempotent."""
         if self._listening is not None:
             return
         try:
@@ -115,7 +116,7 @@ class ValkeyLink:
 
     async def close(self) -> None:
         if self._listening is not None:
-            while not self._listening.done():  # a cancellation in the moment in which a read succeeds is lost
+            while not self._listening.done():  # a cancellation at the moment in which a read succeeds is lost
                 self._listening.cancel()
                 await asyncio.wait({self._listening}, timeout=1)
             self._listening = None
@@ -126,9 +127,9 @@ class ValkeyLink:
     # logs
 
     async def append(self, pieces: Sequence[tuple[LogName, LogPiece]]) -> set[OwnedId] | None:
-        """Adds pieces to the logs of their runs; None if Valkey is away or refuses one of them.
+        """Adds pieces to the logs of their runs. None if Valkey is down or refuses one of them.
 
-        Returns the runs whose log has gone there, so that it has to be copied from its beginning.
+        Returns the runs whose log has disappeared from Valkey, so that it has to be copied from its beginning.
         """
         incomplete = await self._incomplete(pieces) if self.is_up else None
         if incomplete is None:
@@ -144,7 +145,7 @@ class ValkeyLink:
         return gone
 
     def _entries(self, pieces: Sequence[tuple[LogName, LogPiece]]) -> tuple[list[str], list[Any]]:
-        """Keys and arguments of the script that adds them."""
+        """Keys and arguments of the script that adds the pieces."""
         keys: list[str] = []
         arguments: list[Any] = [INBOX_SECONDS]
         news: dict[str, None] = {}
@@ -161,7 +162,10 @@ class ValkeyLink:
         return [*keys, *news], arguments
 
     async def _incomplete(self, pieces: Sequence[tuple[LogName, LogPiece]]) -> set[OwnedId] | None:
-        """The runs whose log has lost its end: a replica that became the primary had not got it yet. None if it is away."""
+        """The runs whose log has lost its end: a replica became the primary before it had received it.
+
+        None if Valkey is down.
+        """
         keys = {self._key(name, piece.first // HOLE): piece for name, piece in pieces if not piece.is_beginning}
         doubtful = [key for key in keys if key not in self._complete]
         if not doubtful:
@@ -178,7 +182,10 @@ class ValkeyLink:
         return {keys[key].run for key, end in zip(doubtful, ends, strict=True) if end < keys[key].first % HOLE}
 
     async def read(self, log_name: LogName, first: int) -> list[tuple[int, bytes]]:
-        """Numbers and bodies of the pieces of a run's log that hold event `first` or later ones; none if it is away."""
+        """Numbers and bodies of the pieces that hold event `first` of a run's log or later ones.
+
+        Empty if Valkey is down.
+        """
         if not self.is_up:
             return []
         block = first // HOLE
@@ -190,7 +197,7 @@ class ValkeyLink:
         return [(int(fields[b"f"]), fields[b"e"]) for fields in entries if b"e" in fields]
 
     async def seal(self, log_name: LogName, block: int) -> None:
-        """From now on nothing can be added to this part of the log: its process was taken for dead."""
+        """Seals this part of the log, so that nothing can be added: its process is considered dead."""
         key = self._key(log_name, block)
         pipeline = self._client.pipeline(transaction=False)
         pipeline.xadd(key, {_SEALED: "1"}, id=_LAST_ID)
@@ -198,7 +205,7 @@ class ValkeyLink:
         await self._tried(pipeline.execute(raise_on_error=False))
 
     async def wait(self, log_name: LogName, first: int, seconds: float) -> None:
-        """Waits until there may be more of a run's log, and no longer than so."""
+        """Waits at most `seconds` until there may be more of a run's log."""
         block, run = first // HOLE, log_name[0]
         changed = self._watches.get(run)
         if changed is None:
@@ -214,14 +221,14 @@ class ValkeyLink:
         changed.clear()
 
     def stop_waiting(self, run: OwnedId) -> None:
-        """The run is not followed any more."""
+        """Stops following the run."""
         changed = self._watches.pop(run, None)
         self._watched = {key: watch for key, watch in self._watched.items() if watch[1] is not changed}
 
     # sessions
 
     def watch_session(self, session: OwnedId) -> None:
-        """From now on `on_session` is called when a run of it begins or ends in another process."""
+        """Starts to call `on_session` when a run of the session begins or ends in another process."""
         self._sessions[self._session_key(session).encode()] = "0-0", session
         task = asyncio.create_task(self.send(self._replica, LOOK, session))  # so that the listener listens there too
         self._sending.add(task)
@@ -233,7 +240,7 @@ class ValkeyLink:
     # wishes
 
     async def send(self, replica: str, wish: str, run: OwnedId) -> None:
-        """Says to another process what is wanted of its run. It may be lost: the database has it as well."""
+        """Sends another process a request about its run. It may be lost: the database has it as well."""
         if not self.is_up:
             return
         owner, run_id = run
@@ -267,7 +274,7 @@ class ValkeyLink:
             except _ERRORS as error:
                 self.lost(error)
                 await asyncio.sleep(RETRY_SECONDS)
-            except Exception:  # a message that cannot be read must not end the listening
+            except Exception:  # a message that cannot be read must not end the loop
                 log.exception("a message of another process cannot be read")
 
     def _obey(self, fields: dict[bytes, bytes]) -> None:
@@ -285,7 +292,7 @@ class ValkeyLink:
         return answers
 
     def lost(self, error: BaseException, retry_seconds: float = RETRY_SECONDS) -> None:
-        """Leaves Valkey alone for a while: it is away, or refuses."""
+        """Stops using Valkey for a while: it is down, or refuses commands."""
         if self.is_up:
             log.warning("cluster.valkey is away, the database carries the logs: %s", _words_of(error))
         self._down_until = time.monotonic() + retry_seconds

@@ -1,7 +1,7 @@
 """Connections to a Valkey: at its address, or at the primary that Sentinels name.
 
-`redis+sentinel://user:password@host:26379,host:26379/name` names the Sentinels and what they call the primary; after the
-name may follow the number of the database. The query may have `sentinel_username` and `sentinel_password`.
+`redis+sentinel://user:password@host:26379,host:26379/name` gives the addresses of the Sentinels and their name for the
+primary. The number of the database may follow the name. The query may have `sentinel_username` and `sentinel_password`.
 """
 
 from typing import Any
@@ -15,7 +15,10 @@ PORT = 26379
 
 
 class PrimaryPool(SentinelConnectionPool, BlockingConnectionPool):
-    """Waits for a free connection, as the other pool does, and closes the connections to the Sentinels with its own."""
+    """Waits for a free connection, like the other pool.
+
+    Closes the connections to the Sentinels together with its own.
+    """
 
     async def aclose(self) -> None:
         await super().aclose()
@@ -24,7 +27,7 @@ class PrimaryPool(SentinelConnectionPool, BlockingConnectionPool):
 
 
 def pool_of(url: str, *, seconds: float, answer_seconds: float, **settings: Any) -> BlockingConnectionPool:
-    """`seconds` to connect, `answer_seconds` for an answer. Raises ValueError if the address is none."""
+    """Makes a pool. `seconds` to connect, `answer_seconds` for an answer. Raises ValueError for an invalid address."""
     limits = {"socket_connect_timeout": seconds, "socket_timeout": answer_seconds, "protocol": 2}
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES:
