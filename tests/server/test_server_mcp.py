@@ -432,3 +432,18 @@ async def test_a_run_that_is_left_to_another_process_has_not_ended() -> None:
     left.set()
     assert await waiting is False
     assert await ends_within(run, 60, asyncio.Event().wait) is False
+
+
+@pytest.mark.req("SRV-20")
+async def test_a_stream_of_a_run_that_is_left_to_another_process_ends_with_a_response() -> None:
+    """Clients wait for the response to their call, however the stream ends."""
+    gate = Gate()
+    async with served(Turn(text=["late"], pause=gate), settings=ALL) as s:
+        body = body_of("tools/call", {"name": "ask", "arguments": {"message": "Hi", "session": "s"}})
+        asking = asyncio.create_task(sent(s, body))
+        await until(lambda: s.model.prompts)
+        (run,) = s.server.runs.active
+        await until(lambda: run.readers)
+        run.log.cut()
+        _, answer = await asyncio.wait_for(asking, 30)
+    assert answer["result"]["structuredContent"]["status"] == "working"

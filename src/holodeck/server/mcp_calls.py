@@ -330,6 +330,9 @@ class TimedStream(EventStream):
         if self._expired:
             await self._write(await self._late(), final=True)
 
+    async def _rest(self) -> bytes:
+        return await self._late() if self._cursors[-1].run.log.is_cut else b""
+
     def _expire(self) -> None:
         self._expired = True
         super()._leave()

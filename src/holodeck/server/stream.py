@@ -132,7 +132,11 @@ class EventStream(Response):
                 self._cursors.append(Cursor(later, cursor.encoder, chain=cursor.chain))
                 self._runs.attach(later)
         if not self._left and not self._complete:
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self._send({"type": "http.response.body", "body": await self._rest(), "more_body": False})
+
+    async def _rest(self) -> bytes:
+        """Returns what follows the last event, if it was not an ending."""
+        return b""
 
     async def _follow(self, cursor: Cursor, *, last: bool) -> None:
         run_log = cursor.run.log
