@@ -5,9 +5,9 @@
        └──────half_open_max_calls trials succeed──────┼────────────────────────────┤
                                                       └──────one trial fails───────┘
 
-Nothing here waits, logs or knows what is called: the clock is passed in, `on_change` is called for every change of state.
-An outcome may come late. It counts only in the state in which its call was admitted: a call of the closed time that
-fails while trials run says nothing about the trials.
+It does not wait, log or know what is called: the clock is passed in, and `on_change` is called for every change of
+state. An outcome may come late. It counts only in the state in which its call was admitted: a call from the closed
+state that fails while trials run proves nothing about the trials.
 """
 
 import time
@@ -29,7 +29,7 @@ class Phase(StrEnum):
 
 
 class CircuitBreakerConfig(BaseModel):
-    """When to stop calling a service that does not answer."""
+    """The limits after which a service that does not answer is no longer called."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -39,7 +39,7 @@ class CircuitBreakerConfig(BaseModel):
 
 
 class CircuitBreakerState(msgspec.Struct, frozen=True, kw_only=True):
-    """A breaker at one moment, for people and monitors."""
+    """The state of a breaker at one moment, for people and monitoring."""
 
     service: str
     state: Phase
@@ -91,13 +91,16 @@ class CircuitBreaker:
 
     @property
     def phase(self) -> Phase:
-        """Reading changes nothing: an open breaker whose time is over reads half open before the first trial."""
+        """The current phase.
+
+        Reading changes nothing: after its timeout an open breaker reads half open before the first trial.
+        """
         over = self._phase is Phase.OPEN and self._clock() >= self._opened_at + self.config.recovery_timeout
         return Phase.HALF_OPEN if over else self._phase
 
     @property
     def retry_after(self) -> float:
-        """Seconds until asking again may help; 0 when a call would be admitted now."""
+        """Seconds until a new call may help. 0 if a call would be admitted now."""
         if self.phase is Phase.OPEN:
             return self._opened_at + self.config.recovery_timeout - self._clock()
         return ALL_TRIALS_RUN if self._all_trials_run() else 0.0
@@ -116,7 +119,7 @@ class CircuitBreaker:
         )
 
     def admit(self) -> "Admission | None":
-        """Permission to call now; None when the call must not be made."""
+        """Admits one call. None if the call must not be made."""
         if self.closed:
             return Admission(self, self._era)
         phase = self.phase
@@ -166,14 +169,14 @@ class CircuitBreaker:
 
 
 class Admission:
-    """One call that was let through. Exactly one of its methods is called, once; what comes after is ignored."""
+    """One admitted call. Exactly one of its methods is called, once; later calls are ignored."""
 
     def __init__(self, breaker: CircuitBreaker, era: int) -> None:
         self._breaker: CircuitBreaker | None = breaker
         self._era = era
 
     def succeeded(self) -> None:
-        """The service answered, with success or with an error of its own."""
+        """Reports that the service answered, with success or with an error of its own."""
         breaker, self._breaker = self._breaker, None
         if breaker is not None and breaker._era == self._era:  # noqa: SLF001  the other half of the same machine
             if breaker.closed:
@@ -186,7 +189,10 @@ class Admission:
             breaker._failed(error)  # noqa: SLF001  as above
 
     def withdrawn(self) -> None:
-        """The call was given up before its outcome was known: it proves nothing, and its trial is free again."""
+        """Reports that the call was given up before its outcome was known.
+
+        It proves nothing, and its trial is free again.
+        """
         if breaker := self._taken():
             breaker._withdrawn()  # noqa: SLF001  as above
 

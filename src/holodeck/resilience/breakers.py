@@ -1,4 +1,4 @@
-"""All circuit breakers of one agent: made here, listed here, their changes logged here.
+"""All circuit breakers of one agent: creates them, lists them, and logs their changes.
 
 It does not know what they protect; `holodeck.models.wrappers` and `holodeck.tools.catalogue` do.
 """
@@ -26,7 +26,7 @@ class Dependency(StrEnum):
 
 
 def log_change(change: StateChange) -> None:
-    """One line a change (ORC-08), a warning when it is for the worse."""
+    """Logs one line for each change (ORC-08), as a warning if the breaker opens."""
     details = msgspec.to_builtins(change)
     details["last_error"] = one_line(change.last_error, _LONGEST_ERROR) if change.last_error else None
     level = logging.WARNING if change.new_state is Phase.OPEN else logging.INFO
@@ -34,7 +34,7 @@ def log_change(change: StateChange) -> None:
 
 
 class Breakers:
-    """Weak registry: a breaker that is no longer used (its server dropped the tool) is no longer listed."""
+    """A weak registry: a breaker that is no longer used (its server dropped the tool) is no longer listed."""
 
     def __init__(
         self,
@@ -57,12 +57,12 @@ class Breakers:
         return [breaker.state() for breaker in list(self._made.values())]
 
     def cut_off(self, kind: Dependency) -> bool:
-        """Whether no service of this kind may be asked at the moment: there are some, and all their breakers are open."""
+        """Whether no service of this kind may be called now: there are some, and all their breakers are open."""
         phases = [breaker.phase for (made_for, _), breaker in list(self._made.items()) if made_for is kind]
         return bool(phases) and all(phase is Phase.OPEN for phase in phases)
 
     def retry_after(self, kind: Dependency) -> float:
-        """Seconds until the first service of this kind that is cut off is asked again; 0 if none is."""
+        """Seconds until the first service of this kind that is cut off may be called again. 0 if none is."""
         open_ones = [
             breaker.retry_after
             for (made_for, _), breaker in list(self._made.items())

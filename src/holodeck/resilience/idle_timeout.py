@@ -1,10 +1,10 @@
 """Ends a block of work when nothing useful arrived for too long.
 
-`asyncio.timeout` around every read would cost a timer per token. Here one timer serves the whole block: it looks at
-the clock when it fires and, if something arrived meanwhile, sleeps again.
+`asyncio.timeout` around every read would cost a timer per token. Here one timer serves the whole block: it checks the
+clock when it fires and, if something arrived meanwhile, sleeps again.
 
-A timer that fires late shows that this process stood still: a busy machine, a paused process. Then the timeout is not
-raised before the data that waits in the socket has been read (D08).
+A timer that fires late shows that this process stood still: a busy machine, a paused process. Then the timeout is
+raised only after the data that waits in the socket has been read (D08).
 """
 
 import asyncio
@@ -12,8 +12,8 @@ import math
 from types import TracebackType
 from typing import Self
 
-LATE = 0.1  # seconds: the event loop is never so late by itself
-TO_READ = 0.05  # seconds in which the loop reads what came while it stood still
+LATE = 0.1  # seconds: the event loop is never this late by itself
+TO_READ = 0.05  # seconds for the loop to read what arrived while it stood still
 
 
 class IdleTimeout:
@@ -48,7 +48,7 @@ class IdleTimeout:
         self._since = self._time()
 
     def allow(self, seconds: float) -> None:
-        """From now on, so much silence is allowed."""
+        """Sets how many seconds of silence are allowed from now on."""
         self._seconds = seconds
         self._since = self._time()
         self._arm()

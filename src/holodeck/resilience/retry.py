@@ -1,4 +1,4 @@
-"""How long to wait before a retry: our own backoff and the server's Retry-After. Pure: it does not sleep."""
+"""Computes how long to wait before a retry: our own backoff and the server's Retry-After. Pure: it does not sleep."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -7,11 +7,14 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
-LONGEST_RETRY_AFTER = 86_400.0  # what is passed on; some endpoints send figures that no clock can hold
+LONGEST_RETRY_AFTER = 86_400.0  # the most that is passed on; some endpoints send values that no clock can hold
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
-    """Pauses that double from `first` to `longest`, each shortened at random so that clients do not come back at once."""
+    """Pauses that double from `first` to `longest`.
+
+    Each is shortened at random, so that clients do not retry together.
+    """
 
     retries: int = 2
     first: float = 0.5
@@ -25,7 +28,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Seconds that the other side asked for, by any of the usual headers; None when it asked for nothing sensible."""
+    """Seconds that the other side asked for, in any of the usual headers. None if it sent no sensible value."""
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return min(milliseconds / 1000, LONGEST_RETRY_AFTER)
