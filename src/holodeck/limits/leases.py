@@ -1,6 +1,6 @@
-"""Leases: how many of something one subject has at a time, such as runs.
+"""Leases: limit how many of something, such as runs, one subject has at a time.
 
-A lease in Valkey ends by itself after 30 seconds unless it is renewed, so a replica that was killed gives its own back.
+A lease in Valkey ends by itself after 30 seconds unless it is renewed, so the leases of a killed replica become free.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class Share(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """What was acquired; give it back with `release`."""
+    """An acquired lease. Return it with `release`."""
 
     id: str
     shares: tuple[Share, ...]
@@ -60,7 +60,7 @@ class Lease(msgspec.Struct, frozen=True):
 
 class LeaseStore(Protocol):
     async def acquire(self, shares: Sequence[Share]) -> Lease | Share:
-        """A lease on all shares, or the share that is used up."""
+        """Acquires a lease on all shares. Returns the share that is used up if that fails."""
 
     def release(self, lease: Lease) -> None: ...
 
@@ -99,7 +99,7 @@ class MemoryLeases:
 
 
 class ValkeyLeases:
-    """Leases that replicas share; in this process while the store is down."""
+    """Leases that replicas share. While the store is down, they are counted in this process."""
 
     def __init__(self, windows: "ValkeyWindows") -> None:
         self._store = windows
@@ -160,7 +160,7 @@ class ValkeyLeases:
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             for lease, share in [(each, share) for each in self._mine.values() for share in each.shares]:
-                with contextlib.suppress(StoreDown):  # it may be back before the lease ends
+                with contextlib.suppress(StoreDown):  # the store may recover before the lease ends
                     await self._store.run_script(script, [_key(share)], [round(LEASE_SECONDS * 1000), lease.id])
 
 

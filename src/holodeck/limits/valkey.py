@@ -1,4 +1,4 @@
-"""Windows in Valkey (or Redis): one script for all windows of a request, so replicas count together and exactly.
+"""Windows in Valkey (or Redis). One script handles all windows of a request, so replicas count together and exactly.
 
 Subjects are hashed: no text of a client becomes part of a key.
 """
@@ -24,7 +24,7 @@ MAX_CONNECTIONS = 16
 RETRY_SECONDS = 5.0  # between two attempts while the store is down
 _COMPLAIN_EVERY = 60.0
 
-# Each window is a hash of buckets. ARGV[1] is 1 to ask for room, 0 to settle, 2 to look; then, for each key: amount,
+# Each window is a hash of buckets. ARGV[1] is 1 to ask for room, 0 to settle, 2 to read; then, for each key: amount,
 # limit, milliseconds of the window and of its grain, whether less may be taken.
 SCRIPT = """
 local time = redis.call('TIME')
@@ -96,12 +96,12 @@ _REFUSED = -1
 
 
 class ValkeyWindows:
-    """Counts in the store; in this process while the store is down, if the agent's file says so."""
+    """Counts in the store. While the store is down, counts in this process if the agent's file allows it."""
 
     def __init__(
         self, url: str, when_down: WhenDown = "local", local: WindowStore | None = None, *, seconds: float = SECONDS
     ) -> None:
-        """`seconds` is what one round trip may take. A burst shares a few connections instead of opening many."""
+        """`seconds` limits one round trip. A burst shares a few connections instead of opening many."""
         from redis.asyncio import BlockingConnectionPool, Redis  # noqa: PLC0415  an extra
         from redis.exceptions import RedisError  # noqa: PLC0415
 
@@ -159,7 +159,7 @@ class ValkeyWindows:
         await self._client.aclose()
 
     async def _ask(self, what: str, uses: Sequence[Use]) -> Any:
-        """The script's answer; None if the store is down and this process has to count."""
+        """Runs the script and returns its answer. None if the store is down and this process has to count."""
         arguments: list[str | int] = [what]
         for use in uses:
             window = use.window
@@ -168,7 +168,10 @@ class ValkeyWindows:
         return await self.run_script(SCRIPT, [_key(use.window) for use in uses], arguments)
 
     async def run_script(self, script: str, keys: Sequence[str], arguments: Sequence[str | int]) -> Any:
-        """A script's answer; None while the store is down. Raises StoreDown if the agent's file wants that then."""
+        """Runs a script and returns its answer.
+
+        None while the store is down, or StoreDown if the agent's file requires it.
+        """
         if not self.up:
             return self._without_store()
         known = self._scripts.get(script)
@@ -193,6 +196,9 @@ class ValkeyWindows:
 
 
 def _key(window: Window) -> str:
-    """Windows of one request belong to several subjects and have to be in one slot: hence the same hash tag for all."""
+    """The key of a window.
+
+    All windows of a request must be in one slot despite several subjects: they share a hash tag.
+    """
     subject = hashlib.sha256(window.subject.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     return f"hd:1:{{limits}}:{window.name}:{subject}"

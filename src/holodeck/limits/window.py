@@ -1,7 +1,7 @@
 """Moving windows: how much of something was used in the last minute or day.
 
-Uses are summed in buckets of a grain, so a window's size does not depend on how much is used. A window never lets more
-through than its limit; it may refuse for one grain too long.
+Uses are summed in buckets of one grain, so a window's size does not depend on how much is used. A window never admits
+more than its limit; it may refuse for one grain too long.
 """
 
 import math
@@ -13,16 +13,16 @@ import msgspec
 
 MINUTE, DAY = 60.0, 86_400.0
 _GRAINS = {MINUTE: 1.0, DAY: 900.0}
-MAX_WINDOWS = 100_000  # in memory; from here on windows without uses make room
-MOST_WINDOWS = 1_000_000  # all in use: beyond it, requests of new subjects are refused
+MAX_WINDOWS = 100_000  # in memory; above it, windows without uses are dropped
+MOST_WINDOWS = 1_000_000  # all in use: above it, requests of new subjects are refused
 
 
 class StoreDown(Exception):
-    """The store cannot be asked, and the agent's file wants requests to be refused then."""
+    """The store is unreachable, and the agent's file requires that requests are then refused."""
 
 
 class Window(msgspec.Struct, frozen=True):
-    """What is limited, for whom, and how far. `name` is the limit's, such as `user-requests`; `subject` is hashable text."""
+    """A limit for one subject. `name` is the limit's, such as `user-requests`; `subject` is hashable text."""
 
     name: str
     subject: str
@@ -35,9 +35,9 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class Use(msgspec.Struct, frozen=True):
-    """An amount to be taken out of a window.
+    """An amount to take from a window.
 
-    With `partly`, less is taken where less is left, but not nothing: for reservations whose true size is known later.
+    With `partly`, less is taken if less is left, but not nothing: for reservations whose true size is known later.
     """
 
     window: Window
@@ -46,14 +46,14 @@ class Use(msgspec.Struct, frozen=True):
 
 
 class Full(msgspec.Struct, frozen=True):
-    """A window without room, and the seconds until there is some."""
+    """A window without room, and the seconds until it has some."""
 
     window: Window
     wait: float
 
 
 class Level(msgspec.Struct, frozen=True):
-    """How much of a window is left, and the seconds until all of it is."""
+    """How much of a window is left, and the seconds until it is entirely free again."""
 
     window: Window
     left: int
@@ -61,20 +61,23 @@ class Level(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """How much was taken out of each window, and how much is left in it."""
+    """How much was taken from each window, and how much is left in it."""
 
     amounts: list[int]
     levels: list[Level]
 
 
 class WindowStore(Protocol):
-    """Counts uses. Both methods see all windows of a request at once: one that is refused costs nothing in any of them."""
+    """Counts uses.
+
+    Both methods handle all windows of a request together: a refused request costs nothing in any of them.
+    """
 
     async def take(self, uses: Sequence[Use]) -> Taken | Full:
-        """Counts every use, and says how much of each; or counts none if a window has no room for its own."""
+        """Counts every use and returns the amounts. Counts none if any window has no room for its use."""
 
     def settle(self, uses: Sequence[Use]) -> None:
-        """Counts without asking for room: what was used beyond a reservation; a negative amount gives back."""
+        """Counts without asking for room: usage beyond a reservation. A negative amount gives back."""
 
     async def levels(self, windows: Sequence[Window]) -> list[Level]: ...
 
@@ -93,7 +96,7 @@ class Buckets:
         self.used = 0
 
     def forget(self, now: float) -> None:
-        """Drops what is older than the window. The bucket that the window's edge lies in still counts."""
+        """Drops buckets older than the window. The bucket at the window's edge still counts."""
         oldest = math.floor(now / self._grain) - self._length
         while self._buckets:
             first = next(iter(self._buckets))
@@ -110,7 +113,7 @@ class Buckets:
             self.used += amount
 
     def wait(self, now: float, wanted: int, limit: int) -> float:
-        """Seconds until `wanted` fits; the whole window if it never does."""
+        """Seconds until `wanted` fits. The whole window if it never does."""
         over = self.used + wanted - limit
         for bucket, amount in self._buckets.items():
             if over <= 0:
@@ -125,7 +128,7 @@ class Buckets:
         return 0.0 if last is None else max(0.0, (last + self._length + 1) * self._grain - now)
 
     def _give_back(self, amount: int) -> None:
-        """Out of the newest buckets: that is where the reservation was counted."""
+        """Subtracts from the newest buckets: the reservation was counted there."""
         for bucket in reversed(list(self._buckets)):
             part = min(amount, self._buckets[bucket])
             self._buckets[bucket] -= part
@@ -138,7 +141,7 @@ class Buckets:
 
 
 class MemoryWindows:
-    """Windows of this process, on the monotonic clock: a clock that is set changes nothing."""
+    """Windows of this process, on the monotonic clock: a change of the wall clock has no effect."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -188,7 +191,7 @@ class MemoryWindows:
         return buckets
 
     def _make_room(self, now: float) -> None:
-        """Drops windows without uses. What a user has spent is not forgotten because of other names (F5)."""
+        """Drops windows without uses. A user's usage is not forgotten because of other names (F5)."""
         for key, buckets in list(self._windows.items()):
             buckets.forget(now)
             if not buckets.used:
