@@ -1,1 +1,1 @@
-"""Tools: the port and what stands behind it."""
+"""Tools: the port and its implementations."""

@@ -1,12 +1,12 @@
-"""From what the model wrote to arguments that fit the tool, and the arguments that the runtime fills in (AGT-07).
+"""Turns the model's text into arguments that fit the tool, and fills in the bound arguments (AGT-07).
 
-Models write broken JSON, cut it off, wrap it, repeat keys. Nothing is repaired by guessing: a value that can only mean
-one thing is converted ("5" where a number is wanted), every other fault goes back as a text that says what is wrong and
-what was expected, all faults at once, so that the model can send the call again. How often it may is the loop's business.
+Models write broken JSON, cut it off, wrap it, repeat keys. Nothing is repaired by guessing. A value that can only mean
+one thing is converted ("5" if a number is expected). Every other fault is reported to the model: what is wrong and what
+was expected, all faults together, so that it can send the call again. The loop decides how often it may.
 
-A bound argument is hidden from the schema, dropped from what the model sent and filled from the ToolContext. This is
-what keeps users apart: it must hold for every schema a server may send and for everything a model may write, so it
-trusts neither. A value goes to the tool exactly as the context has it.
+A bound argument is removed from the schema, dropped from the model's arguments and filled from the ToolContext. This is
+what keeps users apart. It must hold for every schema that a server may send and for everything that a model may write,
+so it trusts neither. A value goes to the tool exactly as the context has it.
 
 `holodeck.tools.schema_check` checks values against schemas; it is loaded when the first toolset starts.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_PROBLEMS = 20  # of one value; what follows them is only counted
+MAX_PROBLEMS = 20  # of one value; further ones are only counted
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _SAME_OBJECT = ("allOf", "anyOf", "oneOf")  # their subschemas describe the object itself, not a part of it
@@ -49,7 +49,7 @@ _LITERALS = {"true": True, "false": False}
 
 
 class Problem(NamedTuple):
-    """One fault of a value. Where its type is wrong, `wanted` names the JSON types that fit at `path`."""
+    """One fault of a value. If its type is wrong, `wanted` names the JSON types that fit at `path`."""
 
     text: str
     path: tuple[str | int, ...] = ()
@@ -57,7 +57,7 @@ class Problem(NamedTuple):
 
 
 def problems_of(subject: str, schema: Mapping[str, Any], value: Mapping[str, Any]) -> list[Problem]:
-    """All faults at once. `subject` is what the log calls the value, in the plural."""
+    """Returns all faults of a value. `subject` is the log's word for the value, in the plural."""
     try:
         encoded = msgspec.json.encode(schema)
     except (TypeError, ValueError, RecursionError) as error:
@@ -95,7 +95,7 @@ class BoundArguments:
         self._filled = {name: template for name, template in bind.items() if name in declared}
 
     def drop(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """What the model may decide: not a bound name, nor an undeclared spelling of one (`userId`, `USER-ID`)."""
+        """Drops bound names, and undeclared spellings of them (`userId`, `USER-ID`), from the model's arguments."""
         return {
             name: value
             for name, value in arguments.items()
@@ -111,7 +111,7 @@ class BoundArguments:
 
 
 def _placeholders(context: ToolContext) -> dict[str, str]:
-    """What templates may name."""
+    """The names that templates may use."""
     return {
         "user_id": context.user_id,
         "tenant": context.tenant,
@@ -122,7 +122,7 @@ def _placeholders(context: ToolContext) -> dict[str, str]:
 
 
 def _value(template: Any, values: Mapping[str, str]) -> Any:
-    """One pass over the template: a user whose id is "{session_id}" stays that."""
+    """Fills in a template in one pass: a user whose id is "{session_id}" keeps it."""
     if not isinstance(template, str):
         return copy.deepcopy(template)
     return _PLACEHOLDER.sub(lambda match: values[match[1]], template)
@@ -157,7 +157,7 @@ def _spelling(name: str) -> str:
 
 
 def _schemas_of_the_object(root: Mapping[str, Any]) -> Iterator[Any]:
-    """The schema and every subschema that speaks about the same object, also behind local references."""
+    """The schema and every subschema that describes the same object, also behind local references."""
     waiting: list[Any] = [root]
     visited: set[int] = set()
     while waiting:
@@ -192,7 +192,7 @@ class BadArguments:
 
 
 class _Unreadable(ValueError):
-    """What is wrong with the text, as half a sentence that follows "the arguments"."""
+    """The problem with the text, as half a sentence that follows "the arguments"."""
 
 
 def read_arguments(raw: str, schema: ToolSchema, bound: BoundArguments | None = None) -> dict[str, Any] | BadArguments:
@@ -219,13 +219,13 @@ def read_arguments(raw: str, schema: ToolSchema, bound: BoundArguments | None = 
 
 
 def _without_optional_nulls(arguments: dict[str, Any], schema: ToolSchema) -> dict[str, Any]:
-    """Models fill what they leave out with null; where a schema has no null, absent is what they mean."""
+    """Drops nulls where the schema has none: models write null for arguments that they leave out."""
     required = schema.parameters.get("required") or ()
     return {name: value for name, value in arguments.items() if value is not None or name in required}
 
 
 def _coerced(arguments: dict[str, Any], problems: Sequence[Problem]) -> dict[str, Any]:
-    """A copy in which a value of the wrong type that can only mean one of the right type is that: 5 for "5"."""
+    """A copy with values converted that can only mean the right type: 5 for "5"."""
     changed: dict[str, Any] = copy.deepcopy(arguments)
     for problem in problems:
         if not problem.wanted or not problem.path:
@@ -312,7 +312,7 @@ def _float(text: str) -> float:
 
 
 def _bounded(value: Any, depth: int) -> Any:
-    """The same value with storable text, or _Unreadable where it nests too deep."""
+    """The same value with storable text. Raises _Unreadable if it nests too deep."""
     if isinstance(value, str):
         return clean(value)
     if not isinstance(value, dict | list):
@@ -329,7 +329,7 @@ def _too_deep() -> _Unreadable:
 
 
 def _expectation(schema: ToolSchema) -> str:
-    """What the tool takes, in a line: the model may have lost sight of the schema."""
+    """A line about the arguments that the tool takes: the model may have lost sight of the schema."""
     properties = schema.parameters.get("properties")
     if not isinstance(properties, Mapping) or not properties:
         return "Send one JSON object: {}."

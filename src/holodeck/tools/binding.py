@@ -1,7 +1,7 @@
-"""ToolBinding: a tool's name, its function schema and the coroutine behind it, put together by hand (AGT-05).
+"""ToolBinding: a tool's name, its function schema and its coroutine, put together by hand (AGT-05).
 
-For programs that use `run_agent` without an agent file. `user_id` is the runtime's business here too (AGT-07): the
-model neither sees it nor sets it.
+For programs that use `run_agent` without an agent file. The runtime fills in `user_id` here too (AGT-07): the model
+neither sees it nor sets it.
 """
 
 import inspect
@@ -19,7 +19,7 @@ from holodeck.tools.port import Toolset
 from holodeck.tools.rules import ToolRules
 
 BOUND: Mapping[str, str] = {"user_id": "{user_id}"}
-"""What the runtime fills in, whatever the model sends."""
+"""The arguments that the runtime fills in, regardless of what the model sends."""
 
 
 class _Function(BaseModel):
@@ -70,13 +70,13 @@ class ToolBinding(BaseModel):
 
 
 Tool: TypeAlias = Callable[..., Any] | FunctionTool | ToolBinding | Toolset
-"""What Python callers may give as a tool: a plain function, a binding, or a whole toolset."""
+"""The kinds of tools that Python callers may pass: a plain function, a binding, or a whole toolset."""
 
 
 def sources_of(
     tools: Iterable[Tool], rules: ToolRules, *, names_checked: bool = False, redact: Redact | None = None
 ) -> list[Source]:
-    """Sources for a catalogue. With `names_checked`, a rule that fits no tool is no mistake."""
+    """Sources for a catalogue. With `names_checked`, a rule that fits no tool is not an error."""
     toolsets: list[Toolset] = []
     bindings: list[ToolBinding] = []
     plain: list[FunctionTool] = []
@@ -103,7 +103,10 @@ def toolset_of(bindings: Sequence[ToolBinding], *, redact: Redact | None = None)
 
 
 def _tool(binding: ToolBinding) -> FunctionTool:
-    """A call that failed on the network or ran out of time may be made again: `enable_retry` was made for bindings."""
+    """Makes a tool.
+
+    A call that failed on the network or timed out may be repeated: bindings declare it (`enable_retry`).
+    """
     function = _Function.model_validate(binding.openai_function_schema["function"])
     declared = declared_arguments(function.parameters)
     takes_user = _takes_user(binding.mcp_tool_reference, declared)
@@ -118,7 +121,7 @@ def _tool(binding: ToolBinding) -> FunctionTool:
 
 
 def _takes_user(reference: Callable[..., Any], declared: set[str]) -> bool:
-    """`**kwargs` alone does not ask for a user; together with a schema that has one it does."""
+    """Whether the function takes a user. `**kwargs` alone does not; together with a schema that has one it does."""
     parameters = inspect.signature(reference).parameters
     open_ended = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
     return "user_id" in parameters or (open_ended and "user_id" in declared)

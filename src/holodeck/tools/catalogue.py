@@ -1,14 +1,14 @@
-"""All tools of an agent as one table, made anew when a toolset lists other tools than before.
+"""All tools of an agent as one table, rebuilt when a toolset lists other tools than before.
 
 A row holds everything that is known about a tool: its schema as the model sees it, the rules of the agent file (chosen,
-prefixed, approval, bound arguments) and its circuit breakers. So to offer tools is to read a dict, and a call is
+prefixed, approval, bound arguments) and its circuit breakers. So offering tools means reading a dict, and a call is
 check, bind, admit, toolset.
 
 A tool's name belongs to the toolset that had it first, for as long as the agent runs: a server cannot take over
 another's tool by adding one of the same name later, not even while the other restarts (T26).
 
-A tool whose breaker is open is withdrawn: the model is not offered it, so that it does not try it in a loop. A failure
-is what `ToolResult.retryable` marks: the tool could not be reached, broke off or did not answer in time. A tool that
+A tool whose breaker is open is withdrawn: the model is not offered it, so that it does not try it in a loop.
+`ToolResult.retryable` marks a failure: the tool could not be reached, broke off or did not answer in time. A tool that
 answers with an error works.
 """
 
@@ -42,7 +42,7 @@ MAX_TOOLS = 128  # T18
 
 
 class ToolBreakers:
-    """`make` gives the tool's own breaker at its first call: tools that are never called have none."""
+    """The breakers of one tool. `make` creates its own at the first call: tools that are never called have none."""
 
     def __init__(self, server: CircuitBreaker, make: Callable[[], CircuitBreaker]) -> None:
         self.server = server
@@ -62,7 +62,7 @@ class ToolBreakers:
         return max(own, self.server.retry_after)
 
     def admit(self) -> "CallAdmission | None":
-        """Permission for one call; None when either breaker refuses it."""
+        """Admits one call. None if either breaker refuses it."""
         tool = self.tool
         if tool is None:
             tool = self.tool = self._make()
@@ -84,7 +84,7 @@ class CallAdmission:
         self._tool, self._server, self._on_trial = tool, server, on_trial
 
     def settle(self, result: ToolResult | None) -> None:
-        """None means that the call was given up before its outcome was known."""
+        """Reports the outcome. None means that the call was given up before its outcome was known."""
         if result is None:
             self._tool.withdrawn()
             self._server.withdrawn()
@@ -93,7 +93,7 @@ class CallAdmission:
             self._server.succeeded()
         else:
             self._tool.failed(result.text)
-            if self._on_trial:  # the tool was known to fail: that it still does proves nothing about the server
+            if self._on_trial:  # the tool was known to fail: another failure proves nothing about the server
                 self._server.withdrawn()
             else:
                 self._server.failed(result.text)
@@ -101,7 +101,7 @@ class CallAdmission:
 
 @dataclass(kw_only=True, eq=False)
 class Source:
-    """A toolset in the catalogue, and what the agent file says about its tools.
+    """A toolset in the catalogue, and the agent file's rules for its tools.
 
     With `breaker`, calls go through circuit breakers: one for the toolset under `name`, one for each of its tools.
     """
@@ -114,7 +114,7 @@ class Source:
 
     def __post_init__(self) -> None:
         check_templates(self.rules.bind)
-        self.listing: Sequence[ToolSchema] | None = None  # the one that the rows were made from
+        self.listing: Sequence[ToolSchema] | None = None  # the listing from which the rows were made
         self.breakers: dict[str, ToolBreakers] = {}
         self.guarded = False  # the names in the rules do not fit, so every tool needs approval
         self.reported = False  # the names that do not fit
@@ -127,11 +127,11 @@ class Source:
         return all(state.ready for state in self.toolset.health())
 
     def problems(self, sources: Sequence["Source"]) -> list[str]:
-        """Names in the rules that fit no tool, once the toolsets' own names are known; each is reported once.
+        """Names in the rules that fit no tool, once the toolsets' own names are known. Each is reported once.
 
         Sources that share one rules object are checked together: a name has to fit a tool of one of them. As long as a
-        name does not fit, all of them are `guarded`, since the rule may be meant for any tool: also while one of them
-        has not listed its tools yet, which may be the one that the name is of.
+        name fits none, all of them are `guarded`, since the rule may be meant for any tool. They are also guarded while
+        one of them has not listed its tools yet, since the name may belong to it.
         """
         if self.names_checked:
             return []
@@ -160,7 +160,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolEntry:
-    """One row: a tool as the model sees it, and how it is called. `name` is what its toolset calls it."""
+    """One row: a tool as the model sees it, and how to call it. `name` is the toolset's own name for it."""
 
     schema: ToolSchema
     toolset: Toolset
@@ -175,7 +175,7 @@ class ToolEntry:
         return self.breakers is not None and self.breakers.open
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """One call whose arguments fit the schema."""
+        """Makes one call whose arguments fit the schema."""
         if self.bound is not None:
             arguments = self.bound.fill(arguments, context)
         key = self.cache.key(arguments, context) if self.cache is not None else None
@@ -189,7 +189,7 @@ class ToolEntry:
         def shorten(text: str, limit: int) -> str:
             nonlocal whole
             shortened = context.shorten(text, limit)
-            whole = whole and shortened == text  # what is cut off is kept for this run only
+            whole = whole and shortened == text  # the rest is kept for this run only
             return shortened
 
         result = await self._call(arguments, replace(context, shorten=shorten))
@@ -211,7 +211,7 @@ class ToolEntry:
         return result
 
     def unavailable(self) -> ToolResult:
-        """The answer to a call of a withdrawn tool."""
+        """The result of a call of a withdrawn tool."""
         seconds = self.breakers.retry_after if self.breakers is not None else 0.0
         again = f" It is tried again in {seconds:.0f} s." if seconds >= 1 else ""
         return ToolResult.failure(
@@ -226,7 +226,7 @@ def entry_of(toolset: Toolset, schema: ToolSchema) -> ToolEntry:
 
 
 class Catalogue:
-    """A Toolset itself: what an agent calls its tools."""
+    """The tools of an agent. A Toolset itself."""
 
     def __init__(self, sources: Sequence[Source] = (), breakers: Breakers | None = None) -> None:
         self._sources = tuple(sources)
@@ -252,7 +252,7 @@ class Catalogue:
     # the port
 
     async def start(self) -> None:
-        """Starts all toolsets at once. When one cannot start, those that did are closed again."""
+        """Starts all toolsets at the same time. If one cannot start, closes the others again."""
         starts = [asyncio.create_task(source.toolset.start()) for source in self._sources]
         try:
             await asyncio.gather(*starts, *(_load_check() for _ in self._sources[:1]))
@@ -270,7 +270,10 @@ class Catalogue:
         return [library for library in found if library is not None]
 
     async def start_each(self) -> list[str]:
-        """Starts all toolsets and waits for every one: what is wrong, in sentences. The others stay started."""
+        """Starts all toolsets and waits for each. Returns the problems as sentences.
+
+        The other toolsets stay started.
+        """
         starts = [asyncio.create_task(source.toolset.start()) for source in self._sources]
         try:
             outcomes = await asyncio.gather(*starts, return_exceptions=True)
@@ -292,7 +295,7 @@ class Catalogue:
                 logger.error("%s could not be closed", source.label, exc_info=outcome)
 
     def schemas(self) -> Sequence[ToolSchema]:
-        """The same object until the offer changes, so that a catalogue inside another is folded once."""
+        """The schemas, as the same object until they change, so that a catalogue inside another is folded once."""
         offered = self.offered()
         if offered is not self._listed:
             self._listed, self._schemas = offered, tuple(entry.schema for entry in offered.values())
@@ -322,7 +325,10 @@ class Catalogue:
     # the table
 
     def offered(self, withdrawn: Mapping[str, ToolEntry] | None = None) -> Mapping[str, ToolEntry]:
-        """The tools that may be called now, by the name that the model sees. `withdrawn` is what that method returned."""
+        """The tools that may be called now, by the name that the model sees.
+
+        `withdrawn` is that method's return value.
+        """
         if withdrawn is None:
             withdrawn = self.withdrawn()
         if not withdrawn:
@@ -341,7 +347,7 @@ class Catalogue:
         return found
 
     def rows(self) -> Mapping[str, ToolEntry]:
-        """All tools, also the withdrawn ones."""
+        """All tools, including withdrawn ones."""
         for source in self._sources:
             if source.toolset.schemas() is not source.listing:
                 self._fold()
@@ -351,7 +357,7 @@ class Catalogue:
     def _fold(self) -> None:
         rows: dict[str, ToolEntry] = {}
         for source in self._sources:
-            if problems := source.problems(self._sources):  # of a server that was not there at the start
+            if problems := source.problems(self._sources):  # of a server that was not available at the start
                 logger.error(
                     "tools_guarded: %s; until the names in the agent file fit, every tool of %s needs approval",
                     "; ".join(problems),
@@ -369,7 +375,7 @@ class Catalogue:
         self._rows = rows
 
     def _note_guard(self, source: Source) -> None:
-        """Logs once why tools need approval that the agent file does not name."""
+        """Logs once why tools need approval although the agent file does not name them."""
         if source.guarded and not source.reported and source.toolset.schemas() and source not in self._noted:
             self._noted.add(source)
             logger.warning(
@@ -423,7 +429,7 @@ class Catalogue:
     # names
 
     def _take_names(self) -> list[str]:
-        """Gives every name its owner; all mistakes at once, in sentences."""
+        """Gives every name its owner. Returns all mistakes together, as sentences."""
         problems = [problem for source in self._sources for problem in source.problems(self._sources)]
         owners: dict[str, Source] = {}
         for source in self._sources:
@@ -463,5 +469,5 @@ async def _cancel(starts: Sequence[asyncio.Task[None]]) -> None:
 
 
 async def _load_check() -> None:
-    """Loads what the first call needs, so that its import does not hold up other streams."""
+    """Loads the modules that the first call needs, so that their import does not block other streams."""
     await asyncio.to_thread(import_module, "holodeck.tools.schema_check")

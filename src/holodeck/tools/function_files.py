@@ -1,7 +1,7 @@
-"""Functions out of Python files that an agent's file names.
+"""Loads functions from Python files that an agent's file names.
 
 Only files below the agent's folder are loaded: nothing else in YAML can name code to run. Each file becomes a module
-under a private name; `sys.path` stays as it is.
+under a private name; `sys.path` does not change.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ def _path(file: str, root: Path) -> Path:
 
 
 def _module(file: str, path: Path) -> ModuleType:
-    """Two functions of one file share the module; a file that changed since becomes another module."""
+    """The module of a file. Two functions of one file share it; a file that has changed becomes another module."""
     state = path.stat()
     key = f"{path}:{state.st_mtime_ns}:{state.st_size}"
     name = f"_holodeck_tools_{hashlib.sha256(key.encode()).hexdigest()[:16]}"

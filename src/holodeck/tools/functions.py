@@ -1,7 +1,7 @@
 """Python functions as tools.
 
-Functions are written by the agent's author and run in this process. Whatever they do (fail, hang, return odd things),
-the caller gets a result in time. Where functions come from is the business of `holodeck.tools.function_files`.
+The agent's author writes the functions, and they run in this process. If they fail, hang or return something odd, the
+caller still gets a result in time. `holodeck.tools.function_files` loads them.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ EMITTED_BY_TOOLS = (CustomSent, ActivityShown, ActivityPatched, WarningRaised)
 DEFAULT_TIMEOUT = 30.0
 MAX_RESULT_CHARS = 50_000
 MAX_THREADS = 32  # of one toolset; functions that never return must not fill the process with threads
-_GRACE = 1.0  # what a cancelled coroutine gets for its clean-up
+_GRACE = 1.0  # how long a cancelled coroutine may clean up
 _MAX_MESSAGE = 500
 _MAX_ERROR = 40_000  # characters of an exception that are masked: the event loop waits meanwhile
 # The folders of an absolute path, but not of a URL.
@@ -62,7 +62,7 @@ class FunctionTool:
         timeout: float = DEFAULT_TIMEOUT,
         max_result_chars: int = MAX_RESULT_CHARS,
     ) -> "FunctionTool":
-        """Schema from the signature and the docstring; ConfigError where that is not possible."""
+        """Makes a tool from the signature and the docstring. ConfigError if that is not possible."""
         signature = read_signature(function)
         tool_name = name or name_of(function)
         if not TOOL_NAME.fullmatch(tool_name):
@@ -87,7 +87,10 @@ class FunctionTool:
 
 
 class FunctionToolset:
-    """`redact` takes secrets out of the texts of exceptions, which the model and the client read."""
+    """A toolset of functions.
+
+    `redact` masks secrets in the texts of exceptions, which the model and the client read.
+    """
 
     def __init__(
         self,
@@ -137,7 +140,7 @@ class FunctionToolset:
             events.close()
 
     async def _result(self, tool: FunctionTool, keywords: dict[str, Any]) -> ToolResult:
-        """Waits for the work in a task of its own: a coroutine that ignores cancellation can be left behind."""
+        """Runs the work in a task of its own, so that a coroutine that ignores cancellation can be left behind."""
         work = asyncio.create_task(self._work(tool, keywords))
         self._running.add(work)
         work.add_done_callback(self._running.discard)
@@ -166,7 +169,7 @@ class FunctionToolset:
             return ToolResult.failure(f"{tool.schema.name} failed: {self._described(error)}", retryable=passing)
 
     def _described(self, error: BaseException) -> str:
-        """Type and message, without folders of this machine and without secrets."""
+        """Type and message of an exception, without folders of this machine and without secrets."""
         masked = self._redact(clean(str(error)[:_MAX_ERROR]))
         masked = masked[: _MAX_ERROR // 2]  # a secret that the first cut has split is in the other half
         message = _FOLDERS.sub("", masked).strip()
@@ -174,7 +177,7 @@ class FunctionToolset:
         return shorten(f"{name}: {message}" if message else name, _MAX_MESSAGE)
 
     async def _in_thread(self, tool: FunctionTool, keywords: dict[str, Any]) -> Any:
-        """A daemon thread a call: a pool would be used up by functions that hang and hold up the end of the process."""
+        """Runs each call in a daemon thread. Hanging functions would use up a pool and delay the end of the process."""
         if not self._threads.acquire(blocking=False):
             busy = f"{tool.schema.name} is busy: too many calls have not returned"
             return ToolResult.failure(busy, retryable=True, unsent=True)

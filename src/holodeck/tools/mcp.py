@@ -1,7 +1,7 @@
 """The tools of one MCP server, as a Toolset.
 
-Whatever the server does wrong comes back as a ToolResult with a sentence. What keeps the server running is
-`holodeck.tools.mcp_server`; what makes its tools trustworthy `mcp_pins`; what is made of its answers `mcp_wire`.
+Every fault of the server becomes a ToolResult with a sentence. `holodeck.tools.mcp_server` keeps the server running,
+`mcp_pins` makes its tools trustworthy, and `mcp_wire` parses its answers.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ FAILURES = (
 
 
 class McpToolset:
-    """One per server; `start` them side by side, each has its own start timeout."""
+    """One toolset per server. Start several concurrently; each has its own start timeout."""
 
     def __init__(self, settings: McpSettings) -> None:
         self._settings = settings
@@ -85,7 +85,7 @@ class McpToolset:
         return tool_result(answer, self._settings.max_result_chars, context.shorten)
 
     def _against_its_schema(self, name: str, answer: CallResult) -> str:
-        """What is wrong with a result by the tool's own account; "" when nothing is."""
+        """The problem of a result according to the tool's own schema. Empty if there is none."""
         schema = self._pinned.results.get(name)
         if schema is None or answer.is_error:
             return ""
@@ -101,7 +101,7 @@ class McpToolset:
         )
 
     async def _restarted(self, context: ToolContext) -> None:
-        """Waits for a server that is being restarted, where people can see it."""
+        """Waits for a server that is being restarted, and shows that to the user."""
         message_id, kind = new_message_id(), "tool_server"
         content = {"server": self._settings.name, "status": "restarting"}
         context.emit(ActivityShown(message_id=message_id, kind=kind, content=content))
@@ -141,7 +141,7 @@ class McpToolset:
 
 
 class ProgressActivity:
-    """The progress of one call as an activity that people can see, at most four times a second."""
+    """Shows the progress of one call as an activity, at most four times a second."""
 
     def __init__(self, tool: str, context: ToolContext) -> None:
         self._tool, self._emit = tool, context.emit
@@ -167,7 +167,7 @@ class ProgressActivity:
 
 
 def _is_passing(error: Exception) -> bool:
-    """Whether to ask again may help."""
+    """Whether another attempt may help."""
     if isinstance(error, McpError):
         return error.code in {CONNECTION_CLOSED, McpRefusal.UNREACHABLE}
     return isinstance(error, TimeoutError | ToolUnavailable)

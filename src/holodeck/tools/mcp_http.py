@@ -1,11 +1,11 @@
-"""MCP over streamable HTTP: the SDK's client behind a guard that turns network trouble into JSON-RPC errors.
+"""MCP over streamable HTTP: the SDK's client behind a guard that turns network errors into JSON-RPC errors.
 
 The SDK ends the whole session when a request fails on the network, and buffers a JSON answer of any size. The guard
-sits below it, where requests meet the network: what goes wrong there becomes an error with a sentence, for that one
-request. It keeps answers within the limit and takes no compressed ones, since a bomb is small on the wire.
+sits below it, between requests and the network: an error there becomes a JSON-RPC error with a sentence, for that one
+request. It limits the size of answers and accepts no compressed ones, since a bomb is small on the wire.
 
-Credentials come from the agent file only and go to its URL only: no proxy or netrc of the environment, no redirect to
-another origin (the SDK sees to that), and nothing of the client that the agent serves.
+Credentials come only from the agent file and go only to its URL: no proxy or netrc of the environment, no redirect to
+another origin (the SDK ensures that), and nothing of the client that the agent serves.
 """
 
 import asyncio
@@ -35,19 +35,19 @@ from holodeck.tools.mcp_wire import Message
 
 CONNECT_TIMEOUT = 5.0
 GOODBYE_TIMEOUT = 2.0
-LISTEN_PAUSE = 1.0  # between two GETs: the server says how soon we shall come back, within reason
+LISTEN_PAUSE = 1.0  # between two GETs: the server sets when we reconnect, within reason
 MAX_WAITING = 64  # messages to a server that is slow to read
 VERSION_HEADER = "mcp-protocol-version"
 READ_SLACK = 5.0  # a call's own timeout comes first; this one frees what it leaves behind
 
 _log = logging.getLogger(__name__)
-# The SDK's warnings reach a log that is configured; without one Python would print them between the lines of a chat.
+# The SDK's warnings go to a configured log; without one Python would print them between the lines of a chat.
 logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 
 @asynccontextmanager
 async def open_http(settings: McpSettings) -> AsyncGenerator[Link]:
-    """Raises CannotConnect for a URL that we do not talk to."""
+    """Opens a link. Raises CannotConnect for a URL that we do not connect to."""
     url = settings.url or ""
     check_scheme(url)
     async with (
@@ -77,7 +77,7 @@ class HttpLink(Link):
         self._outbox: asyncio.Queue[Message] = asyncio.Queue(MAX_WAITING)
 
     async def send(self, message: Message) -> None:
-        await self._outbox.put(message)  # and not to the SDK itself: a cancelled hand-over may have taken place
+        await self._outbox.put(message)  # and not to the SDK itself: a cancelled send may have taken place
 
     def send_now(self, message: Message) -> None:
         with contextlib.suppress(asyncio.QueueFull):
@@ -94,7 +94,10 @@ class HttpLink(Link):
                 return
 
     async def listen(self, read: ReadStream[SessionMessage | Exception]) -> None:
-        """The SDK's exceptions are of streams that it opens again, or that it has answered the call with."""
+        """Receives messages.
+
+        The SDK's exceptions are about streams that it reopens, or that it has answered the call with.
+        """
         try:
             async for item in read:
                 if isinstance(item, SessionMessage):
@@ -143,7 +146,7 @@ def _is_loopback(host: str) -> bool:
 
 
 class _Guard(httpx2.AsyncBaseTransport):
-    """Between the SDK and the network."""
+    """Stands between the SDK and the network."""
 
     def __init__(self, network: httpx2.AsyncBaseTransport, limit: int) -> None:
         self._network = network
@@ -208,17 +211,17 @@ def _is_json(response: httpx2.Response) -> bool:
 
 
 def _error(code: McpRefusal, message: str) -> httpx2.Response:
-    """What the SDK takes for the server's own answer to the request at hand."""
+    """An error that the SDK takes for the server's own answer to the current request."""
     body = {"jsonrpc": "2.0", "id": None, "error": {"code": int(code), "message": message}}
     headers = {"content-type": "application/json"}
     return httpx2.Response(502, headers=headers, content=msgspec.json.encode(body))
 
 
 class _Body(httpx2.AsyncByteStream):
-    """A body, passed on line by line, whose texts are whole characters: half surrogate pairs are replaced.
+    """A body, passed on line by line, in which half surrogate pairs are replaced.
 
-    It ends with the one kind of exception that the SDK answers a call with, when the connection breaks or when it is
-    over the limit. Of an event stream the SDK bounds each event; a line over the limit is passed on as it comes.
+    If the connection breaks or the body exceeds the limit, it raises the one kind of exception with which the SDK
+    answers a call. In an event stream the SDK limits each event; a line over the limit is passed on as it arrives.
     """
 
     def __init__(self, stream: httpx2.AsyncByteStream | httpx2.SyncByteStream, limit: int, *, is_stream: bool) -> None:

@@ -1,6 +1,6 @@
-"""What an MCP server has besides tools: prompts, which users fill in and send, and resources, which they attach.
+"""The prompts and resources of an MCP server: users fill in and send prompts, and attach resources.
 
-The model sees neither unless a user asks for it. Everything a server does wrong is a ToolUnavailable with a sentence.
+The model sees neither unless a user asks for it. Every fault of the server is a ToolUnavailable with a sentence.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class McpLibrary:
         self._server = server
 
     async def prompts(self) -> Sequence[ListedPrompt]:
-        """None if the server has none, or is not there."""
+        """The prompts. None if the server has none, or is not available."""
         return await self._listed("prompts", McpSession.list_prompts)
 
     async def resources(self) -> Sequence[ListedResource]:

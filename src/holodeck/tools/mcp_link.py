@@ -1,4 +1,4 @@
-"""What the transports have in common: messages go out by `send`, come in by `receive`, and one day the link ends.
+"""The common part of the transports: `send` sends messages, `receive` gets them, and `end` ends the link.
 
 A message that arrives is a plain call from the transport into the session: nothing is queued and no task is woken.
 """
@@ -11,7 +11,7 @@ from holodeck.tools.mcp_wire import Message
 
 
 class CannotConnect(Exception):
-    """There is no connection to be had. `advice` says what a person can do about it."""
+    """No connection is possible. `advice` is what a person can do about it."""
 
     def __init__(self, reason: str, advice: str = "") -> None:
         super().__init__(reason)
@@ -20,14 +20,14 @@ class CannotConnect(Exception):
 
 
 class LinkClosed(Exception):
-    """The message was not sent: the other side is gone."""
+    """The message was not sent: the other side has closed the connection."""
 
 
 class McpRefusal(IntEnum):
     """JSON-RPC error codes that a transport answers with in the server's name. Its messages are sentences of ours."""
 
     UNAUTHORIZED = 401
-    UNKNOWN_SESSION = 404  # the server forgot us before it looked at the request, which may be repeated
+    UNKNOWN_SESSION = 404  # the server lost the session before it read the request, which may be repeated
     UNREACHABLE = 502  # the request was not sent
     UNUSABLE = 520  # an answer that is too large or cannot be read
 
@@ -44,7 +44,7 @@ def _ignored() -> None:
 
 
 class Link:
-    """One connection, made by a transport. It is over once `end` is called, and never comes back.
+    """One connection, made by a transport. It is over once `end` is called, and never reopens.
 
     The session sets `receive` and `on_end`; a transport implements `send` and `send_now`.
     """
@@ -60,20 +60,20 @@ class Link:
         self._reason = ""
 
     async def send(self, message: Message) -> None:
-        """Waits until the transport has taken the message. Raises LinkClosed when it was not sent."""
+        """Waits until the transport has taken the message. Raises LinkClosed if it was not sent."""
         raise NotImplementedError
 
     def send_now(self, message: Message) -> None:
-        """Sends without waiting; a server that no longer reads misses a message that it would not have read."""
+        """Sends without waiting. A server that no longer reads misses the message."""
         raise NotImplementedError
 
     def end(self, reason: str = "") -> None:
-        """Idempotent: the first reason counts."""
+        """Ends the link. Idempotent: the first reason counts."""
         if not self.ended.is_set():
             self._reason = reason
             self.ended.set()
             self.on_end()
 
     def how_it_ended(self) -> str:
-        """For people: why the connection is over."""
+        """The reason why the connection is over, for people."""
         return self._reason or "closed the connection"

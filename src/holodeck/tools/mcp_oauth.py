@@ -1,8 +1,8 @@
-"""Signs in at MCP servers that want OAuth, with the official SDK's client, and keeps what they give in a file.
+"""Signs in at MCP servers that require OAuth, with the official SDK's client, and stores the tokens in a file.
 
-A person signs in once (`holodeck login`): the browser opens, the authorization server sends it back to a port of this machine,
-and the tokens go to a file that only its owner can read. An agent that runs uses the file and renews tokens, but never opens a
-browser: without tokens its server cannot be started, and the error says which command to run.
+A person signs in once (`holodeck login`): the browser opens, the authorization server redirects it to a port of this
+machine, and the tokens go to a file that only its owner can read. A running agent uses the file and renews tokens, but
+never opens a browser. Without tokens its server cannot be started, and the error names the command to run.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ FAILURES = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError, httpx2.HTTP
 
 
 class TokenFile:
-    """What was agreed with one server: the SDK's token storage, in a file of mode 600."""
+    """The tokens and registration of one server: the SDK's token storage, in a file of mode 600."""
 
     def __init__(self, client: OAuthClient) -> None:
         self._client = client
@@ -82,7 +82,7 @@ class TokenFile:
         self._write()
 
     def restore(self, provider: OAuthClientProvider) -> None:
-        """Gives the SDK back what it does not store itself: when the token ends, and where it is renewed."""
+        """Restores what the SDK does not store itself: when the token expires, and where to renew it."""
         if (ends := self._kept.get("expires_at")) is not None:
             provider.context.token_expiry_time = ends - EARLY
         if metadata := self._kept.get("metadata"):
@@ -94,7 +94,7 @@ class TokenFile:
             self._write()
 
     def forget(self) -> None:
-        """Registers anew at the next sign-in: the address that the browser comes back to has another port."""
+        """Drops the registration, so that the next sign-in registers anew: its redirect address has another port."""
         self._kept = {}
 
     def _write(self) -> None:
@@ -122,7 +122,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def stored_auth(settings: McpSettings) -> httpx2.Auth | None:
-    """How requests of a running agent are signed. Raises CannotConnect before the first sign-in."""
+    """The authentication for requests of a running agent. Raises CannotConnect before the first sign-in."""
     if settings.oauth is None:
         return None
     tokens = TokenFile(settings.oauth)
@@ -155,7 +155,7 @@ def _provider(
 
 
 async def sign_in(settings: McpSettings, show: Callable[[str], None]) -> None:
-    """Signs in at a server; `show` gets the address that a person has to open. Raises StartError."""
+    """Signs in at a server. `show` gets the address that a person has to open. Raises StartError."""
     if settings.oauth is None:
         raise StartError(f"The tool server '{settings.name}' has no `oauth`.")
     tokens = TokenFile(settings.oauth)
@@ -201,7 +201,7 @@ class _Answer:
 
 
 class _Callback:
-    """The port of this machine that the browser comes back to."""
+    """The local port to which the browser is redirected."""
 
     async def __aenter__(self) -> Self:
         self._answer: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()

@@ -1,7 +1,7 @@
-"""The tools of one server, pinned: what was once shown to the model under a name stays what it was.
+"""Pins the tools of one server: a tool that the model was once shown under a name must not change.
 
 A server that changes a tool's description or schema after people have come to trust it (a "rug pull") loses that tool
-until HoloDeck is started anew. Pins outlive the server's restarts, not ours. Nothing here talks to the server.
+until HoloDeck is restarted. Pins outlive the server's restarts, not ours. This module does not talk to the server.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class PinnedTools:
-    """`tools` may be offered now; `schemas` is the same as a sequence that stays the same object until it changes.
+    """The tools that may be offered now. `schemas` is the same object until the tools change.
 
     `results` are the schemas of structured results, of the tools that declare one.
     """
@@ -36,7 +36,7 @@ class PinnedTools:
         self.results: dict[str, dict[str, Any]] = {}
 
     def update(self, listed: Iterable[ListedTool]) -> None:
-        """Takes a complete listing in place of the one before."""
+        """Replaces the previous listing with a complete new one."""
         offered: dict[str, ToolSchema] = {}
         results: dict[str, dict[str, Any]] = {}
         for tool in listed:

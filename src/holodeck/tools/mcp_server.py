@@ -60,8 +60,8 @@ _log = logging.getLogger(__name__)
 MAX_PAUSE = 30.0
 OPTIONAL_WAIT = 10.0  # seconds that a start waits for a server that is not required
 RELIST_PAUSE = 1.0  # debounces list_changed to one listing a second
-_INSTALL = "pip install"  # a server's last words that need no further advice
-PATIENCE = 3  # setbacks in a row after which calls no longer wait for the next attempt
+_INSTALL = "pip install"  # error output of a server that needs no further advice
+PATIENCE = 3  # failures in a row after which calls no longer wait for the next attempt
 
 Page = TypeVar("Page", ToolsPage, PromptsPage, ResourcesPage)
 OpenLink = Callable[[McpSettings], AbstractAsyncContextManager[Link]]
@@ -74,7 +74,7 @@ class UnsupportedVersion(Exception):
 
 @dataclass
 class ToolRequest:
-    """One `tools/call`. `sent` is true from the moment a transport has taken it: the call may take effect from then on."""
+    """One `tools/call`. `sent` is true once a transport has taken it: from then on it may take effect."""
 
     name: str
     arguments: dict[str, Any]
@@ -84,7 +84,7 @@ class ToolRequest:
 
 
 class McpSession:
-    """Its methods raise McpError, and msgspec.ValidationError for a result that breaks the schema."""
+    """A session. Its methods raise McpError, and msgspec.ValidationError for a result that breaks the schema."""
 
     def __init__(self, link: Link, on_tools_changed: Callable[[], None]) -> None:
         self._link = link
@@ -93,7 +93,7 @@ class McpSession:
         self._waiting: dict[RequestId, asyncio.Future[dict[str, Any] | ErrorDetail]] = {}
         self._progress: dict[RequestId, Callable[[Progress], None]] = {}
         self._declined: set[str] = set()  # already logged
-        self.capabilities: frozenset[str] = frozenset()  # what the server says it has: "tools", "prompts", …
+        self.capabilities: frozenset[str] = frozenset()  # what the server declares: "tools", "prompts", …
         link.receive, link.on_end = self._receive, self._fail_all
 
     async def initialize(self) -> None:
@@ -228,14 +228,14 @@ class McpState(StrEnum):
 
 
 def pause_before_attempt(setbacks: int, *, was_ready: bool) -> float:
-    """Seconds: at once after the first crash, then 1, 2, 4 … 30; a start that failed begins with 1."""
+    """Seconds before an attempt: none after the first crash, then 1, 2, 4 … 30. A failed start begins with 1."""
     step = setbacks - was_ready
     return 0.0 if step <= 0 else min(MAX_PAUSE, 2.0 ** min(step - 1, 10))
 
 
 @dataclass(frozen=True)
 class _End:
-    """How a connection ended, and what a person can do about it."""
+    """The reason why a connection ended, and what a person can do about it."""
 
     reason: str
     advice: str = ""
@@ -264,9 +264,9 @@ class McpServer:
     # what others ask for
 
     async def start(self) -> None:
-        """Returns when the first attempt is over. Raises StartError when it failed and the server is required.
+        """Returns when the first attempt is over. Raises StartError if it failed and the server is required.
 
-        The start of an agent waits only a while for a server that it can do without; its tools come later.
+        The start of an agent waits only briefly for a server that is not required; its tools come later.
         """
         self._owner = asyncio.create_task(self._own(), name=f"mcp server {self._settings.name}")
         try:
@@ -301,7 +301,10 @@ class McpServer:
         return f"{self.state}: {self.detail}" if self.detail else str(self.state)
 
     async def call(self, call: ToolRequest) -> CallResult:
-        """One call, as soon as there is a session for it. Raises ToolUnavailable, McpError, ValidationError (no result)."""
+        """Makes one call as soon as there is a session.
+
+        Raises ToolUnavailable, McpError, ValidationError (no result).
+        """
         for is_last in (False, True):
             session, link = await self.until_ready()
             try:
@@ -318,7 +321,7 @@ class McpServer:
         raise AssertionError("unreachable")
 
     async def until_ready(self) -> tuple[McpSession, Link]:
-        """The connection to use. Raises ToolUnavailable when there will be none soon."""
+        """Waits for a usable connection. Raises ToolUnavailable if there will be none soon."""
         while True:
             if self.ready and self._session and self._link:
                 return self._session, self._link
@@ -360,7 +363,10 @@ class McpServer:
                 await self._closing.wait()
 
     async def _one_connection(self) -> "_End":
-        """Connects and stays until it is over. Its end is returned: the task groups on the way out wrap exceptions."""
+        """Connects and stays connected.
+
+        Returns the end instead of raising: the task groups on the way out wrap exceptions.
+        """
         try:
             async with self._open_link(self._settings) as link:
                 session = McpSession(link, self._relist.set)
@@ -375,7 +381,7 @@ class McpServer:
         return _End(reason, "" if _INSTALL in reason else problem.advice)
 
     async def _introduce(self, session: McpSession, link: Link) -> CannotConnect | None:
-        """The handshake and the first listing. A reason of "" means that the link itself knows it."""
+        """Makes the handshake and the first listing. An empty reason means that the link itself knows it."""
         if self._closing.is_set():
             return CannotConnect("is being closed")
         limit = self._settings.start_timeout

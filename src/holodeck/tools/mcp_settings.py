@@ -1,4 +1,4 @@
-"""What the agent file says about one MCP server, checked elsewhere. No live object, no I/O."""
+"""The agent file's settings for one MCP server, checked elsewhere. No live object, no I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,10 @@ MAX_RESULT_CHARS = 50_000
 
 @dataclass(frozen=True, kw_only=True)
 class OAuthClient:
-    """How to sign in at a server. Without a `client_id` the client registers itself; `file` keeps what was agreed."""
+    """How to sign in at a server.
+
+    Without a `client_id` the client registers itself; `file` stores tokens and registration.
+    """
 
     file: Path
     client_id: str | None = None
@@ -24,8 +27,8 @@ class OAuthClient:
 class McpSettings:
     """One server: a `command` that speaks MCP on its standard streams, or the `url` of one that speaks it over HTTP.
 
-    Times are seconds. `timeout` bounds one call from the moment it is asked for, whatever it waits for;
-    `max_line_bytes` bounds one message of the server, over HTTP as well.
+    Times are seconds. `timeout` limits one call from the moment it is requested, including all waits; `max_line_bytes`
+    limits one message of the server, over HTTP as well.
     """
 
     name: str
