@@ -59,9 +59,9 @@ class Toolset(Protocol):
         """Gives everything back; leaves no process, task or socket. May be called at any time, also twice."""
 
     def schemas(self) -> Sequence[ToolSchema]:
-        """The tools that can be called now. Cheap: asked before every model call."""
+        """The tools that can be called now. Cheap: read before every model call."""
 
     async def call(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Carries out one call whose arguments fit the schema."""
+        """Makes one call whose arguments fit the schema."""
 
     def health(self) -> Sequence[ToolsetHealth]: ...

@@ -73,7 +73,7 @@ class ToolCache:
         self._cache, self._name, self._rule = cache, (source, tool), rule
 
     def key(self, arguments: dict[str, Any], context: ToolContext) -> tuple[str, ...] | None:
-        """None for arguments that JSON cannot write: such a call is never cached."""
+        """The key of a call. None for arguments that JSON cannot encode: such a call is never cached."""
         owners = {"user": (context.tenant, context.user_id), "tenant": (context.tenant,), "all": ()}
         try:
             written = _encode(arguments).decode()

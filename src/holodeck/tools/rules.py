@@ -1,7 +1,7 @@
-"""What an agent file says about the tools of one toolset: which are offered, which need approval, which may be repeated.
+"""An agent file's rules for the tools of one toolset: which are offered, which need approval, which may be repeated.
 
-Names are the toolset's own, without a prefix, and may be patterns (`get_*`). Asking a person is the loop's task, and
-calling a tool again is the tool runner's; a row only carries the mark.
+Names are the toolset's own, without a prefix, and may be patterns (`get_*`). The loop asks people, and the tool runner
+repeats calls; a row only carries the mark.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -46,7 +46,7 @@ class ToolRules:
         return schema.repeatable or _matches(schema.name, self.repeatable)
 
     def cache_of(self, schema: ToolSchema) -> CacheRule | None:
-        """None for a tool that needs approval: a person agrees to a call, not to its repetition."""
+        """The cache rule of a tool. None if it needs approval: a person agrees to a call, not to its repetition."""
         if self.approval_of(schema) is Approval.ALWAYS:
             return None
         if schema.name in self.cache:

@@ -63,7 +63,7 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def find_command(command: str, cwd: Path | None, path: str) -> Path:
-    """Where a command is: beside our own interpreter first, then on PATH; with a slash, relative to the agent.
+    """Finds a command: beside our own interpreter first, then on PATH; with a slash, relative to the agent.
 
     Raises an OSError whose text is a sentence.
     """
@@ -83,7 +83,7 @@ def find_command(command: str, cwd: Path | None, path: str) -> Path:
 
 
 class StderrTail:
-    """The last lines that a server complained with, however much it writes."""
+    """The last lines of a server's standard error, however much it writes."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -208,7 +208,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
             _log.error("mcp_server_cannot_be_killed", extra={"details": {"pid": self._pid}})
 
     def how_it_ended(self) -> str:
-        """For people: why the child is no longer of use."""
+        """The reason why the child is no longer usable, for people."""
         how = self._verdict or _exit_sentence(self._transport.get_returncode() if self._transport else None)
         return f"{how}: {lines[-1]}" if (lines := self.stderr.lines()) else how
 
@@ -330,7 +330,7 @@ async def _launched(settings: McpSettings, link: "StdioLink") -> ServerProcess:
 
 
 def _advice(command: str) -> str:
-    """What to do about a command that is not there. Many files of other programs have its arguments in the same text."""
+    """Advice for a command that does not exist. Many files of other programs have its arguments in the same text."""
     program, *arguments = command.split()
     if arguments and os.sep not in program:
         return f"Arguments are a list of their own: `command: {program}` and `args: [{', '.join(arguments)}]`."
@@ -369,7 +369,7 @@ class StdioLink(Link):
         return self._reason or self.process.how_it_ended()
 
     def feed(self, data: bytes) -> None:
-        """What the child wrote."""
+        """Takes the output of the child."""
         for line in self._framer.feed(data):
             self._take(line)
         if self._framer.discarded > ENDLESS:
