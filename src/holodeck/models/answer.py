@@ -248,7 +248,7 @@ class Answer:
             self._keep(delta)
 
     def _untagged(self, content: str, *, thought: bool) -> str:
-        """Without Gemini's tags: they stand at the beginning of its first thought, and before what follows the last."""
+        """Removes Gemini's tags: at the beginning of its first thought, and before the text after the last."""
         was_thought, self._in_thought = self._in_thought, thought
         if not thought:
             return content.removeprefix("</thought>")

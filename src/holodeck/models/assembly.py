@@ -79,7 +79,7 @@ class CallAssembly:
         return any(call.started for call in self._calls)
 
     def add(self, member: dict[str, Any], position: int = 0, entries: int = 1) -> None:
-        """One entry of `delta.tool_calls`; `position` is its place in that list, which has so many `entries`."""
+        """Adds one entry of `delta.tool_calls`. `position` is its place in that list, which has `entries` of them."""
         function = member.get("function")
         if not isinstance(function, dict):
             function = member  # seen in the wild: name and arguments beside the id

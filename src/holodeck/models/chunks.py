@@ -52,7 +52,7 @@ class PlainChoice(msgspec.Struct, gc=False):
 
 
 class PlainChunk(msgspec.Struct, gc=False):
-    """What nearly every chunk is. One that is not cannot be decoded into this."""
+    """The form of nearly every chunk. Any other chunk cannot be decoded into it."""
 
     choices: Annotated[list[PlainChoice], msgspec.Meta(min_length=1, max_length=1)]
     usage: None = None
@@ -245,7 +245,7 @@ def _details(usage: dict[str, Any], *names: str) -> Any:
 
 
 def _cost(usage: dict[str, Any]) -> float | None:
-    """What the endpoint charged, where it reports that: OpenRouter in dollars, xAI in parts of one."""
+    """The amount that the endpoint charged, if it reports it: OpenRouter in dollars, xAI in parts of one."""
     for member, unit in (("cost", 1.0), ("cost_in_usd_ticks", _TICKS)):
         value = usage.get(member)
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _ENDLESS:

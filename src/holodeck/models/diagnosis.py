@@ -1,4 +1,4 @@
-"""What went wrong at a model endpoint, as a typed error that a person can act on.
+"""Turns a failure at a model endpoint into a typed error that a person can act on.
 
 Statuses, error bodies, error objects inside a stream and broken connections all end here. Every text that comes from
 the endpoint is shortened and stripped of secrets first. It decides nothing about trying again.
@@ -205,7 +205,7 @@ class Diagnosis:
         )
 
     def _of_words(self, text: str, quote: str, status: int | None) -> ModelError | None:
-        """What the words of an error say more exactly than its status does."""
+        """The error that the words of a response describe, if they are more exact than its status."""
         if _NO_CREDIT.search(text) or status == 402:  # noqa: PLR2004  payment required
             return ModelRejected(f"The account at {self._where} has no credit left, or none for this model.{quote}")
         if status in _AUTH or (_BAD_KEY.search(text) and (status is None or status == 400)):  # noqa: PLR2004  Gemini and xAI say 400 for a bad key

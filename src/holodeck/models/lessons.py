@@ -15,7 +15,7 @@ class Lessons(msgspec.Struct, frozen=True, kw_only=True):
     most_tokens_now: int | None = None  # beside this prompt: another one may have more
 
     def __or__(self, other: "Lessons") -> "Lessons":
-        """What is known from both, without what holds for one request only."""
+        """The lessons of both, without those that hold for one request only."""
         most = self.most_tokens if other.most_tokens is None else other.most_tokens
         return Lessons(without=self.without | other.without, most_tokens=most)
 
@@ -23,7 +23,7 @@ class Lessons(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, without=self.without | {member})
 
     def beyond(self, known: "Lessons") -> list[str]:
-        """What is new in it, in words for the log."""
+        """The new lessons in it, in words for the log."""
         words = sorted(self.without - known.without)
         if self.most_tokens is not None and self.most_tokens != known.most_tokens:
             words.append(f"more than {self.most_tokens} max_tokens")

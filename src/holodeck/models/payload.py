@@ -93,7 +93,7 @@ def refused_option(status: int, text: str, without: frozenset[str]) -> str | Non
 
 
 def wanted_of_messages(status: int, text: str) -> str | None:
-    """What an endpoint misses in calls that another model made: Gemini a signature, DeepSeek and Kimi thoughts."""
+    """The member that an endpoint misses in another model's calls: Gemini a signature, DeepSeek and Kimi thoughts."""
     if status not in _COMPLAINTS:
         return None
     return next((name for name, words in _WANTED.items() if words.search(text)), None)

@@ -92,7 +92,7 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """For banners, logs and usage: provider and model, never a key."""
+        """Provider and model, for banners, logs and usage. Never a key."""
 
     async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
         """Returns the reply, or raises a ModelError.

@@ -37,7 +37,7 @@ FINISH_REASONS = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
 }
-PAUSES = frozenset({"pause_turn", "compaction"})  # the provider goes on when it gets its own message back
+PAUSES = frozenset({"pause_turn", "compaction"})  # the provider continues when it gets its own message back
 NO_RESULT = "The provider has not reported a result."
 
 _INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")

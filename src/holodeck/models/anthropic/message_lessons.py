@@ -51,7 +51,7 @@ _WANTS_THINKING = re.compile(r"Expected `?thinking|must start with a thinking bl
 
 
 def lesson(status: int, text: str, known: Lessons) -> Lessons | None:
-    """What to ask with next; None when the refusal is about something else."""
+    """The lessons for the next attempt. None when the refusal is about something else."""
     if status not in _COMPLAINTS:
         return None
     if (most := _most_tokens(text)) is not None and most not in (known.most_tokens, known.most_tokens_now):

@@ -19,7 +19,7 @@ _REMEMBERED = 10_000  # messages and turns
 
 
 class RefusedThinking:
-    """What one endpoint refused. `name` is the model's, for the log."""
+    """The thinking that one endpoint refused. `name` is the model's, for the log."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -44,7 +44,7 @@ LESSONS: Mapping[str, re.Pattern[str]] = {  # what to do without → the words t
 
 
 def lesson(status: int, text: str, known: Lessons) -> Lessons | None:
-    """What to ask with next; None when the refusal is about something else."""
+    """The lessons for the next attempt. None when the refusal is about something else."""
     if status not in _COMPLAINTS:
         return None
     if (found := _LIMIT.search(text)) and int(found[1]) != known.most_tokens:

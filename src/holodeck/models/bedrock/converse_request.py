@@ -164,7 +164,7 @@ def _system(prompt: Prompt, messages: Sequence[Value]) -> str:
 
 
 def _with_system_first(system: str, messages: Sequence[Value]) -> list[Value]:
-    """For models that take no system prompt: it goes before the first message of the user."""
+    """Puts the system prompt before the first message of the user, for models that take no system prompt."""
     if not messages or messages[0]["role"] != "user":
         return [{"role": "user", "content": [{"text": system}]}, *messages]
     first = messages[0]
@@ -232,7 +232,10 @@ def _options(settings: EndpointSettings, prompt: Prompt, lessons: Lessons, *, th
 
 
 def _claude_fields(settings: EndpointSettings, lessons: Lessons, most: int | None, *, thinks: bool) -> Value:
-    """What Converse has no member for. Models of other publishers take others: the file names them in `extra`."""
+    """Fields that Converse has no member for.
+
+    Models of other publishers take others: the file names them in `extra`.
+    """
     if not is_claude("bedrock", settings.model):
         return {}
     thinks = thinks and "thinking" not in lessons.without

@@ -127,7 +127,7 @@ class _Player:
         return self._answer(question, words, request) or request if question else request
 
     def _answer(self, question: OpenQuestion, words: str, request: Request | ToolUse) -> Request | ToolUse | None:
-        """What a message means as the answer to a question; None if it is about something else."""
+        """The meaning of a message as the answer to a question. None if it is about something else."""
         then, action = question.then, request.action
         if action == "no":
             return Request("kept" if question.confirms else "dropped")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Rules = Callable[[Sequence[Message], Sequence[ToolSchema], str | None, datetime], str | tuple[Call, ...]]
 
 _WORD = re.compile(r"\s*\S+\s*\Z|\s*\S+")
-_ARGUMENT_PIECE = 24  # characters of the arguments' JSON that are streamed at once
+_ARGUMENT_PIECE = 24  # characters of the arguments' JSON in one delta
 _LONGEST_LINE, _LONGEST_RECAP = 100, 2000
 
 

@@ -95,7 +95,10 @@ def _without_lone_reasoning(items: Iterable[Item | None]) -> list[Item]:
 
 
 def _reasoning(item: Item) -> Item | None:
-    """What may go back: with `store: false` the provider knows a reasoning item by its encrypted content alone."""
+    """The reasoning that may be sent back.
+
+    With `store: false` the provider knows an item only by its encrypted content.
+    """
     result = {"type": "reasoning", "summary": item.get("summary") or []}
     if present(item.get("encrypted_content")):
         return {**result, "id": item.get("id"), "encrypted_content": item["encrypted_content"]}

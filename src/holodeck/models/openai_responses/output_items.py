@@ -54,7 +54,7 @@ def shown_name(item: Item) -> str:
 
 
 def shown_arguments(item: Item) -> str:
-    """What the tool was asked to do, as JSON text."""
+    """The arguments of the tool, as JSON text."""
     arguments = item.get("arguments")
     if isinstance(arguments, str):
         return arguments
@@ -72,7 +72,7 @@ def shown_arguments(item: Item) -> str:
 
 
 def shown_result(item: Item) -> tuple[Content, bool]:
-    """What came of it, and whether it failed: text, or the image that was generated."""
+    """The result, and whether it failed: text, or the image that was generated."""
     failed = item.get("status") == "failed" or present(item.get("error"))
     if item.get("type") == "image_generation_call" and not failed and isinstance(image := item.get("result"), str):
         return (MediaPart(mime_type=_image_type(item), data=image),), False
@@ -114,7 +114,7 @@ def _output_text(output: Item) -> str:
 
 
 def _command_text(output: Item) -> str:
-    """What one command of a shell wrote, and how it ended if that was not well."""
+    """The output of one shell command, and how it ended if that was not well."""
     outcome = output.get("outcome")
     outcome = outcome if isinstance(outcome, dict) else {}
     ending = f"[{outcome.get('type')} {outcome.get('exit_code', '')}]".replace(" ]", "]")
