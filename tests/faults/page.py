@@ -11,19 +11,20 @@ PAGE = Path(__file__).parents[2] / "docs" / "what-happens-when.md"
 INTRODUCTION = """\
 # What happens when …
 
-Every row is played by `python -m tests.faults` against the real server process, with ten seeds on every wire that it concerns: AG-UI
-over SSE and protobuf, REST, REST stream and chat-stream. This page is written from the same table; a test keeps it so.
+`python -m tests.faults` plays every row against the real server process, with ten seeds on every wire that the row concerns: AG-UI
+over SSE and protobuf, REST, REST stream and chat-stream. This page is generated from the same table, and a test compares the two.
 
 After every run, whatever went wrong in it:
 
-- the client got exactly one ending, as its last event, and the server has recorded the same one;
-- the user's messages are kept once and in their order, and what the client saw of the answer is kept too, flagged if it is
-  not complete (after a crash of the server without the last quarter of a second: [Sessions](sessions.md));
-- every tool call in the history has exactly one result, and was carried out at most once;
+- the client got exactly one ending, as its last event, and the server has recorded the same ending;
+- the store has the user's messages once and in order;
+- the store has what the client saw of the answer, flagged if it is incomplete (after a crash of the server, the last quarter of a
+  second may be missing: [Sessions](sessions.md));
+- every tool call in the history has exactly one result, and the tool was called at most once;
 - descriptors, child processes and connections are as before, and no other client's stream was affected;
-- the log has one line about how it ended, under the id of its request.
+- the log has one line about the ending, under the id of the request.
 
-Errors are named by their code; [Errors](errors.md) lists them. Settings are keys of [agent.yaml](agent-yaml.md).
+This page names errors by their code; [Errors](errors.md) lists them. Settings are keys of [agent.yaml](agent-yaml.md).
 """
 SECTIONS: tuple[tuple[str, Sequence[Kind]], ...] = (
     ("… the model endpoint misbehaves", MODEL_KINDS),
@@ -34,8 +35,8 @@ SECTIONS: tuple[tuple[str, Sequence[Kind]], ...] = (
 
 BETWEEN_SERVERS = """## … one of several servers or workers does
 
-[Sessions](sessions.md#several-servers) has what happens when one of the servers or [workers](sessions.md#workers) that share conversations
-is killed, paused or cut off, and late writes of one that was only paused. `make faults-stores` plays it.
+[Sessions](sessions.md#several-servers) describes what happens when a server or [worker](sessions.md#workers) that shares conversations is killed, paused or cut
+off, and what happens to late writes of one that was only paused. `make faults-stores` plays these rows.
 """
 
 

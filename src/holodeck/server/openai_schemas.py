@@ -46,7 +46,7 @@ MODELS = json_response("A list of one", _MODELS)
 SESSION_HEADER = "X-Session-Id"
 CONVERSATION_HEADER = "X-Conversation-Id"
 HINT_HEADER = "X-OpenWebUI-Chat-Id"
-_NAMED_SESSION = "The session to go on with, on whichever wire it began; without one, only `messages` counts"
+_NAMED_SESSION = "The session to continue, on whichever wire it began; without one, only `messages` counts"
 SESSION_PARAMETERS = tuple(
     parameter(header, "header", _NAMED_SESSION, **ID_IN_HEADER) for header in (SESSION_HEADER, CONVERSATION_HEADER)
 )
@@ -57,11 +57,11 @@ _RESPONSE_REQUEST = object_of(
         "model": {**_TEXT, "description": "The agent's name; without it, the agent that is served"},
         "input": {"description": "A text, or items: messages, results of functions, answers to approvals"},
         "instructions": nullable(string("Shown to the model beside the agent's own", maxLength=MAX_TEXT)),
-        "previous_response_id": {**_TEXT, "description": "The response to go on from"},
+        "previous_response_id": {**_TEXT, "description": "The response to continue"},
         "conversation": {"description": "The session, as its id or as an object with it"},
         "stream": _FLAG,
         "store": {**_FLAG, "description": "false: nothing is kept, and `input` is the whole conversation"},
-        "background": {**_FLAG, "description": "true: the answer comes at once, the run goes on by itself"},
+        "background": {**_FLAG, "description": "true: the answer comes immediately, the run continues by itself"},
         "tools": nullable(array(OBJECT, "Functions that the client carries out", maxItems=MAX_TOOLS)),
         "tool_choice": {"description": "auto, none, required, or a function"},
         "max_output_tokens": {"type": ["integer", "null"], "minimum": 1},

@@ -128,7 +128,7 @@ def _completed_at(run: Run) -> int | None:
     responses=RESPONSE,
 )
 async def create(request: Request) -> Response:
-    """With `background`, the answer comes at once and the run goes on without readers; ask for it by its id."""
+    """With `background`, the answer comes immediately and the run continues without readers; read it by its id."""
     server, owner, body = server_of(request), owner_of(request), await json_body(request)
     asked = await decoded(decode, body, server.settings.limits.message_characters)
     check_model(server, asked.model)
@@ -243,7 +243,7 @@ async def show(request: Request) -> Response:
 
 @routes.delete("/{run_id:path}", "Delete a response", access=needs(SESSIONS_DELETE), responses=DELETED)
 async def delete(request: Request) -> Response:
-    """It stops first, if it goes on. Its conversation keeps its messages; `DELETE /sessions/{id}` deletes those."""
+    """Stops the run first, if it is in progress. Its conversation keeps its messages; `DELETE /sessions/{id}` deletes those."""
     server, run = server_of(request), await _run_of(request)
     if await server.stop_run(run):
         await run.done()
