@@ -4,7 +4,7 @@ Rules, stated first:
 
 1. RunStarted is the first event, RunFinished or RunFailed the last; nothing follows.
 2. A part (step, reasoning, text, call) is opened before it is continued or closed, and an id is opened once; only a
-   text may be opened again, since models go on talking after they asked for a tool.
+   text may be opened again, since models continue to write after they asked for a tool.
 3. At most one step, one reasoning and one text are open at a time; calls may overlap.
 4. Reasoning, text and calls live inside a step; a step is finished when they are closed.
 5. A tool's result comes after the end of its call, and once.

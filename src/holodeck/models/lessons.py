@@ -1,4 +1,4 @@
-"""What an endpoint's refusals teach: which members of a request to leave out, and how many tokens it allows.
+"""Lessons from an endpoint's refusals: which members of a request to leave out, and how many tokens it allows.
 
 A refusal may quote the user's words, so its text alone proves nothing about the endpoint. A lesson holds for the request that
 was refused; it is kept for all others only after the endpoint has accepted that request without what it refused.

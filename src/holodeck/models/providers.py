@@ -1,4 +1,4 @@
-"""Where each provider's endpoint is, and how it wants to be addressed. A table and pure functions."""
+"""The endpoint of each provider, and how requests to it are made. A table and pure functions."""
 
 import re
 from collections.abc import Mapping

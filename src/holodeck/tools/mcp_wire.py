@@ -120,7 +120,7 @@ class Progress(Struct, frozen=True):
 
 
 class Annotations(Struct, frozen=True, rename="camel"):
-    """What a server claims about a tool. A claim of another type than the specification has counts as absent."""
+    """The claims of a server about a tool. A claim of the wrong type counts as absent."""
 
     read_only_hint: Any = None
     idempotent_hint: Any = None
@@ -333,7 +333,7 @@ def _read(block: Block) -> tuple[str, MediaPart | None]:
 
 
 def text_of_block(block: Block) -> str:
-    """What of a block is text; the rest is named."""
+    """The text of a block. Other content is named."""
     return _read(block)[0]
 
 

@@ -44,7 +44,7 @@ class Signature:
     context_name: str | None = None
 
     def keywords(self, arguments: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
-        """What the function is called with: only what was given, so that its own defaults apply."""
+        """The keyword arguments of the call: only given values, so that its own defaults apply."""
         try:
             made = self.model.model_validate(dict(arguments))
         except ValidationError as error:

@@ -1,4 +1,4 @@
-"""What a refusal teaches about an endpoint: which member of the request to leave out or to change. Pure.
+"""Lessons from the refusal of an endpoint: which member of the request to leave out or to change. Pure.
 
 Models and gateways differ in what they take, and no name says which: the endpoint's own words do.
 """

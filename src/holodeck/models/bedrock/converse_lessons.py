@@ -1,4 +1,4 @@
-"""What a refusal of Bedrock teaches: which member of the request to leave out or to change. Pure.
+"""Lessons from a refusal of Bedrock: which member of the request to leave out or to change. Pure.
 
 Models of many publishers stand behind one API, and each takes other members of it. A model of Anthropic refuses in
 Anthropic's words, which Bedrock passes on.
