@@ -198,6 +198,10 @@ class MessagesReplaced(Event, frozen=True, tag=True):
     last_id: str | None = None  # only in copies of logs, in place of the messages; empty if there are none
     corrects: bool = False  # readers have the history before the run; it corrects what they saw of the run
 
+    def __post_init__(self) -> None:
+        if isinstance(self.messages, list):  # as it is decoded
+            msgspec.structs.force_setattr(self, "messages", tuple(self.messages))
+
 
 class HistoryCompacted(Event, frozen=True, tag=True):
     """The model summarized the `messages` oldest messages. From now on it is shown the summary, if it wrote one.
