@@ -62,6 +62,7 @@ MUTANTS = (
     Mutant("agent/emitter.py", "            self._emitter.hold()\n", "", DURABLE, "a run shows that it began before its message is stored"),
     Mutant("agent/loop.py", "conversation.begin_calls(step)\n    await overlap.wait()\n", "conversation.begin_calls(step)\n", DURABLE, "a tool is called before the message that asked for it is stored"),
     Mutant("agent/loop.py", "        await self.overlap.wait()  # shows the held events before any others\n", "", DURABLE, "an ending is shown before the beginning of its run"),
+    Mutant("stores/stored_conversation.py", 'if error is not None and (steps or "pending" in parts):', "if False:", STORES, "an answer is stored without its question"),
     Mutant("stores/stored_conversation.py", "            steps, parts = joined_steps(accepted.steps, steps), {**accepted.parts, **parts}\n", "            pass\n", STORES, "a question is lost whose answer comes at once"),
     Mutant("stores/sqlite_file.py", '"FULL" if self._durable and any(writes) else "NORMAL", "BEGIN', '"NORMAL", "BEGIN', "tests/stores/test_flushes.py", "what was acknowledged is lost with the power"),
     Mutant("stores/sqlite_file.py", "writes = [task.synced for task in tasks if task.writes]", "writes = [task.synced for task in tasks[:1] if task.writes]", "tests/stores/test_flushes.py", "a job that is acknowledged is not flushed if it follows one that is not"),

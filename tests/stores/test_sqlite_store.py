@@ -53,6 +53,44 @@ async def test_what_is_stored_is_there_for_the_next_process(opened):
     assert await texts(await opened()) == ["hello"]
 
 
+async def accepted_by(store):
+    """A conversation whose question is about to be written."""
+    conversation = await store.open("s", owner=ME, create=True)
+    accepted = conversation.accept([UserMessage(content="question")])
+    while store.accepted:  # until the store has waited long enough for an answer
+        await asyncio.sleep(0.001)
+    storing = asyncio.create_task(conversation.commit([AssistantMessage(content="answer")]))
+    await asyncio.sleep(0)
+    return conversation, accepted, storing
+
+
+@pytest.mark.req("D03")
+async def test_an_answer_that_waits_for_its_question_is_stored_although_its_run_is_cancelled(opened):
+    store, held = await opened(), threading.Event()
+    store.file.write(lambda _connection: held.wait(30))
+    conversation, accepted, storing = await accepted_by(store)
+    storing.cancel()
+    await asyncio.wait({storing})
+    held.set()
+    await accepted
+    await conversation.commit([UserMessage(content="next")])
+    assert await texts(store) == ["question", "answer", "next"]
+
+
+@pytest.mark.req("D03")
+async def test_an_answer_is_not_stored_without_its_question(opened, monkeypatch):
+    store, question = await opened(), asyncio.get_running_loop().create_future()
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "change", lambda _session, _job: question)
+        conversation, accepted, storing = await accepted_by(store)
+    question.set_exception(StorageFull("The disk is full."))
+    for stored in (accepted, storing):
+        with pytest.raises(StorageFull):
+            await stored
+    await conversation.commit([UserMessage(content="next")])
+    assert await texts(store) == ["next"]
+
+
 async def test_the_file_is_for_its_owner_alone(opened, path):
     await say(await opened(), "a secret")
     assert path.stat().st_mode & 0o777 == 0o600

@@ -176,6 +176,7 @@ class StoredConversation(HeldParts, ABC):
         self._cut: str | None = None  # the message before which the next commit cuts the history
         self._size = row.size  # after the history is cut
         self._writing: asyncio.Future[SessionRow | None] | None = None
+        self._queued: asyncio.Task[None] | None = None  # the last commit that waits for its turn
         self._accepted: _Accepted | None = None
         self.pending = None if row.pending is None else records.pending_of(row.pending, row.v)
         self.state = None if row.state is None else records.state_of(row.state, row.v)
@@ -222,9 +223,32 @@ class StoredConversation(HeldParts, ABC):
     ) -> None:
         """Commits in one transaction, which completes even if the caller is cancelled meanwhile."""
         steps, parts = self._encoded(messages, pending, state, summary)
-        while self._writing is not None:  # it does not wait for its caller
-            await asyncio.wait({self._writing})
-        await asyncio.shield(self._start_writing(steps, parts, ending, (messages, pending, state, summary)))
+        added = messages, pending, state, summary
+        before = self._writing if self._queued is None else self._queued
+        if before is None:
+            await asyncio.shield(self._start_writing(steps, parts, ending, added))
+        else:
+            self._queued = asyncio.ensure_future(self._write_after(before, steps, parts, ending, added))
+            await asyncio.shield(self._queued)
+
+    async def _write_after(
+        self,
+        before: "asyncio.Future[Any]",
+        steps: Sequence[Step],
+        parts: Mapping[str, bytes | None],
+        ending: Ending | None,
+        added: _Added,
+    ) -> None:
+        """Writes in its turn. If the write before it fails, so does this one, unless it stores nothing but an ending."""
+        try:
+            await asyncio.wait({before})
+            error = None if before.cancelled() else before.exception()
+            if error is not None and (steps or "pending" in parts):
+                raise error
+            await self._start_writing(steps, parts, ending, added)
+        finally:
+            if self._queued is asyncio.current_task():
+                self._queued = None
 
     def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> "asyncio.Future[None]":
         """Accepts messages.
