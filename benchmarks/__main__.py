@@ -19,6 +19,7 @@ from benchmarks import (
     access,
     added,
     apis,
+    bodies,
     conversation,
     install,
     instructions,
@@ -45,6 +46,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Options], list[Row]], str]] = {
     "server": (server.run, "`holodeck serve` under load: CPU per token and request, memory per stream and session"),
     "wires": (wires.run, "CPU per token of each streaming wire beside AG-UI"),
     "uploads": (uploads.run, "how long others wait while a 50 MB form, 10 MB of base64 and 9,999 messages arrive"),
+    "bodies": (bodies.run, "how long each of 28 hostile bodies holds the event loop"),
     "access": (
         access.run,
         "what checking an API key and a token costs; paced streams beside 1,000 wrong keys a second",

@@ -38,6 +38,7 @@ class FileRead(NamedTuple):
     note: FileNote
 
 
+READ_IN_LOOP = 64 * 1024  # bytes of a text file
 MAX_CHARACTERS = 4_000_000
 MAX_DOCUMENTS = 1_000
 _PASSING = {"too_slow", "no_reader"}  # a retry may succeed
@@ -175,11 +176,17 @@ class FileReader:
         if type_.read_as in self._native and len(upload.data) <= self._limits.max_native_bytes:
             return await self._as_it_is(upload, type_.mime)
         if type_.read_as == "text" and is_unicode(upload.data[:HEAD], whole=len(upload.data) <= HEAD):
-            return _shown(upload, type_, type_.read_as, _text(upload, self._limits.max_characters))
+            return _shown(upload, type_, type_.read_as, await self._plain_text(upload))
         answer = await self._extract(upload, type_.read_as, self._limits.documents, tenant)
         if answer.scans:
             answer = await self._recognized(upload, answer, tenant, progress)
         return _shown(upload, type_, type_.read_as, answer)
+
+    async def _plain_text(self, upload: Upload) -> WorkerAnswer:
+        """Reads a text file: a long one in a thread, because ten of them would hold the event loop for 25 ms."""
+        if len(upload.data) <= READ_IN_LOOP:
+            return _text(upload, self._limits.max_characters)
+        return await asyncio.to_thread(_text, upload, self._limits.max_characters)
 
     async def _audio(self, upload: Upload, mime: str) -> FileRead:
         """Returns audio for models that accept it. We cannot read it ourselves."""
