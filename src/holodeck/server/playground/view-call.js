@@ -32,7 +32,7 @@ export class CallView {
 
   update(item) {
     this.node.dataset.status = item.status;
-    this.status.textContent = STATUS[item.status] + (item.seconds && TIMED.has(item.status) ? `, ${duration(item.seconds)}` : "");
+    this.status.textContent = STATUS[item.status] + (Number.isFinite(item.seconds) && TIMED.has(item.status) ? `, ${duration(item.seconds)}` : "");
     this.summary.textContent = item.arguments === "{}" ? "" : item.arguments.replace(/\s+/g, " ").slice(0, 160);
     this.arguments.textContent = pretty(item.arguments);
     this.resultPart.hidden = item.result === undefined;
