@@ -19,7 +19,7 @@ import msgspec
 from holodeck.agent.budget import Spending
 from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.emitter import OverlappingCommit, RunEmitter, reason_for_cut
-from holodeck.agent.pending import Decision, decide
+from holodeck.agent.pending import Decision, decide, question
 from holodeck.agent.prediction import Predictor, announcement
 from holodeck.agent.prompting import Compaction, initial_state, length_of, prompt_for, shown, tokens_of_half
 from holodeck.agent.response import AgentResponse, Status
@@ -32,7 +32,6 @@ from holodeck.core.events import (
     Emit,
     Ending,
     Event,
-    Interrupt,
     MessagesReplaced,
     Outcome,
     RunFailed,
@@ -40,12 +39,10 @@ from holodeck.core.events import (
     failure,
 )
 from holodeck.core.history import places_of
-from holodeck.core.ids import new_ulid
 from holodeck.core.messages import (
     AssistantMessage,
     Message,
     PendingStep,
-    ToolCall,
     ToolMessage,
     can_be_answered,
     now,
@@ -473,7 +470,7 @@ class _Run:
 
     async def _wait_for_input(self, batch: Batch, reply: ModelReply) -> AgentResponse:
         expires = now() + timedelta(seconds=self.agent.approval_seconds)
-        interrupts = tuple(_question(call, expires) for call in batch.approvals)
+        interrupts = tuple(question(call, expires) for call in batch.approvals)
         outcome = Outcome.INTERRUPTED if interrupts else Outcome.CLIENT_TOOLS
         on_client = tuple(call.id for call in batch.on_client)
         ending = self._finished(
@@ -587,17 +584,6 @@ def _worth_keeping(batch: Batch) -> list[Message]:
     """The messages of a step. Empty for an empty reply, which would break the next turn."""
     reply = batch.assistant
     return batch.messages() if reply.content or reply.tool_calls or reply.extra else []
-
-
-def _question(call: ToolCall, expires: Any) -> Interrupt:
-    return Interrupt(
-        id=new_ulid(),
-        call_id=call.id,
-        tool=call.name,
-        arguments=call.arguments,
-        message=f"Allow {call.name} with {call.arguments or '{}'}?",
-        expires_at=expires,
-    )
 
 
 def _call_ids(messages: Sequence[Message], pending: PendingStep | None) -> set[str]:

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from holodeck.core.events import Interrupt
+from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, ToolMessage, now
 from holodeck.core.request import Resume
 from holodeck.errors import InvalidRequest
@@ -95,3 +97,15 @@ def _edited(call: ToolCall, payload: Any) -> ToolCall:
     if not isinstance(arguments, dict):
         return call
     return msgspec.structs.replace(call, arguments=msgspec.json.encode(arguments).decode())
+
+
+def question(call: ToolCall, expires: datetime) -> Interrupt:
+    """Asks a person whether a call may be made."""
+    return Interrupt(
+        id=new_ulid(),
+        call_id=call.id,
+        tool=call.name,
+        arguments=call.arguments,
+        message=f"Allow {call.name} with {call.arguments or '{}'}?",
+        expires_at=expires,
+    )

@@ -15,12 +15,12 @@ from typing import Generic, TypeAlias, TypeVar
 import msgspec
 
 from holodeck.core.encoder import Encoder
-from holodeck.core.events import Emit, Ending
+from holodeck.core.events import Emit, Ending, Outcome, RunFinished, failure
 from holodeck.core.messages import now
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import HoloDeckError
-from holodeck.runs.log import RunLog
+from holodeck.runs.log import RunLog, size_of_messages
 from holodeck.runs.port import RunRecord, RunResult, RunState, state_after
 from holodeck.sessions.port import Conversation
 
@@ -183,6 +183,10 @@ class Run:
         return self.first_number + len(self.log)
 
     @property
+    def is_being_stopped(self) -> bool:
+        return self.task is not None and self.task.cancelling() > 0
+
+    @property
     def seconds(self) -> float:
         """How long it took, or has taken so far, measured on the monotonic clock (D09)."""
         return (time.monotonic() if self.ended is None else self.ended) - self.begun
@@ -191,6 +195,21 @@ class Run:
         """Waits for the run's end. Cancelling the waiter does not cancel the run."""
         if self.task is not None:
             await asyncio.wait({self.task})
+
+
+def size_of_request(request: RunRequest) -> int:
+    """The approximate bytes that a finished run keeps of its request, to show them to readers that reconnect."""
+    return size_of_messages(request.messages) + len(msgspec.json.encode((request.state, request.properties)))
+
+
+def ending_of(run: Run, error: HoloDeckError | None) -> Ending:
+    """The ending of a run that did not end itself: of a client's stop if there is no error."""
+    return stopped(run) if error is None else failure(run.run_id, run.session_id, error)
+
+
+def stopped(run: Run | RunRecord) -> RunFinished:
+    """The ending of a run that a client has stopped."""
+    return RunFinished(run.run_id, run.session_id, outcome=Outcome.CANCELLED, finish_reason="cancelled")
 
 
 class SessionFeeds(Generic[T]):

@@ -18,7 +18,7 @@ from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.loop import OWN_TOOLS
 from holodeck.agent.loop import run as run_loop
 from holodeck.agent.pending import decide
-from holodeck.core.events import Ending, Observer, Outcome, RunFinished, RunStarted, failure
+from holodeck.core.events import Ending, Observer, RunFinished, RunStarted
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message, PendingStep
 from holodeck.core.owner import OwnedId, Owner
@@ -35,9 +35,9 @@ from holodeck.errors import (
 )
 from holodeck.runs.branches import check_head
 from holodeck.runs.client_history import Change, ClientHistory, answers_step, change_of, context_of, first_of_use
-from holodeck.runs.log import RunLog, size_of_messages
+from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunExists, RunKey, RunRecord, RunResult, RunState, RunStore, SharedRunStore, kept_of
-from holodeck.runs.run import OpenEncoder, QueueSlot, Run, SessionFeeds, SessionQueue
+from holodeck.runs.run import OpenEncoder, QueueSlot, Run, SessionFeeds, SessionQueue, ending_of, size_of_request
 from holodeck.runs.run_settings import RunSettings, WhenBusy
 from holodeck.runs.shared_entry import SharedEntry
 from holodeck.sessions.port import Conversation, SessionStore
@@ -48,7 +48,6 @@ log = logging.getLogger(__name__)
 MAX_PARTS = 50  # of one run id: its readers are shown all parts, so all are kept
 DETACHED_SECONDS = 600.0  # the least time that a run which continued without readers can be read again
 STOP_SECONDS = 5.0  # for a run to end after it was cancelled, when the server stops
-
 
 _NO_REQUEST = Context()  # for timers: a copy of the current context would keep the request alive
 
@@ -294,7 +293,7 @@ class Runs:
             _, stuck = await asyncio.wait(remaining, timeout=STOP_SECONDS)
             for task in stuck:  # something in it swallows its cancellation: readers get their ending anyway
                 run = remaining[task]
-                self._emit_ending(run, _ending_of(run, run.stopped_by))
+                self._emit_ending(run, ending_of(run, run.stopped_by))
         if self._shared is not None:
             await self._shared.close(STOP_SECONDS)
 
@@ -309,7 +308,7 @@ class Runs:
         await asyncio.gather(*[self._leave(run, self.records) for run in left])
 
     async def _leave(self, run: Run, records: RunStore) -> None:
-        if run.record is None or _is_being_stopped(run):
+        if run.record is None or run.is_being_stopped:
             return
         request = msgspec.structs.replace(run.record.request, handovers=run.record.request.handovers + 1)
         run.record = msgspec.structs.replace(run.record, request=request)
@@ -318,7 +317,7 @@ class Runs:
         except HoloDeckError as error:
             log.warning("run %s cannot be left to another process: %s", run.run_id, error.message)
             return
-        if not run.log.ended and run.task is not None and not _is_being_stopped(run):
+        if not run.log.ended and run.task is not None and not run.is_being_stopped:
             run.log.cut()
             run.task.cancel()
             log.info("run_left", extra={"details": {"run_id": run.run_id}})
@@ -519,7 +518,7 @@ class Runs:
         if run.deadline is not None:
             run.deadline.cancel()
         if not run.log.ended:
-            self._emit_ending(run, _ending_of(run, run.stopped_by))
+            self._emit_ending(run, ending_of(run, run.stopped_by))
         if self.records is not None and run.record is not None:
             self.records.release(run.record)
         run.release()
@@ -530,7 +529,7 @@ class Runs:
 
     def _keep_finished(self, run: Run) -> None:
         """Keeps the run to be read again, and drops the oldest finished runs beyond the limits."""
-        limits, run.size = self.settings, run.log.size() + _size_of(run.request)
+        limits, run.size = self.settings, run.log.size() + size_of_request(run.request)
         window = max(limits.replay_window, DETACHED_SECONDS) if run.request.detached else limits.replay_window
         self._finished[run] = asyncio.get_running_loop().call_later(window, self._forget, run, context=_NO_REQUEST)
         self._finished_bytes += run.size
@@ -546,7 +545,7 @@ class Runs:
         """Ends a run that did not end itself. If the store still works, the ending is stored before it is shown."""
         if run.log.ended:
             return
-        ending = _ending_of(run, error)
+        ending = ending_of(run, error)
         try:
             if self.records is not None and run.record is not None:
                 await self.records.end(run.record, ending)
@@ -599,21 +598,3 @@ class Runs:
             self._by_session[session] = remaining
         else:
             self._by_session.pop(session, None)
-
-
-def _size_of(request: RunRequest) -> int:
-    """The approximate bytes that a finished run keeps of its request, to show them to readers that reconnect."""
-    return size_of_messages(request.messages) + len(msgspec.json.encode((request.state, request.properties)))
-
-
-def _is_being_stopped(run: Run) -> bool:
-    return run.task is not None and run.task.cancelling() > 0
-
-
-def _ending_of(run: Run, error: HoloDeckError | None) -> Ending:
-    return stopped(run) if error is None else failure(run.run_id, run.session_id, error)
-
-
-def stopped(run: Run | RunRecord) -> RunFinished:
-    """The ending of a run that a client has stopped."""
-    return RunFinished(run.run_id, run.session_id, outcome=Outcome.CANCELLED, finish_reason="cancelled")

@@ -25,8 +25,8 @@ from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, RunResult, RunState, RunStore, SharedRunStore
 from holodeck.runs.recovery import HOLE, correction, log_of, remains_of, result_of
 from holodeck.runs.remote_runs import Pieces, RemoteRuns, flattened, parts_of, run_of
-from holodeck.runs.run import Run
-from holodeck.runs.runs import Runs, stopped
+from holodeck.runs.run import Run, stopped
+from holodeck.runs.runs import Runs
 from holodeck.runs.session_news import FEED_RUNS, Announce, SessionNews
 from holodeck.sessions.port import KEEP, SessionStore
 
