@@ -35,6 +35,7 @@ def main() -> int:
     parser.add_argument(
         "--full", action="store_true", help="as many rounds, clients and seconds as the design asks for; hours"
     )
+    parser.add_argument("--streams", type=int, help="streams of S30 at a time; default: 20, with --full 200")
     parser.add_argument("--seed", type=int, default=15, help="of all random choices (%(default)s)")
     parser.add_argument("--slack", type=float, default=5.0, help="factor on every time limit (%(default)s)")
     parser.add_argument("--mutants", action="store_true", help="plant faults; each has to break its row")
@@ -91,6 +92,7 @@ async def _played(rows: Sequence[Row], given: argparse.Namespace) -> int:
                         rounds=rounds,
                         slack=given.slack,
                         full=given.full,
+                        streams=given.streams,
                     )
                     broken += not await _keeps(row, rig)
     sys.stdout.write(f"\n{'all promises kept' if not broken else f'{broken} rows broke a promise'}\n")
@@ -100,7 +102,7 @@ async def _played(rows: Sequence[Row], given: argparse.Namespace) -> int:
 async def _keeps(row: Row, rig: Rig) -> bool:
     begun, problem = time.monotonic(), ""
     try:
-        async with asyncio.timeout(LONGEST + 60 * rig.rounds):
+        async with asyncio.timeout(LONGEST + 90 * rig.rounds):
             await row.play(rig)
     except Broken as error:
         problem = str(error)

@@ -125,6 +125,7 @@ async def _continued(run_id: str, door: Server) -> str:
 async def soak(rig: Rig) -> None:
     """S30: four servers under load, one is killed every minute. The first is spared: its memory is what is measured."""
     threads, seconds = (STREAMS, MINUTE) if rig.full else (SHORT_STREAMS, SHORT_MINUTE)
+    threads = rig.streams or threads
     memory: list[float] = []
     logs: list[float] = []
 
@@ -155,6 +156,7 @@ async def soak(rig: Rig) -> None:
         await _nothing_is_left(rig)
     per_hour = 3600 / seconds
     rig.figures.notes |= {
+        "streams": threads,
         "RSS": f"{memory[0]:.1f} to {memory[-1]:.1f} MiB, {_slope(memory) * per_hour:+.1f} MiB/h",
         "Valkey": f"{max(logs[: len(logs) // 2 + 1]):.1f} then {max(logs[len(logs) // 2 :]):.1f} MiB",
     }

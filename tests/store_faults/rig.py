@@ -226,9 +226,11 @@ class Rig:
         rounds: int,
         slack: float,
         full: bool = False,
+        streams: int | None = None,
     ) -> None:
         self.backends, self.folder, self.store, self.rounds, self.slack = backends, folder, store, rounds, slack
         self.full = full  # with the numbers of the design: of clients, streams, seconds
+        self.streams = streams  # of S30 at a time, in place of the design's
         self.random = random.Random(f"{store} {seed}")
         self.figures = Figures()
         self.model = NumberedModel()
