@@ -74,10 +74,11 @@ workflows: $(VENV)/development ## the examples of docs/workflows.md with DBOS an
 	$(VENV)/workflows/bin/python -m pip install --quiet --disable-pip-version-check -r tests/workflows/requirements.txt
 	WORKFLOWS=1 $(BIN)/python -m pytest -q tests/workflows
 
-check: $(VENV)/development ## ruff and mypy --strict
+check: $(VENV)/development ## ruff and mypy --strict; a hint for each file of over 600 lines
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@find src -name '*.py' -exec wc -l {} + | awk '$$1 > 600 && $$2 != "total" {print "hint: " $$2 " has " $$1 " lines; does it hold two things?"}'
 
 format: $(VENV)/development ## let ruff tidy the code
 	$(BIN)/ruff check --fix .

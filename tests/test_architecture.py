@@ -326,10 +326,8 @@ def test_every_wire_starts_its_runs_by_begin_in_few_lines():
     assert arrivals >= 8
 
 
-def test_files_and_functions_stay_readable():
+def test_functions_stay_readable():
     for path in modules():
-        text = path.read_text()
-        assert text.count("\n") <= 600, f"{path} has {text.count(chr(10))} lines: does it hold two things?"
         for node in nodes_of(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or 0) - node.lineno
