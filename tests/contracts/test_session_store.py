@@ -182,6 +182,19 @@ async def test_a_pending_step_is_kept_until_a_commit_replaces_it(store):
     assert conversation.pending is None
 
 
+@pytest.mark.req("D03")
+async def test_a_commit_with_an_ending_that_is_cancelled_returns_when_it_is_stored(store):
+    """Its run shows the ending that is stored. A stop that comes meanwhile comes too late."""
+    conversation = await store.open("s", owner=ADA, create=True)
+    ending = RunFinished("r", "s")
+    storing = asyncio.create_task(conversation.commit([UserMessage(content="hi")], ending=ending))
+    await asyncio.sleep(0)
+    storing.cancel()
+    await storing
+    stored = await store.read("s", owner=ADA)
+    assert [message.content for message in stored.messages] == ["hi"]
+
+
 async def test_calls_that_begin_are_stored_before_they_are_made(store):
     conversation = await conversation_of(store)
     step = PendingStep(assistant=STEP[0], begun=("c",), run_id="r")

@@ -14,8 +14,8 @@ from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, Tool
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
 from holodeck.core.tools import ToolSchema
-from holodeck.errors import RunNotFound, Unauthorized
-from holodeck.models.scripted import ScriptedModel, says
+from holodeck.errors import RunInterrupted, RunNotFound, Unauthorized
+from holodeck.models.scripted import ScriptedModel, calls, says
 from holodeck.runs.idempotency import Idempotency
 from holodeck.runs.port import MAX_KEPT_BYTES, RunKey, RunRecord, RunState, kept_of
 from holodeck.runs.recovery import CALL_AGAIN, HOLE, remains_of
@@ -26,6 +26,7 @@ from holodeck.runs.stored_runs import StoredRuns
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
+from holodeck.stores.stored_conversation import StoredConversation
 from tests.agent.parts import PlainTools, echo
 from tests.runs.following import more
 
@@ -558,3 +559,30 @@ async def test_runs_are_left_to_another_process_all_at_once(restarted, monkeypat
         await asyncio.wait_for(server.runs.close(0), 30)
         assert sorted(asked) == sorted(run.run_id for run in runs)
         assert [run.log.is_cut for run in runs] == [True, True, True]
+
+
+@pytest.mark.req("D03")
+@pytest.mark.parametrize("how", ["answered", "waiting"])
+async def test_a_stop_that_comes_while_the_ending_is_stored_comes_too_late(restarted, monkeypatch, how):
+    """The store has the ending of the run itself, so its readers are shown that one."""
+    storing, start_writing = asyncio.Event(), StoredConversation._start_writing
+
+    def started(conversation, steps, parts, ending, added):
+        if ending is not None:
+            storing.set()
+        return start_writing(conversation, steps, parts, ending, added)
+
+    monkeypatch.setattr(StoredConversation, "_start_writing", started)
+    turn, tools = (
+        says("one") if how == "answered" else calls(("echo", "{}")),
+        PlainTools(frozenset({"echo"}), echo=echo),
+    )
+    async with restarted(turn, tools=tools) as server:
+        run = await server.runs.start(RunRequest(session_id="s", messages=(UserMessage(content="go"),)))
+        await storing.wait()
+        server.runs.stop(run, RunInterrupted("The store did not answer in time."))
+        await run.done()
+        stored = await server.records.find(run.run_id, owner=ME)
+        assert run.log.ending == stored.ending
+        assert stored.state is RunState.FINISHED
+        assert run.result.text == ("one" if how == "answered" else None)

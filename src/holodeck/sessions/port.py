@@ -78,8 +78,10 @@ class Conversation(Protocol):
         Accepted messages are stored before it, or with it. If that fails, this fails.
 
         `ending` is the last event of the run, stored before any reader sees it. Cancelling the caller does not
-        interrupt the commit: a store that has to wait shields itself. Raises SessionFull for user messages that do not
-        fit, LostClaim if another process has taken the session over.
+        interrupt the commit: a store that has to wait shields itself. A commit with an ending then even returns as if
+        it had not been cancelled: readers are shown the ending that is stored, not that of a stop which came too late.
+
+        Raises SessionFull for user messages that do not fit, LostClaim if another process has taken the session over.
         """
 
     async def rewind(self, before: str) -> None:

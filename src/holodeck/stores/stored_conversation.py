@@ -226,10 +226,16 @@ class StoredConversation(HeldParts, ABC):
         added = messages, pending, state, summary
         before = self._writing if self._queued is None else self._queued
         if before is None:
-            await asyncio.shield(self._start_writing(steps, parts, ending, added))
+            writing: asyncio.Future[Any] = self._start_writing(steps, parts, ending, added)
         else:
-            self._queued = asyncio.ensure_future(self._write_after(before, steps, parts, ending, added))
-            await asyncio.shield(self._queued)
+            writing = self._queued = asyncio.ensure_future(self._write_after(before, steps, parts, ending, added))
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            if ending is None:
+                raise
+            await asyncio.wait({writing})  # a second cancellation ends this wait
+            writing.result()
 
     async def _write_after(
         self,
