@@ -69,7 +69,7 @@ FILE_MISTAKES = {
     ),
     "function outside": (
         START + "tools: [{name: f, type: function, file: ../f.py}]\n",
-        "agent.yaml:3:9: tools[0]: ../f.py lies outside the agent's folder; move it below it",
+        "agent.yaml:3:9: tools[0]: ../f.py is outside the agent's folder; move it into the folder",
     ),
     "no such function file": (
         START + "tools: [{name: f, type: function, file: f.py}]\n",

@@ -51,7 +51,7 @@ async def test_ctrl_c_twice_at_the_prompt_leaves_with_130(tmp_path, puppet):
     async with chat(tmp_path) as terminal:
         await terminal.prompt()
         terminal.interrupt()
-        await terminal.wait_for("again leaves")
+        await terminal.wait_for("again exits")
         await terminal.prompt()
         terminal.interrupt()
         assert await terminal.exit_code() == 130
@@ -63,7 +63,7 @@ async def test_ctrl_c_clears_a_half_typed_line_and_never_leaves_from_one(tmp_pat
     async with chat(tmp_path) as terminal:
         await terminal.prompt()
         terminal.interrupt()
-        await terminal.wait_for("again leaves")
+        await terminal.wait_for("again exits")
         for text in ("half a line", "another half"):
             await terminal.prompt()
             terminal.type(text)
@@ -71,7 +71,7 @@ async def test_ctrl_c_clears_a_half_typed_line_and_never_leaves_from_one(tmp_pat
             terminal.interrupt()
             await terminal.prompt()
         terminal.interrupt()  # the line is empty, but something was typed since the last time
-        await terminal.wait_for(lambda: terminal.text.count("again leaves") == 2)
+        await terminal.wait_for(lambda: terminal.text.count("again exits") == 2)
         await terminal.prompt()
         terminal.interrupt()
         assert await terminal.exit_code() == 130

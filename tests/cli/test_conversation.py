@@ -46,7 +46,7 @@ async def test_ways_to_leave(room, word):
 async def test_ctrl_c_twice_leaves_but_not_with_a_line_between(room):
     assert await room.converse(Interrupted(), "hello", Interrupted(), Interrupted(), "never read") == INTERRUPTED
     assert room.received == ["hello"]
-    assert room.output.count("again leaves") == 2
+    assert room.output.count("again exits") == 2
 
 
 async def test_a_script_learns_that_its_last_answer_failed(tmp_path):
@@ -230,7 +230,7 @@ async def test_every_turn_is_stored_where_the_server_finds_it(room):
 async def test_retry_asks_the_same_again_and_keeps_only_the_new_answer(tmp_path):
     room = Room(tmp_path, ScriptedModel([says("First."), says("Second.")]))
     await room.converse("/retry", "well?", "/retry")
-    assert "✗ There is nothing to ask again." in room.printed
+    assert "✗ There is no message to send again." in room.printed
     assert room.received == ["well?", "well?"]
     assert [each.content for each in room.talk.session.transcript.messages] == ["well?", "Second."]
 
@@ -449,7 +449,7 @@ async def test_a_stopped_answer_leaves_what_is_known_of_the_tokens(tmp_path):
 @pytest.mark.parametrize(
     ("line", "printed"),
     [
-        ("/zzz", "There is no /zzz; /help lists what there is."),
+        ("/zzz", "There is no /zzz; /help lists the commands."),
         ("/tools wip", "There is no tool wip; did you mean wipe?"),
         ("/load 7", "There is no chat number 7"),
         ("/copy", "There is no answer to copy."),
@@ -476,7 +476,7 @@ async def test_files_can_be_taken_out_again(tmp_path):
     room = Room(tmp_path, ScriptedModel([says("Yes.")]))
     attach = [f"/attach {tmp_path / name}" for name in ("a.txt", "b.txt", "c.txt")]
     await room.converse(*attach, "/detach 2", "/detach a.txt", "now")
-    assert "b.txt is not attached any more." in room.printed
+    assert "b.txt is no longer attached." in room.printed
     assert "c.txt" in str(room.model.prompts[0].messages[-1].content)
     assert "a.txt" not in str(room.model.prompts[0].messages[-1].content)
     await room.converse(*attach, "/detach", "now")

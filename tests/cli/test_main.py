@@ -64,7 +64,7 @@ def test_serve_has_all_its_options(capsys):
         (["serve", "--root-path", "agents"], 2, "a path starts with /"),
         (["serve", "--root-path", "/a/../b"], 2, "a path starts with /"),
         (["serve", "--protocol", "smoke"], 2, "'ag-ui', 'rest', 'chat-stream', 'openai'"),
-        (["chat", "x.yaml", "--demo"], 2, "--demo brings its own agent"),
+        (["chat", "x.yaml", "--demo"], 2, "--demo runs the bundled agent"),
         (["chat", "--colour"], 2, "No such option"),
     ],
 )

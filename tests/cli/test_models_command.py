@@ -92,8 +92,8 @@ FAILURES = {
     "a web page": (status(200, b"<html>", Content_Type="text/html"), "does not list its models (it answers 200)"),
     "a wrong key": (status(401, {"error": "sk-secret is wrong"}), "did not accept the API key. Check OPENAI_API_KEY"),
     "an overloaded endpoint": (status(529, {}), "is overloaded"),
-    "no JSON": (status(200, b"hello"), "with something that is no list"),
-    "a number": (status(200, {"data": 3}), "with something that is no list"),
+    "no JSON": (status(200, b"hello"), "with something other than a list"),
+    "a number": (status(200, {"data": 3}), "with something other than a list"),
 }
 
 
@@ -151,4 +151,4 @@ async def test_the_demo_model_cannot_be_changed_by_name(tmp_path):
     async with chat(tmp_path, "--demo") as terminal:
         await terminal.prompt()
         terminal.enter("/model other")
-        await terminal.wait_for("The demo model cannot be changed for another one by name alone")
+        await terminal.wait_for("The demo model has no other models beside it")

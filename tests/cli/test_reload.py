@@ -62,7 +62,7 @@ async def test_an_edit_takes_effect_and_a_mistake_does_not_end_the_server(tmp_pa
         await _until(url, "first")
         file.write_text("name: [broken\n")
         async with asyncio.timeout(PATIENCE):
-            while b"goes on with the old file" not in await process.stderr.readline():
+            while b"keeps running with the old file" not in await process.stderr.readline():
                 pass
         assert await _agent_at(url) == "first"
         file.write_text(AGENT.format(name="second"))

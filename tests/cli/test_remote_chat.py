@@ -67,7 +67,7 @@ async def test_a_conversation_on_a_terminal(tmp_path: Path) -> None:
             gate.open.set()
             await terminal.prompt()
             terminal.enter("/nonsense")
-            await terminal.wait_for("/nonsense is no command")
+            await terminal.wait_for("/nonsense is not a command")
             terminal.enter("/histroy")
             await terminal.wait_for("did you mean /history?")
             terminal.enter("/history")
@@ -137,7 +137,7 @@ async def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
         ("--url", "http://127.0.0.1:1", "--demo", "hi"): "leave out --demo",
         ("--url", "http://127.0.0.1:1", "agent.yaml", "hi"): "leave out agent.yaml",
         ("--key-file", "empty", "hi"): "--key-file is for --url",
-        ("--url", "http://127.0.0.1:1", "--key-file", "empty", "hi"): "empty has to hold one key",
+        ("--url", "http://127.0.0.1:1", "--key-file", "empty", "hi"): "empty must contain one key",
         ("--url", "http://127.0.0.1:1", "--key-file", "none", "hi"): "none cannot be read: No such file",
         ("--url", "http://127.0.0.1:1", "-a", "none", "hi"): "There is no file none",
     }.items():
@@ -157,7 +157,7 @@ async def test_a_key_comes_from_the_environment_or_a_file_and_is_never_shown(tmp
         await s.server.access.refresh()
         key = headers["Authorization"].removeprefix("Bearer ")
         none = await piped(tmp_path, "--url", s.url, "hi")
-        assert (none.code, "The server wants a key; set HOLODECK_API_KEY" in none.err) == (2, True)
+        assert (none.code, "The server requires a key; set HOLODECK_API_KEY" in none.err) == (2, True)
         good = await piped(tmp_path, "--url", s.url, "--session", "t", "hi", HOLODECK_API_KEY=key)
         assert (good.code, good.out) == (0, "hello\n")
         (tmp_path / "key").write_text(f"{key}\n")
@@ -182,4 +182,4 @@ async def test_a_server_that_ends_in_the_middle_is_named(tmp_path: Path) -> None
         gate.open.set()
     assert result.code == 4
     assert "The connection to http://127.0.0.1" in result.err
-    assert re.search(r"finish the answer\. --session [0-9A-Z]{26} goes on with the conversation\.", result.err)
+    assert re.search(r"finish the answer\. --session [0-9A-Z]{26} continues the conversation\.", result.err)

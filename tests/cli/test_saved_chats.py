@@ -108,14 +108,14 @@ def test_chats_that_are_not_there(archive, wanted):
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda data: data[: len(data) // 2], "is no saved chat"),
-        (lambda data: b"[]", "is no saved chat"),
-        (lambda data: data.replace(b"holodeck-chat/1", b"holodeck-chat/2"), "is no saved chat"),
+        (lambda data: data[: len(data) // 2], "is not a saved chat"),
+        (lambda data: b"[]", "is not a saved chat"),
+        (lambda data: data.replace(b"holodeck-chat/1", b"holodeck-chat/2"), "is not a saved chat"),
         (lambda data: data.replace(b'"call_id": "c1"', b'"call_id": "c2"'), "a call of add without its result"),
         (lambda data: data.replace(b'"started_at": "20', b'"started_at": "29'), "in the future"),
-        (lambda data: data.replace(b"eggs", b"\xff\xfe"), "is no saved chat"),
-        (lambda data: data.replace(b'"n": 1', b'"n": ' + b"[" * 100_000 + b"]" * 100_000), "is no saved chat"),
-        (lambda data: data.replace(b'"session_id": "', b'"session_id": "../../'), "is no ULID"),
+        (lambda data: data.replace(b"eggs", b"\xff\xfe"), "is not a saved chat"),
+        (lambda data: data.replace(b'"n": 1', b'"n": ' + b"[" * 100_000 + b"]" * 100_000), "is not a saved chat"),
+        (lambda data: data.replace(b'"session_id": "', b'"session_id": "../../'), "is not a ULID"),
     ],
 )
 def test_files_that_are_no_chats(archive, change, problem):

@@ -71,12 +71,12 @@ def test_they_move_to_another_agent(folder, tmp_path):
     again = ran(folder, "export", "--agent", "other").out
     assert sorted(again.splitlines()) == sorted(exported.splitlines())
     again = ran(folder, "import", "all.jsonl", "--agent", "other", code=2).err
-    assert "and 3 more exist already, nothing was read; --skip-existing reads the others" in again
+    assert "and 3 more exist already, nothing was imported; --skip-existing imports the others" in again
     ran(folder, "delete", "first", "--agent", "other")
     skipped = ran(folder, "import", "all.jsonl", "--skip-existing", "--agent", "other")
     assert skipped.err == "1 sessions read, 3 left as they were.\n"
     (tmp_path / "bad.jsonl").write_text('{"session": 1}\n')
-    assert "no export of sessions" in ran(folder, "import", "bad.jsonl", code=2).err
+    assert "not an export of sessions" in ran(folder, "import", "bad.jsonl", code=2).err
 
 
 def test_one_is_deleted_and_the_file_is_vacuumed_and_backed_up(folder):
@@ -105,5 +105,8 @@ def test_all_sessions_of_one_user_are_deleted(folder):
 def test_without_a_file_it_is_one_sentence(tmp_path):
     (tmp_path / "agent.yaml").write_text(AGENT)
     listed = ran(tmp_path, "list")
-    assert (listed.out, listed.err) == ("", "None yet; answers to a single question are kept only with --session ID.\n")
+    assert (listed.out, listed.err) == (
+        "",
+        "No sessions yet; answers to a single question are stored only with --session ID.\n",
+    )
     assert "there are no stored sessions" in ran(tmp_path, "show", "first", code=2).err

@@ -50,7 +50,7 @@ def test_the_demo_takes_a_question(tmp_path):
         (["agent.yaml", "two", "words"], "put it into quotes"),
         (["agent.yaml", "hello", "-p", "hello"], "more than one question"),
         (["hello", "-p", "hello"], "more than one question"),
-        (["--demo", "agent.yaml"], "--demo brings its own agent"),
+        (["--demo", "agent.yaml"], "--demo runs the bundled agent"),
         ([""], "the question is empty"),
         (["-p", " "], "the question is empty"),
         (["hello", "-a", "."], ". is a folder; name a file."),
@@ -212,14 +212,14 @@ def test_check_warns_of_a_misspelt_variable_in_the_instructions(tmp_path):
     )
     result = holodeck("check", folder=tmp_path)
     assert result.err.splitlines() == [
-        "warning: agent.yaml:5: {today} is no variable, the model sees it as it is; did you mean {now}?",
-        "warning: agent.yaml:5: {usr_id} is no variable, the model sees it as it is; did you mean {user_id}?",
+        "warning: agent.yaml:5: {today} is not a variable, the model sees it as it is; did you mean {now}?",
+        "warning: agent.yaml:5: {usr_id} is not a variable, the model sees it as it is; did you mean {user_id}?",
     ]
     assert result.code == 0
     (tmp_path / "agent.yaml").write_text(agent + "{file: prompt.md}\n")
     (tmp_path / "prompt.md").write_text("It is {now}\nin {time_zone}.\n")
     result = holodeck("check", folder=tmp_path)
-    assert "warning: prompt.md:2: {time_zone} is no variable" in result.err
+    assert "warning: prompt.md:2: {time_zone} is not a variable" in result.err
 
 
 # completion

@@ -32,7 +32,7 @@ def _files(_context: click.Context, _parameter: click.Parameter, incomplete: str
 def chosen(path: str | None, *, demo: bool) -> LoadedConfig:
     """Returns the configuration, after showing its warnings."""
     if path and demo:
-        raise click.UsageError("--demo brings its own agent; leave out the path")
+        raise click.UsageError("--demo runs the bundled agent; leave out the path")
     config = load_demo() if demo else load_config(path or DEFAULT_NAME, or_else=IN_A_SHELL)
     yellow = Paint.of(sys.stderr).yellow
     for warning in (*config.warnings, *misspelt_variables(config)):

@@ -54,12 +54,12 @@ LOCAL_ONLY = frozenset(
 @click.command("chat")
 @click.argument("words", nargs=-1, metavar="[PATH] [QUESTION]")
 @demo_option
-@click.option("-p", "--prompt", metavar="QUESTION", help="Answer this and leave; the same as the argument.")
+@click.option("-p", "--prompt", metavar="QUESTION", help="Answer this message and exit; the same as the argument.")
 @click.option("-a", "--attach", metavar="FILE", multiple=True, help="A file for the first message; may be repeated.")
-@click.option("--lines", "each_line", is_flag=True, help="Each line of a pipe is a message of its own.")
-@click.option("--model", metavar="NAME", help="Another model: a name, or provider/name.")
-@click.option("--system", metavar="TEXT", help="Another system prompt.")
-@click.option("--user", "user_id", metavar="ID", default=ANONYMOUS, help="Whose conversation it is.")
+@click.option("--lines", "each_line", is_flag=True, help="Send each line of the piped input as its own message.")
+@click.option("--model", metavar="NAME", help="Use another model: a name, or provider/name.")
+@click.option("--system", metavar="TEXT", help="Use another system prompt.")
+@click.option("--user", "user_id", metavar="ID", default=ANONYMOUS, help="The user of the conversation.")
 @click.option("-v", "--verbose", is_flag=True, help="Full arguments, results, reasoning and token counts.")
 @click.option("-q", "--quiet", is_flag=True, help="Answers only.")
 @click.option("-o", "--observability", "enable_observability", is_flag=True, help="Send OpenTelemetry traces.")
@@ -69,10 +69,10 @@ LOCAL_ONLY = frozenset(
     type=click.IntRange(2, 10_000),
     default=MAX_MESSAGES,
     show_default=True,
-    help="How many messages the model is shown.",
+    help="How many messages to send to the model.",
 )
-@click.option("--resume", metavar="ID", help="Go on with a saved chat: its id, `last`, or a file.")
-@click.option("--session", "session_id", metavar="ID", help="Go on with the conversation of this id, or begin it.")
+@click.option("--resume", metavar="ID", help="Continue a saved chat: its id, `last`, or a file.")
+@click.option("--session", "session_id", metavar="ID", help="Continue the conversation with this id, or start it.")
 @click.option("--url", metavar="URL", help="Talk to the agent of a running server, e.g. http://127.0.0.1:8000.")
 @click.option("--key-file", metavar="FILE", help="With --url: a file with the API key; default: HOLODECK_API_KEY.")
 @click.option("--list", "list_chats", is_flag=True, help="List saved chats.")
@@ -106,7 +106,7 @@ def command(
     if list_chats and url is None:
         return _list(path, given["user_id"], demo=demo)
     if given["session_id"] is not None and (given["resume"] is not None or not given["save"]):
-        raise click.UsageError("--session saves what it goes on with: leave out --resume and --no-save")
+        raise click.UsageError("--session always saves its conversation: leave out --resume and --no-save")
     try:
         file = None if demo else Path(path or ".")
         asked = ChatConfig(agent_config_path=file, question=question, **given)  # same names as its members
@@ -128,7 +128,7 @@ def _server(url: str | None, key_file: str | None, path: str | None) -> RemoteSe
         if option.name in LOCAL_ONLY and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
     ]
     if path is not None or given:
-        raise click.UsageError(f"with --url the agent is the server's: leave out {one_line(path or given[0])}")
+        raise click.UsageError(f"with --url the server has its own agent: leave out {one_line(path or given[0])}")
     return RemoteServer(url, _key(key_file))
 
 
@@ -139,10 +139,10 @@ def _key(file: str | None) -> str | None:
     try:
         key = Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise click.UsageError(f"{one_line(file)} cannot be read: {reason}") from error
     if not key or not key.isascii() or not key.isprintable():
-        raise click.UsageError(f"{one_line(file)} has to hold one key, and nothing else")
+        raise click.UsageError(f"{one_line(file)} must contain one key and nothing else")
     return key
 
 
@@ -151,11 +151,11 @@ def _path_and_question(words: tuple[str, ...], prompt: str | None, *, demo: bool
     rest = list(words)
     path = rest.pop(0) if rest and not demo and (len(rest) > 1 or _looks_like_path(rest[0])) else None
     if demo and len(rest) > 1:
-        raise click.UsageError("--demo brings its own agent; leave out the path, and put the question into quotes")
+        raise click.UsageError("--demo runs the bundled agent; leave out the path, and put the question into quotes")
     if len(rest) > 1 or (rest and prompt is not None):
         raise click.UsageError("there is more than one question; put it into quotes")
     if rest and demo and _looks_like_path(rest[0]):
-        raise click.UsageError("--demo brings its own agent; leave out the path")
+        raise click.UsageError("--demo runs the bundled agent; leave out the path")
     question = prompt if prompt is not None else next(iter(rest), None)
     if question is not None and not question.strip():
         raise click.UsageError("the question is empty")

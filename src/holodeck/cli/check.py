@@ -127,13 +127,13 @@ class Report:
         for problem in problems:
             self.bad(problem)
         if not problems:
-            self.good("the tools are there" if agent.tools.schemas() else "the agent has no tools")
+            self.good("the tools are available" if agent.tools.schemas() else "the agent has no tools")
         return not problems
 
     def tools(self, agent: AgentDefinition) -> None:
         for health in agent.tools.health():
             if not health.ready and not health.required:
-                self.note(f"! {health.name} is not there, which is allowed: {health.detail}")
+                self.note(f"! {health.name} is not available (not required): {health.detail}")
         for tool in agent.tools.schemas():
             asks = " (asks first)" if tool.approval is Approval.ALWAYS else ""
             click.echo(f"  {self._paint.bold(tool.name)}{asks}  {self._paint.dim(one_line(tool.description, 70))}")

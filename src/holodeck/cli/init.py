@@ -21,9 +21,9 @@ TEMPLATE = {  # bundled name → name in the project
 @click.command("init")
 @click.argument("folder", required=False, default=".", type=click.Path(path_type=Path, file_okay=False))
 def command(folder: Path) -> None:
-    """Write a project that runs at once.
+    """Create a project that is ready to run.
 
-    FOLDER is made if it is not there. Nothing that exists is overwritten.
+    FOLDER is created if it does not exist. Existing files are not overwritten.
     """
     existing = [name for name in TEMPLATE.values() if (folder / name).exists()]
     if existing:

@@ -53,13 +53,13 @@ class Duration(click.ParamType[timedelta | None]):
         found = _DURATION.fullmatch(text)
         if found is None:
             examples = "30m, 24h, 90d, 2w or 1y" + (", or never" if self._never else "")
-            self.fail(f"{one_line(text)!r} is no duration; write e.g. {examples}", param, ctx)
+            self.fail(f"{one_line(text)!r} is not a duration; write e.g. {examples}", param, ctx)
         return int(found[1]) * _UNITS.get(found[2], _YEAR)
 
 
 @click.group("keys")
 def command() -> None:
-    """Make, list, revoke and rotate API keys."""
+    """Create, list, revoke and rotate API keys."""
 
 
 @command.command("create")

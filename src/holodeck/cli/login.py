@@ -20,7 +20,7 @@ from holodeck.tools.names import suggestion
 @click.option("-f", "--file", "path", metavar="PATH", help="The agent file or its folder; default: agent.yaml here.")
 @click.option("--no-browser", is_flag=True, help="Only print the address to open.")
 def command(*, tool: str | None, path: str | None, no_browser: bool) -> None:
-    """Sign in at a tool server that wants OAuth.
+    """Sign in to a tool server that requires OAuth.
 
     TOOL is the name of a server with `oauth` in the agent file; without it, the only one. The tokens are kept for all agents of
     this user that use the same address.
@@ -34,7 +34,7 @@ def command(*, tool: str | None, path: str | None, no_browser: bool) -> None:
             webbrowser.open(url)
 
     asyncio.run(import_module("holodeck.tools.mcp_oauth").sign_in(settings, show))
-    click.echo(f"Signed in at {settings.name}.")
+    click.echo(f"Signed in to {settings.name}.")
 
 
 def _wanted(config: LoadedConfig, name: str | None) -> McpToolSettings:
@@ -48,5 +48,5 @@ def _wanted(config: LoadedConfig, name: str | None) -> McpToolSettings:
     if not names:
         raise InvalidRequest("No tool server of this agent has `oauth: true`.")
     if name is None:
-        raise InvalidRequest(f"Say at which tool server to sign in: {', '.join(names)}.")
+        raise InvalidRequest(f"Name the tool server to sign in to: {', '.join(names)}.")
     raise InvalidRequest(f"There is no tool server '{one_line(name)}' with `oauth`{suggestion(name, names)}")

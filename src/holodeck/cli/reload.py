@@ -65,7 +65,7 @@ class _Supervisor:
         try:
             self._load()
         except HoloDeckError as error:
-            _say(f"{error.message}; the server goes on with the old file")
+            _say(f"{error.message}; the server keeps running with the old file")
             return False
         return True
 

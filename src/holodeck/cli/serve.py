@@ -67,19 +67,19 @@ def _log_format(_context: click.Context, _option: click.Parameter, value: str | 
     "--allowed-host",
     "allowed_hosts",
     multiple=True,
-    help="Another name of this server, e.g. behind a proxy; may be given several times.",
+    help="Another host name of this server, e.g. behind a proxy; may be given several times.",
 )
 @_setting(
     "--root-path",
     default="",
     callback=_root_path,
     metavar="PATH",
-    help="The path under which a proxy has the server, e.g. /agents/one.",
+    help="The path under which a proxy serves this server, e.g. /agents/one.",
 )
 @click.option("--uds", metavar="PATH", help="Listen on a unix socket (mode 0600) instead of host and port.")
-@click.option("--insecure-no-auth", is_flag=True, help="Serve other machines without server.auth.")
+@click.option("--insecure-no-auth", is_flag=True, help="Serve other machines without authentication (server.auth).")
 @_setting(
-    "--log-level", type=click.Choice(get_args(LogLevel)), default="info", help="Lines below this level are left out."
+    "--log-level", type=click.Choice(get_args(LogLevel)), default="info", help="The lowest log level that is written."
 )
 @_setting(
     "--log-format",
@@ -100,7 +100,7 @@ def _log_format(_context: click.Context, _option: click.Parameter, value: str | 
     default=1,
     help="Server processes on one port, one for each core; they share the conversations of the file or database.",
 )
-@click.option("--reload", is_flag=True, help="Start again when the agent file or a file beside it changes.")
+@click.option("--reload", is_flag=True, help="Restart when the agent file or a file beside it changes.")
 @click.option("--open", "open_browser", is_flag=True, help="Open the playground in the browser.")
 def command(*, path: str | None, demo: bool, workers: int, reload: bool, **given: Any) -> int | None:
     """Serve an agent over HTTP.

@@ -46,7 +46,7 @@ def command() -> None:
 @agent_option
 @demo_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each session.")
-@click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="At most this many.")
 def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> None:
     """The sessions of an agent, the one used last first."""
     config = chosen(path, demo=demo)
@@ -62,7 +62,7 @@ def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> None:
         about = f"{each.message_count:>5} messages  {size:>9}  {user}  {one_line(each.title)}"
         click.echo(f"{one_line(each.session_id)}  {used}  {about}".rstrip())
     if not found:
-        click.echo("None yet; answers to a single question are kept only with --session ID.", err=True)
+        click.echo("No sessions yet; answers to a single question are stored only with --session ID.", err=True)
 
 
 @command.command("show")
@@ -107,7 +107,7 @@ def export(*, session_id: str | None, path: str | None, demo: bool, user: str | 
 
 @command.command("import")
 @click.argument("file", type=click.File("rb"), metavar="FILE")
-@click.option("--skip-existing", is_flag=True, help="Leave sessions that are there as they are, and read the others.")
+@click.option("--skip-existing", is_flag=True, help="Leave existing sessions as they are, and import the others.")
 @agent_option
 @demo_option
 def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> None:
@@ -115,7 +115,7 @@ def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> 
     try:
         found = [msgspec.json.decode(line, type=StoredSession) for line in file if line.strip()]
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise StartError(f"this is no export of sessions: {error}") from error
+        raise StartError(f"this is not an export of sessions: {error}") from error
 
     async def restore(store: Store) -> int:
         there = [each for each in found if await store.get(each.session.session_id, owner=each.session.owner)]
@@ -140,7 +140,7 @@ def _exist_already(there: Sequence[StoredSession]) -> str:
         if len(there) == 1
         else "`holodeck sessions delete` removes one"
     )
-    return f"{what} already, nothing was read; --skip-existing reads the others, {delete}"
+    return f"{what} already, nothing was imported; --skip-existing imports the others, {delete}"
 
 
 @command.command("delete")
@@ -153,7 +153,7 @@ def _exist_already(there: Sequence[StoredSession]) -> str:
 def delete(
     *, session_id: str | None, all_of_user: bool, path: str | None, demo: bool, user: str | None, tenant: str
 ) -> None:
-    """Delete a session for good, with its runs; or all sessions of a user."""
+    """Delete a session permanently, with its runs; or all sessions of a user."""
     if all_of_user == (session_id is not None) or (all_of_user and user is None):
         raise click.UsageError("Write either the ID of a session, or --all and --user.")
 

@@ -33,7 +33,7 @@ START_FAILED = (1, 2, 3)  # exit codes that another attempt would not change
 def serve_with(count: int, words: Sequence[str], options: ServeOptions) -> int:
     """Runs `holodeck` with these arguments in `count` processes until a signal ends them. Returns an exit code."""
     if options.uds:
-        raise StartError("--workers does not go with --uds; listen on a port")
+        raise StartError("--workers cannot be combined with --uds; listen on a port")
     with (
         bind(options.host, options.port) as listener,
         open_for_workers(options.config) as store,
@@ -95,7 +95,7 @@ class _Workers:
             self._code = code
             self._stop_all()
         else:
-            click.echo(f"Worker {seat.number + 1} ended ({code}); another one starts.", err=True)
+            click.echo(f"Worker {seat.number + 1} ended ({code}); starting another one.", err=True)
             time.sleep(RESTART_SECONDS)
             if not self._is_ending:
                 self._start(seat.number)

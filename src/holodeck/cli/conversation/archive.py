@@ -50,9 +50,9 @@ class SavedEntry(ChatEntry, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Checks that the id can be the name of a file, and that the time has a form in the user's zone."""
         if not is_ulid(self.session_id):
-            raise ValueError("its session_id is no ULID")
+            raise ValueError("its session_id is not a ULID")
         if self.saved_at.tzinfo is None or not _YEARS[0] < self.saved_at.year < _YEARS[1]:
-            raise ValueError("saved_at is not a time with its zone")
+            raise ValueError("saved_at is not a time with a time zone")
 
 
 class SavedChat(SavedEntry, frozen=True, kw_only=True):
@@ -98,7 +98,7 @@ class Archive:
         except OSError as error:
             raise ChatFileError(f"{path} cannot be read: {error.strerror}") from error
         except _NOT_OURS as error:
-            raise ChatFileError(f"{path} is no saved chat: {error}") from error
+            raise ChatFileError(f"{path} is not a saved chat: {error}") from error
         return _session(saved, path)
 
     def summaries(self) -> list[SavedEntry]:
@@ -190,7 +190,7 @@ def _record(session: ChatSession) -> SavedChat:
 
 def _session(saved: SavedChat, path: Path) -> ChatSession:
     if lost := unanswered(saved.messages):
-        raise ChatFileError(f"{path} holds a call of {one_line(lost[0].name)} without its result")
+        raise ChatFileError(f"{path} contains a call of {one_line(lost[0].name)} without its result")
     try:
         return ChatSession(
             agent_name=saved.agent_name,
@@ -200,4 +200,4 @@ def _session(saved: SavedChat, path: Path) -> ChatSession:
             transcript=Transcript(saved.messages, state=saved.shared_state, summary=saved.summary),
         )
     except ValueError as error:
-        raise ChatFileError(f"{path} is no saved chat: {error}") from error
+        raise ChatFileError(f"{path} is not a saved chat: {error}") from error

@@ -49,7 +49,7 @@ class Attachments:
         if path in self.paths:
             return path
         if len(self.names) >= self.settings.max_files:
-            raise InvalidRequest(f"{self.settings.max_files} files are the limit (files.max_files).")
+            raise InvalidRequest(f"At most {self.settings.max_files} files can be attached (files.max_files).")
         if path.stat().st_size > self.settings.max_file_mb * MB:
             raise InvalidRequest(f"{path.name} is larger than {self.settings.max_file_mb:g} MB (files.max_file_mb).")
         self.paths.append(path)
@@ -66,7 +66,7 @@ class Attachments:
     def add_document(self, document: ServerDocument) -> None:
         """Attaches a document of a tool server. Raises InvalidRequest."""
         if len(self.names) >= self.settings.max_files:
-            raise InvalidRequest(f"{self.settings.max_files} files are the limit (files.max_files).")
+            raise InvalidRequest(f"At most {self.settings.max_files} files can be attached (files.max_files).")
         if len(document.data) > self.settings.max_file_mb * MB:
             raise InvalidRequest(
                 f"{document.name} is larger than {self.settings.max_file_mb:g} MB (files.max_file_mb)."

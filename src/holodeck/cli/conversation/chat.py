@@ -141,7 +141,7 @@ class Chat(ChatLoop):
             self._active = None
             runs.stop(run)  # does nothing after the ending
         if run.is_new_session and talk.session.message_count:
-            talk.complain("! this conversation has expired (sessions.ttl_seconds); a new one has begun")
+            talk.complain("! this conversation has expired (sessions.ttl_seconds); a new one was started")
         await talk.store.refresh(talk.session)
         last = run.log.kept[-1]
         return last if isinstance(last, Ending) else None

@@ -121,7 +121,7 @@ class ChatLoop(ABC):
                 if interrupted and not press.typed:
                     return INTERRUPTED
                 interrupted = True
-                self._around.say(self._around.paint.dim("(Ctrl+C again leaves)"))
+                self._around.say(self._around.paint.dim("(Ctrl+C again exits)"))
                 continue
             interrupted = False
             if line is None or self._leaves(line) or await self._take(line):
@@ -300,11 +300,11 @@ async def _edited(interrupt: Interrupt, lines: Lines, say: Callable[[str], None]
         try:
             arguments = json.loads(answer)
         except (ValueError, RecursionError) as error:
-            say(f"  That is no JSON: {error}")
+            say(f"  That is not JSON: {error}")
         else:
             if isinstance(arguments, dict):
                 return arguments
-            say("  Arguments are an object: {…}")
+            say("  Arguments must be a JSON object: {…}")
         text = answer
 
 

@@ -62,7 +62,7 @@ async def dispatch(talk: ChatContext, line: str) -> Outcome:
     name = ALIASES.get(name.lower(), name.lower())
     command = COMMANDS.get(name)
     if command is None:
-        near = suggestion(name, [*COMMANDS, *ALIASES]) or "; /help lists what there is."
+        near = suggestion(name, [*COMMANDS, *ALIASES]) or "; /help lists the commands."
         raise InvalidRequest(f"There is no {one_line(name, 30)}{near}")
     return await command.run(talk, argument.strip())
 
@@ -70,8 +70,8 @@ async def dispatch(talk: ChatContext, line: str) -> Outcome:
 async def _help(talk: ChatContext, _argument: str) -> None:
     for name, command in COMMANDS.items():
         talk.say(f"{talk.paint.bold(f'{name} {command.argument}'.ljust(16))} {command.help}")
-    talk.say(talk.paint.dim("Alt+Enter begins a new line, Ctrl+X Ctrl+E opens $EDITOR."))
-    talk.say(talk.paint.dim("Ctrl+C stops an answer or clears the line, Ctrl+D leaves."))
+    talk.say(talk.paint.dim("Alt+Enter starts a new line, Ctrl+X Ctrl+E opens $EDITOR."))
+    talk.say(talk.paint.dim("Ctrl+C stops an answer or clears the line, Ctrl+D exits."))
 
 
 async def _clear(talk: ChatContext, _argument: str) -> None:
@@ -110,7 +110,7 @@ async def _save(talk: ChatContext, argument: str) -> None:
         await talk.store.keep(talk.session)
         talk.say(f"Saved as {one_line(talk.session.session_id)}")
     shown = shlex.quote(argument or talk.session.session_id)
-    talk.say(talk.paint.dim(f"holodeck chat --resume {shown} goes on with it."))
+    talk.say(talk.paint.dim(f"holodeck chat --resume {shown} continues it."))
 
 
 async def _load(talk: ChatContext, argument: str) -> None:
@@ -120,7 +120,7 @@ async def _load(talk: ChatContext, argument: str) -> None:
         for number, line in enumerate(listed(entries), 1):
             talk.say(f"{number:>{width}}  {line}" if entries else line)
         if entries:
-            talk.say(talk.paint.dim("/load NUMBER goes on with one."))
+            talk.say(talk.paint.dim("/load NUMBER continues one."))
         return
     session = await talk.store.find(await _numbered(talk, argument))
     talk.change_session(session)
@@ -162,7 +162,7 @@ async def _tools(talk: ChatContext, argument: str) -> None:
         what = talk.paint.dim(one_line(tool.description, SHORT_DESCRIPTION))
         talk.say(f"{talk.paint.bold(one_line(tool.name))}{asks}  {what}")
     for health in missing:
-        talk.say(talk.paint.yellow(f"! {one_line(health.name)} is not there: {one_line(health.detail or '')}"))
+        talk.say(talk.paint.yellow(f"! {one_line(health.name)} is not available: {one_line(health.detail or '')}"))
 
 
 def _one_tool(talk: ChatContext, name: str, tools: Sequence[ToolSchema]) -> None:
@@ -183,7 +183,7 @@ async def _model(talk: ChatContext, argument: str) -> None:
     """Shows the model and the endpoint's other models, or changes the model."""
     if argument and talk.models.is_fixed and not _names_provider(argument):
         raise InvalidRequest(
-            "The demo model cannot be changed for another one by name alone; /model PROVIDER/NAME takes a provider's."
+            "The demo model has no other models beside it; /model PROVIDER/NAME switches to a provider's model."
         )
     agent = await (talk.starting.use_model(argument) if argument else talk.starting.get())
     price = talk.starting.choice.price
@@ -225,7 +225,7 @@ def _price(price: PriceSettings) -> str:
 async def _retry(talk: ChatContext, _argument: str) -> Outcome:
     message = talk.session.last_question
     if message is None:
-        raise InvalidRequest("There is nothing to ask again.")
+        raise InvalidRequest("There is no message to send again.")
     return Retry(message)
 
 
@@ -278,7 +278,7 @@ async def _resources(talk: ChatContext, _argument: str) -> None:
 
 async def _detach(talk: ChatContext, argument: str) -> None:
     for name in talk.attachments.remove(argument):
-        talk.say(f"{one_line(name)} is not attached any more.")
+        talk.say(f"{one_line(name)} is no longer attached.")
     talk.show_attachments()
 
 
@@ -323,20 +323,20 @@ async def _exit(_context: ChatContext, _argument: str) -> Outcome:
 
 COMMANDS = {
     "/help": Command("list the commands", _help),
-    "/clear": Command("a new conversation", _clear),
+    "/clear": Command("start a new conversation", _clear),
     "/history": Command("show the conversation so far", _history),
-    "/save": Command("keep this chat, or a copy of it in a file", _save, "[FILE]"),
-    "/load": Command("go on with a saved chat; without a number, list them", _load, "[N|ID|FILE]"),
-    "/tools": Command("what the agent can do, or all about one tool", _tools, "[NAME]"),
-    "/prompts": Command("prompts of the tool servers, or send one", _prompts, "[NAME K=V …]"),
-    "/resources": Command("documents of the tool servers, for /attach", _resources),
-    "/model": Command("which model answers and which others there are, or another one", _model, "[NAME]"),
-    "/retry": Command("another answer to the last message", _retry),
+    "/save": Command("save this chat, or a copy of it to a file", _save, "[FILE]"),
+    "/load": Command("continue a saved chat; without a number, list them", _load, "[N|ID|FILE]"),
+    "/tools": Command("list the agent's tools, or describe one", _tools, "[NAME]"),
+    "/prompts": Command("list the tool servers' prompts, or send one", _prompts, "[NAME K=V …]"),
+    "/resources": Command("list the tool servers' resources, for /attach", _resources),
+    "/model": Command("show the model and the other ones on offer, or switch to one", _model, "[NAME]"),
+    "/retry": Command("get another answer to the last message", _retry),
     "/attach": Command("send a file or a resource with the next message", _attach, "PATH|URI"),
-    "/detach": Command("take files out again", _detach, "[NAME]"),
-    "/copy": Command("copy the last answer, or the last code in it", _copy, "[code]"),
+    "/detach": Command("remove attached files", _detach, "[NAME]"),
+    "/copy": Command("copy the last answer, or its last code block", _copy, "[code]"),
     "/export": Command("write the conversation as Markdown", _export, "[FILE]"),
-    "/reasoning": Command("what the model thought before its last answer", _reasoning),
+    "/reasoning": Command("show the model's reasoning before its last answer", _reasoning),
     "/verbose": Command("show or hide arguments, results and tokens", _verbose),
     "/exit": Command("leave", _exit),
 }

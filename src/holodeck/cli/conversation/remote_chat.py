@@ -27,10 +27,10 @@ from holodeck.tools.names import suggestion
 
 HELP = {
     "/attach": "add a file to the next message: /attach PATH",
-    "/detach": "take the files out again",
+    "/detach": "remove the attached files",
     "/history": "the conversation so far",
     "/help": "this list",
-    "/exit": "leave; the conversation stays at the server",
+    "/exit": "exit; the conversation stays on the server",
 }
 SHOWN_MESSAGES = 6  # messages of a resumed conversation: about its last three exchanges
 LONG_QUESTION = 300
@@ -121,7 +121,7 @@ class RemoteChat(ChatLoop):
                     context.say(f"{command:<{width}}  {context.paint.dim(text)}")
             case _:
                 near = suggestion(name.lower(), HELP) or "; /help lists them."
-                raise InvalidRequest(f"{one_line(name, 50)} is no command of a chat with a server{near}")
+                raise InvalidRequest(f"{one_line(name, 50)} is not a command in a chat with a server{near}")
         return False
 
     def _show_files(self) -> None:

@@ -69,7 +69,7 @@ class RemoteServer:
             raise StartError(self._no_agent() if error.answered == _MISSING else error.message) from error
         name = about.get("agent") if isinstance(about, dict) else None
         if not isinstance(name, str):
-            raise StartError(f"{self.url} is no HoloDeck server; give the address that `holodeck serve` prints")
+            raise StartError(f"{self.url} is not a HoloDeck server; use the address that `holodeck serve` prints")
         return name
 
     async def session(self, session_id: str) -> RemoteSession:
@@ -109,12 +109,12 @@ class RemoteServer:
                 await reading.follow(response)
         except (HttpError, OSError) as error:
             if reading.is_begun:
-                again = f"--session {one_line(session_id, LONGEST)} goes on with the conversation"
+                again = f"--session {one_line(session_id, LONGEST)} continues the conversation"
                 return reading.lost(
                     f"The connection to {self.url} was lost; the server may still finish the answer. {again}."
                 )
             raise self._away(error) from error
-        ending = reading.ending or reading.lost("The server ended the answer without an ending.")
+        ending = reading.ending or reading.lost("The server closed the stream before the end of the answer.")
         self._note(ending.interrupts if isinstance(ending, RunFinished) else ())
         return ending
 
@@ -144,7 +144,7 @@ class RemoteServer:
             raise StartError(self._away(error).message) from error
         except msgspec.DecodeError as error:
             raise StartError(
-                f"{self.url} is no HoloDeck server; give the address that `holodeck serve` prints"
+                f"{self.url} is not a HoloDeck server; use the address that `holodeck serve` prints"
             ) from error
 
     def _away(self, error: Exception) -> InvalidRequest:
@@ -156,7 +156,7 @@ class RemoteServer:
         what = (
             "cannot be reached"
             if isinstance(error, NoConnection | NoHost | OSError)
-            else "does not answer as it should"
+            else "does not answer in HTTP as expected"
         )
         return InvalidRequest(f"{self.url} {what}; is the server running? ({one_line(str(error), LONGEST)})")
 
@@ -174,7 +174,7 @@ class RemoteServer:
         except (msgspec.DecodeError, ServerRefused):
             detail = None
         if response.status == _UNAUTHORIZED:
-            text = "The server wants a key; set HOLODECK_API_KEY, or name a file with --key-file."
+            text = "The server requires a key; set HOLODECK_API_KEY, or name a file with --key-file."
             if self._has_key:
                 why = f": {one_line(detail, LONGEST).rstrip('.')}" if isinstance(detail, str) and detail else ""
                 text = f"The server does not accept this key{why}; set another in HOLODECK_API_KEY or with --key-file."

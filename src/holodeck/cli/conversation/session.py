@@ -70,7 +70,7 @@ class ChatSession:
 
     def __post_init__(self) -> None:
         if self.started_at.tzinfo is None:
-            raise ValueError("started_at needs its time zone")
+            raise ValueError("started_at needs a time zone")
         if self.started_at > now():
             raise ValueError("started_at cannot be in the future")
 

@@ -1,6 +1,6 @@
 """The user's keyboard: a line editor at the prompt.
 
-Enter sends, Alt+Enter (or Ctrl+J) begins a new line, Ctrl+C clears the line, Ctrl+X Ctrl+E opens it in $EDITOR. Tab
+Enter sends, Alt+Enter (or Ctrl+J) starts a new line, Ctrl+C clears the line, Ctrl+X Ctrl+E opens it in $EDITOR. Tab
 completes commands, paths and models. The history is kept across sessions in a file that only its owner may read.
 """
 
@@ -27,7 +27,7 @@ Names: TypeAlias = Callable[[], Awaitable[Sequence[str]]]
 
 
 class Keyboard:
-    """Lines that a person types. Ctrl+C on an empty line raises Interrupted, Ctrl+D is the end."""
+    """Reads lines that a person types. Ctrl+C on an empty line raises Interrupted; Ctrl+D returns None."""
 
     def __init__(self, history: Path, commands: Mapping[str, str], models: Names) -> None:
         """`commands` maps names to help, for completion. `models` returns the names that complete /model."""
@@ -100,7 +100,7 @@ class Commands(Completer):
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
     ) -> AsyncGenerator[Completion, None]:
-        """Also completes names of models, which an endpoint has to be asked for."""
+        """Also completes names of models, which the endpoint lists."""
         command, space, argument = document.text_before_cursor.partition(" ")
         if space and command in TAKES_A_MODEL and "\n" not in argument:
             for name in await self._models():
@@ -134,7 +134,7 @@ def _keys() -> KeyBindings:
 
 
 def _history(file: Path) -> History:
-    """Opens the history, in memory only if the file cannot be written: the chat works without it."""
+    """Opens the history file. If it cannot be written, the history is kept in memory."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         file.touch(mode=0o600)

@@ -97,7 +97,7 @@ class _FoldedTable(TableElement):
 
 
 class ReplyMarkdown(Markdown):
-    """Markdown of a model, already sanitised. A line break stays one: models mean them.
+    """Markdown of a model, already sanitised. Line breaks are kept, because models mean them.
 
     `is_finished`: no more text follows in this block, and nothing will repaint it.
     """
@@ -142,7 +142,7 @@ class Renderer:
             highlight=False,
             markup=False,
             emoji=False,
-            _environ={},  # COLUMNS and the like are read elsewhere
+            _environ={},  # ignores COLUMNS and similar variables, which `terminal_size` handles
         )
 
     def lines(self, what: RenderableType, width: int) -> list[str]:
@@ -177,7 +177,7 @@ class GrowingMarkdown:
         self.open += text
 
     def finished(self) -> str:
-        """Returns the text that cannot change any more: complete lines of all blocks but the last."""
+        """Returns the text that can no longer change: all blocks but the last."""
         head, newline, _ = self.open.rpartition("\n")
         start = max(_starts(head), default=0) if newline else 0
         if not start:
@@ -192,7 +192,7 @@ class GrowingMarkdown:
 
 
 class GrowingText(GrowingMarkdown):
-    """The same for plain text: every line that has ended is finished."""
+    """The same for plain text: every complete line is finished."""
 
     def finished(self) -> str:
         head, newline, self.open = self.open.rpartition("\n")
@@ -205,21 +205,21 @@ def _starts(text: str) -> list[int]:
 
 
 def blocks(text: str) -> list[str]:
-    """Splits the text into blocks: rich puts more than a blank line between some of them."""
+    """Splits the text into blocks, to render them one by one: rich puts more than one blank line between some."""
     lines = text.split("\n")
     return ["\n".join(lines[start:end]) for start, end in pairwise([*_starts(text), len(lines)])]
 
 
 def visible(lines: Iterable[str]) -> str:
-    """Returns the characters without spaces and colours: the same at every width."""
+    """Returns the characters without spaces and colours, which are the same at every width."""
     return "".join("".join(plain(line).split()) for line in lines)
 
 
 def unseen(lines: list[str], seen: str) -> list[str]:
-    """Returns the lines without what was `visible` before: the rest of a text that was begun at another width.
+    """Returns the part of the lines after `seen`: the rest of a text whose beginning was shown at another width.
 
-    Markup that has been closed since is gone (`**bo` became `bo`). If the text looks entirely different, as a table
-    does, it is shown again from its start: better twice than not at all.
+    Markup that was closed since then is gone (`**bo` became `bo`). If the text looks entirely different, like a table,
+    it is shown again from its start: better twice than not at all.
     """
     at = 0
     for number, line in enumerate(lines):

@@ -1,8 +1,8 @@
-r"""The last lines of a terminal, repainted in place: what did not change is not written again.
+r"""The last lines of a terminal, repainted in place. Unchanged lines are not written again.
 
 Text above the live lines belongs to the terminal's own scrollback and is never touched. No alternate screen, no hidden
 cursor, no mode that a crash would leave behind: the only sequences are "up", "erase below" and colours. Lines must fit
-the width; who wraps them is `markdown` and `screen`.
+the width; `markdown_lines` and `screen` wrap them.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,16 +17,16 @@ class Painter:
         self._out = out
         self._height = height
         self._painted: list[str] = []  # the cursor is at the end of the last one
-        self._scrolled = 0  # lines of the same picture that scrolled off the screen and cannot change any more
+        self._scrolled = 0  # lines of the picture that scrolled off the screen and can no longer change
 
     def show(self, lines: Sequence[str]) -> None:
-        """Makes the live lines look like these."""
+        """Replaces the live lines with these."""
         self._scroll()  # the window may have become shorter
         fresh = list(lines[self._scrolled :])
         if fresh == self._painted:
             return
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(fresh, self._painted, strict=False)))
-        same = min(same, max(len(fresh) - 1, 0))  # the cursor has to end up behind a line
+        same = min(same, max(len(fresh) - 1, 0))  # the cursor has to end after a line
         self._write(self._change(fresh, same))
         self._painted = fresh
         self._scroll()
@@ -46,7 +46,7 @@ class Painter:
             self._write("\n")
 
     def begin_anew(self, *, over_last: bool) -> None:
-        """Starts anew after the width changed: the rows of all lines but the last cannot be found again, so they stay.
+        """Starts over after the width changed. The old lines stay, since their rows are not known; the last may be replaced.
 
         Some terminals break lines that have become too long for their width, others cut them. The last line can be
         replaced only if neither happened to it. Otherwise the next output comes below it.

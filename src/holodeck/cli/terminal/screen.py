@@ -1,4 +1,4 @@
-"""The reader of runs on a real terminal: Markdown that grows, tool calls as one live line each, notes.
+"""Shows runs on a real terminal: growing Markdown, one live line for each tool call, notes.
 
 One `Screen` serves a whole conversation. All text of models and tools passes the sanitiser before it is
 rendered. The screen is painted at most 20 times a second, and less often when rendering is slow. This module knows no
@@ -53,7 +53,7 @@ class _Call:
 
 @dataclass
 class _Flow:
-    """Text that is being written, and how it looks."""
+    """Text in progress, and how it is rendered."""
 
     source: GrowingMarkdown
     render: Render
@@ -84,11 +84,11 @@ class Screen:
         self._gap = False  # the next text gets a blank line above it
         self._width = self._columns()
         self._picture: list[str] = []  # the open block, as it was painted last
-        self._seen = ""  # the part of that block that is above, at another width
+        self._seen = ""  # the part of that block that was shown at another width
         self._timer: asyncio.TimerHandle | None = None
         self._slowness = 0.0
 
-    # what happens
+    # called by the chat
 
     def wait_for(self, what: str) -> None:
         """Shows activity before a run emits its first event."""
@@ -101,7 +101,7 @@ class Screen:
             draw(self, event)
 
     def close(self) -> None:
-        """Keeps what is shown and stops repainting. Another run may follow."""
+        """Keeps the lines that are shown and stops repainting. Another run may follow."""
         self._end_flow()
         self._waiting = None
         self._calls.clear()
@@ -242,7 +242,7 @@ class Screen:
             self._picture, self._gap = [], True
 
     def _blocks(self, flow: _Flow, source: str) -> list[str]:
-        """Returns the lines that will not change any more."""
+        """Returns the lines of finished text."""
         if not source.strip():
             return []
         lines = self._of(flow, source, is_finished=True)
@@ -341,13 +341,13 @@ def terminal_size(out: IO[str]) -> os.terminal_size:
     """Returns the current size. COLUMNS would be the size when the shell started."""
     try:
         size = os.get_terminal_size(out.fileno())
-    except OSError:  # no terminal
+    except OSError:  # not a terminal
         return UNKNOWN_SIZE
     return size if size.columns else UNKNOWN_SIZE
 
 
 def _so_far(since: float) -> str:
-    """Formats whole seconds, from 1 on: a number that changes constantly distracts."""
+    """Formats the whole seconds since then; empty below 1. A number that changes constantly distracts."""
     seconds = int(time.monotonic() - since)
     return f"{seconds} s" if seconds else ""
 
