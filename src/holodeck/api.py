@@ -160,7 +160,7 @@ class Agent:
     async def start(self) -> None:
         """Connects to tool servers. The first question does it, if the program did not."""
         if self._closed:
-            raise InvalidRequest("This agent is closed; make another one, or close it later.")
+            raise InvalidRequest("This agent is closed; create a new one, or close it later.")
         async with self._starting:  # several first questions may arrive at the same time
             if not self._started:
                 await self._store.start()
@@ -258,9 +258,9 @@ class Agent:
         self, message: str, session: str | None, user_id: str, files: Sequence[str | Path], timezone: str | None
     ) -> Run:
         if not isinstance(message, str) or not message.strip():
-            raise InvalidRequest("message has to be a text that is not empty.", field="message")
+            raise InvalidRequest("message must be a non-empty string.", field="message")
         if session is not None and not is_foreign_id(session):
-            raise InvalidRequest(f"session has to have 1 to {MAX_FOREIGN_ID} printable characters.", field="session")
+            raise InvalidRequest(f"session must have 1 to {MAX_FOREIGN_ID} printable characters.", field="session")
         if timezone is not None and not is_zone(timezone):
             raise InvalidRequest("timezone has to be an IANA name, e.g. Europe/Berlin.", field="timezone")
         await self.start()

@@ -38,11 +38,13 @@ def create_app(
         protocols: As `holodeck serve --protocol`.
         allowed_hosts: Names under which the server may be asked, besides those of this machine.
         cors_origins: Origins of web pages that may use it; "loopback" are pages of this machine.
-        root_path: The path under which a proxy has the server. A mount needs none.
+        root_path: The path under which a proxy serves this server. A mount needs none.
     """
     unknown = [name for name in protocols if name not in WIRES]
     if unknown or not protocols:
-        raise InvalidRequest(f"protocols has to name some of {', '.join(WIRES)}, not {', '.join(unknown) or 'none'}.")
+        raise InvalidRequest(
+            f"protocols must name at least one of {', '.join(WIRES)}, not {', '.join(unknown) or 'none'}."
+        )
     config, definition = _parts(agent)
     options = ServeOptions(
         config=config,

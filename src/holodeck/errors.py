@@ -77,7 +77,7 @@ class InvalidRequest(RequestError):
 
 
 class Unauthorized(RequestError):
-    code, status, title = "unauthorized", 401, "Authentication is needed"
+    code, status, title = "unauthorized", 401, "Authentication is required"
 
 
 class Forbidden(RequestError):
@@ -85,7 +85,7 @@ class Forbidden(RequestError):
 
 
 class NotFound(RequestError):
-    code, status, title = "not-found", 404, "There is nothing here"
+    code, status, title = "not-found", 404, "Not found"
 
 
 class AgentNotFound(RequestError):
@@ -116,7 +116,7 @@ class LostClaim(RequestError):
 
 
 class SessionFull(RequestError):
-    code, status, title = "session-full", 413, "The conversation is as long as it may be"
+    code, status, title = "session-full", 413, "The conversation is too long"
 
 
 class PayloadTooLarge(RequestError):
@@ -136,7 +136,7 @@ class ServerError(HoloDeckError):
 
 
 class InternalError(ServerError):
-    code, status, title = "internal-error", 500, "Something went wrong on our side"
+    code, status, title = "internal-error", 500, "Internal server error"
 
 
 class ToolUnavailable(ServerError):
@@ -168,14 +168,14 @@ class ShuttingDown(ServerError):
 
 
 class Overloaded(ServerError):
-    code, status, title, retryable = "overloaded", 503, "Too many runs at a time", True
+    code, status, title, retryable = "overloaded", 503, "Too many concurrent runs", True
     retry_after = 2.0
 
 
 class StorageFull(ServerError):
     """A disk, or its equivalent, temporarily refused a write (D10)."""
 
-    code, status, title, retryable = "storage-full", 507, "There is no room for this", True
+    code, status, title, retryable = "storage-full", 507, "Out of storage space", True
 
 
 class StoreUnavailable(ServerError):
@@ -195,7 +195,7 @@ class SessionBroken(ServerError):
 class RunInterrupted(ServerError):
     """The server process ended in the middle of the run."""
 
-    code, status, title, retryable = "interrupted", 503, "The run was cut by a crash of the server", True
+    code, status, title, retryable = "interrupted", 503, "A crash of the server interrupted the run", True
 
 
 class BudgetExceeded(ServerError):
@@ -211,7 +211,7 @@ class BudgetExceeded(ServerError):
 class RunTimeout(ServerError):
     """The run passed a deadline. `reason` names it: iteration_timeout or run_timeout."""
 
-    code, status, title, retryable = "timeout", 504, "It took too long", True
+    code, status, title, retryable = "timeout", 504, "The run took too long", True
 
     def __init__(self, message: str = "", reason: str = "iteration_timeout") -> None:
         super().__init__(message)

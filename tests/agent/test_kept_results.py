@@ -76,8 +76,8 @@ async def test_a_toolset_that_shortens_by_itself_uses_the_runs_way():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"call_id": "nope"}, "No result is kept for 'nope'; there are a."),
-        ({"call_id": "a", "offset": 11_000}, "has 11000 characters; offset 11000 is behind its end"),
+        ({"call_id": "nope"}, "No result is stored for 'nope'; known ids: a."),
+        ({"call_id": "a", "offset": 11_000}, "has 11000 characters; offset 11000 is past its end"),
         ({"call_id": "a", "offset": 3, "length": 4}, "[characters 3 to 7 of 11000]\ne 00"),
         ({"call_id": "a", "length": 10**9}, "[characters 0 to 900 of 11000]"),
     ],

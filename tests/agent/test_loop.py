@@ -248,7 +248,7 @@ async def test_an_empty_reply_after_tools_ran_is_a_success_with_a_warning():
     scene = Scene(calls(("echo", "{}")), Turn(), tools=PlainTools(echo=echo))
     response = await scene.play("go")
     assert (response.status, response.final_response) == ("completed", "")
-    assert response.warning == scene.ending.warning == "The model answered with nothing."
+    assert response.warning == scene.ending.warning == "The model returned an empty answer."
 
 
 async def test_a_defect_of_ours_becomes_an_ending_and_not_a_dead_stream(caplog):

@@ -156,4 +156,4 @@ async def test_a_reply_of_thoughts_alone_says_what_to_raise(thoughts):
 
 
 async def test_an_empty_reply_without_thoughts_is_just_empty():
-    assert (await Scene(Turn()).play("hi")).error == "The model answered with nothing."
+    assert (await Scene(Turn()).play("hi")).error == "The model returned an empty answer."

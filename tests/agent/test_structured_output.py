@@ -167,7 +167,7 @@ def test_openais_own_form_of_a_schema_is_understood():
 
 
 def test_what_is_no_schema_is_a_mistake_of_the_file():
-    with pytest.raises(ConfigError, match="is no JSON Schema: 'objekt' is not valid"):
+    with pytest.raises(ConfigError, match="is not a JSON Schema: 'objekt' is not valid"):
         OutputType.of_schema({"type": "objekt"})
 
 

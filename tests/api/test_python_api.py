@@ -130,7 +130,7 @@ async def test_failures_are_raised_with_their_class():
     async with Agent(ScriptedModel([Turn(error=errors.ModelUnavailable("away"))])) as agent:
         with pytest.raises(errors.ModelUnavailable, match="away"):
             await agent.ask("hello")
-        with pytest.raises(errors.InvalidRequest, match="not empty"):
+        with pytest.raises(errors.InvalidRequest, match="non-empty"):
             await agent.ask("  ")
         with pytest.raises(errors.InvalidRequest, match="cannot be read"):
             await agent.ask("read this", files=["nowhere.txt"])
@@ -187,7 +187,7 @@ async def test_load_takes_a_file_with_other_model_tools_and_variables(tmp_path):
         (lambda: Agent("foo/gpt-5"), "there is no provider 'foo'; known are openai"),
         (lambda: Agent("demo", settings={"lop": {}}), "loop"),
         (lambda: Agent("demo", tools=[lambda x: x]), "has no type"),
-        (lambda: Agent("demo", tools=[3]), "tools: int is no tool; give a function, a ToolBinding or a Toolset"),
+        (lambda: Agent("demo", tools=[3]), "tools: int is not a tool; pass a function, a ToolBinding or a Toolset"),
         (
             lambda: Agent("openai/gpt-5"),
             '^model.api_key: set OPENAI_API_KEY in the environment or in .env of this folder .or use the model "demo"',
@@ -205,7 +205,7 @@ def test_misuse_is_a_sentence_without_a_position_in_a_file(monkeypatch, make, se
 async def test_what_ask_cannot_use_is_a_sentence():
     agent = Agent("demo", tools=[convert], approve="convert")
     for options, sentence in (
-        ({"session": "x" * 129}, "session has to have 1 to 128 printable characters"),
+        ({"session": "x" * 129}, "session must have 1 to 128 printable characters"),
         ({"timezone": "Mars/Olympus"}, "timezone has to be an IANA name"),
         ({"files": ["nope.pdf"]}, "nope.pdf cannot be read"),
     ):

@@ -222,7 +222,7 @@ def test_an_empty_reply_is_an_error_without_a_message(played: Played) -> None:
     (run,) = played["empty reply"]
     assert conversation(run["messages"]) == [("user", "say nothing")]
     (error,) = events(run, "RUN_ERROR")
-    assert error["message"] == "The model answered with nothing."
+    assert error["message"] == "The model returned an empty answer."
 
 
 def test_long_reply_arrives_whole(played: Played) -> None:

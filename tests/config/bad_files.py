@@ -20,7 +20,7 @@ BAD = {
         "name: a\ndescription: note: this\n",
         ":2:18: a ':' is out of place; put the value in quotes, or check the indentation",
     ),
-    "no colon": ("name: a\nmodel\nloop: {}\n", ":3:1: this line is no 'key: value'; is a ':' missing?"),
+    "no colon": ("name: a\nmodel\nloop: {}\n", ":3:1: this line is not 'key: value'; is a ':' missing?"),
     "indentation": (
         "name: a\n  model: 1\n",
         ":2:8: a ':' is out of place; put the value in quotes, or check the indentation",
@@ -116,7 +116,7 @@ BAD = {
     ),
     "a provider behind OpenAI's API": (
         "name: a\nmodel: {provider: Mistral, name: x}\n",
-        ":2:19: model.provider: 'Mistral' is no provider here; write provider: openai_compatible and its address as endpoint",
+        ":2:19: model.provider: 'Mistral' is not a provider here; write provider: openai_compatible and its address as endpoint",
     ),
     "an option of serve": (
         START + "server: {port: 8080}\n",
@@ -303,7 +303,7 @@ BAD = {
     ),
     "args without command": (
         START + "tools:\n  - {name: t, type: mcp, url: 'http://localhost/', args: [a]}\n",
-        ":4:5: tools[0]: args goes with command, which is not there",
+        ":4:5: tools[0]: args needs command, which is not set",
     ),
     "two tools of one name": (
         START + "tools:\n  - &t {name: t, type: function, file: a.py}\n  - *t\n",

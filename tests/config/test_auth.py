@@ -41,8 +41,8 @@ def proxy(**changes):
 
 REFUSED = {
     "algorithms of two families": (jwt(algorithms="[RS256, HS256]"), "one family"),
-    "algorithm none": (jwt(algorithms="[none]"), "no signature"),
-    "algorithm nOnE beside another": (jwt(algorithms="[RS256, nOnE]"), "no signature"),
+    "algorithm none": (jwt(algorithms="[none]"), "not a signature"),
+    "algorithm nOnE beside another": (jwt(algorithms="[RS256, nOnE]"), "not a signature"),
     "unknown algorithm": (jwt(algorithms="[RS257]"), "RS257"),
     "no algorithm": (jwt(algorithms="[]"), "known"),
     "no audience": (jwt(audience=None), "audience is required"),
@@ -62,7 +62,7 @@ REFUSED = {
     "mode proxy without a block": ("mode: proxy", "needs the block server.auth.proxy"),
     "mode hook without a block": ("mode: hook", "needs the block server.auth.hook"),
     "a block without its mode": ("mode: api_key\n    hook: {file: auth.py}", "no effect"),
-    "none beside another mode": ("mode: [none, api_key]", "none does not go"),
+    "none beside another mode": ("mode: [none, api_key]", "none cannot be combined"),
     "unknown scope": ("scopes: [everything]", "everything"),
     "act-as for all": ("scopes: [act-as]", "act-as"),
     "tenant with a space at its end": ("tenant: 'a '", "tenant"),
@@ -70,13 +70,13 @@ REFUSED = {
     "proxy from everywhere": (proxy(**{"from": "[0.0.0.0/0]"}), "whole internet"),
     "proxy from everywhere, IPv6": (proxy(**{"from": "['::/0']"}), "whole internet"),
     "proxy from everywhere, in halves": (proxy(**{"from": "[0.0.0.0/1, 128.0.0.0/1]"}), "whole internet"),
-    "proxy from nonsense": (proxy(**{"from": "[localhost]"}), "no network"),
+    "proxy from nonsense": (proxy(**{"from": "[localhost]"}), "not a network"),
     "proxy without a secret": (proxy(secret=None), "secret is needed"),
     "proxy without a secret, also unix": (proxy(**{"from": "[unix, 10.0.0.5/32]", "secret": None}), "secret is needed"),
     "proxy with a short secret": (proxy(secret="short"), "16 characters"),
     "hook outside the folder": ("mode: hook\n    hook: {file: ../auth.py}", "outside the agent's folder"),
     "hook that is not there": ("mode: hook\n    hook: {file: auth.py}", "no such file"),
-    "issuers without names": ("mode: jwt\n    jwt: [{a}, {b}]".replace("{a}", "{" + JWT.replace("\n      ", ", ") + "}").replace("{b}", "{issuer: x, audience: y, keys: {discover: true}}"), "name of its own"),
+    "issuers without names": ("mode: jwt\n    jwt: [{a}, {b}]".replace("{a}", "{" + JWT.replace("\n      ", ", ") + "}").replace("{b}", "{issuer: x, audience: y, keys: {discover: true}}"), "its own name"),
 }  # fmt: skip
 
 

@@ -285,5 +285,5 @@ async def test_misuse_is_a_sentence(history, config, field, sentence):
 
 
 async def test_a_prompt_that_is_none_is_a_sentence():
-    with pytest.raises(InvalidRequest, match="prompt has to be a SystemPrompt or a text, not list"):
+    with pytest.raises(InvalidRequest, match="prompt must be a SystemPrompt or a string, not list"):
         await run_agent(HELLO, "ada", AgentConfiguration(api_key=KEY), prompt=["You are a pirate"])

@@ -198,7 +198,7 @@ async def test_an_empty_reply_after_tools_ran_is_an_answer_with_a_warning(wire: 
     async with served(calls(("echo", "{}")), Turn(), tools=PlainTools(echo=echo), settings=EVERYTHING) as s:
         async with s.post({"message": "Do it"}, "/agent/tester/chat") as answer:
             result = await answer.json()
-        assert (answer.status, result["content"], result["warning"]) == (200, "", "The model answered with nothing.")
+        assert (answer.status, result["content"], result["warning"]) == (200, "", "The model returned an empty answer.")
 
 
 @pytest.mark.req("SRV-17")

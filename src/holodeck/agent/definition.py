@@ -1,6 +1,6 @@
 """An agent (a model, instructions and tools, ready to run) and the inputs of one run.
 
-Built by `holodeck.config`, or by hand.
+Built by `holodeck.config`, or by a program.
 """
 
 from collections.abc import Callable, Mapping, Sequence

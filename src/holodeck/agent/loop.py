@@ -462,7 +462,7 @@ class _Run:
 
     def _judge_empty(self, reply: ModelReply) -> None:
         """Raises EmptyReply unless tools ran: their work is done, and a client that retries would do it twice."""
-        why = ONLY_THOUGHTS if _has_thoughts(reply) else "The model answered with nothing."
+        why = ONLY_THOUGHTS if _has_thoughts(reply) else "The model returned an empty answer."
         stored = self.context.conversation.messages
         if not (self.emitter.tools_ran or (stored and isinstance(stored[-1], ToolMessage))):
             raise EmptyReply(" ".join([*self.warnings, why]))

@@ -19,7 +19,7 @@ from holodeck.core.request import Resume
 from holodeck.errors import InvalidRequest
 
 REFUSED = "The user refused this call. Do not try it again unless they ask for it."
-UNDECIDED = "Not carried out: the user went on without approving it."
+UNDECIDED = "Not carried out: the user continued without approving it."
 NO_ANSWER = "The application gave no result for this call."
 OUTCOME_UNKNOWN = "Stopped before it finished; whether it took effect is not known."
 NOT_MADE = "Not carried out: the run was interrupted before this call was made."

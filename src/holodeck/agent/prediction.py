@@ -1,6 +1,7 @@
 """Predictive state: shows a tool's argument in the shared state while the model is still writing it (SRV-22).
 
-It stands between the model and the emitter. The tool itself is not involved; its real effect follows when it runs.
+The predictor is a listener between the model and the emitter. The tool itself is not involved; its real effect follows
+when it runs.
 """
 
 import json

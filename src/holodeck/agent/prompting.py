@@ -106,7 +106,7 @@ def shown(agent: AgentDefinition, conversation: Conversation, most_tokens: int |
     """The end of the conversation, after a summary of the beginning if one exists."""
     summary, rest, max_tokens = unsummarized(agent, conversation)
     if rest and isinstance(rest[-1], AssistantMessage) and rest[-1].cut == INTERRUPTED:
-        rest = rest[:-1]  # a crash interrupted it; the model answers anew
+        rest = rest[:-1]  # a crash interrupted it; the model answers again
     if most_tokens is not None:
         max_tokens = most_tokens if max_tokens is None else min(most_tokens, max_tokens)
     rest = latest(_without_refused(rest), agent.max_messages, max_tokens)
@@ -195,7 +195,7 @@ def _system(
 
 
 def recalled(summary: Summary | None) -> list[Message]:
-    """The summary as the model is shown it: a question and its answer, since some models want the two to alternate."""
+    """The summary as messages: a question and its answer, since some models require user and assistant to alternate."""
     if summary is None:
         return []
     ids, at = (f"{summary.until}-recall", f"{summary.until}-summary"), summary.timestamp
@@ -278,7 +278,7 @@ class Compaction:
             self._emitter.warning(NOT_SUMMARIZED, message)
 
     async def _learn(self, window: ContextWindow) -> None:
-        """Asks the endpoint how much its model can read.
+        """Asks the endpoint for its model's context window.
 
         It does not ask for short conversations: they fit every model.
         """
@@ -313,7 +313,7 @@ class Compaction:
         return conversation.earlier + 1 + next(i for i, each in enumerate(conversation.messages) if each is last)
 
     async def _ask(self, prompt: Prompt) -> ModelReply:
-        """Asks the model, with a timeout of its own that is as long as that of a step."""
+        """Asks the model, with a separate timeout that is as long as a step's."""
         listener = _DiscardedReply(self._emitter)
         async with asyncio.timeout(self._agent.loop.iteration_timeout) as listener.limit:
             return await self._agent.model.reply(prompt, listener)

@@ -26,9 +26,11 @@ class RunBudget(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    tokens: int | None = Field(default=None, ge=1, le=1_000_000_000, description="Of prompts and replies together")
-    seconds: float | None = Field(default=None, gt=0, le=86_400, description="No further step is begun after them")
-    tool_calls: int | None = Field(default=None, ge=0, le=100_000, description="Calls beyond them are not carried out")
+    tokens: int | None = Field(
+        default=None, ge=1, le=1_000_000_000, description="Tokens of prompts and replies together"
+    )
+    seconds: float | None = Field(default=None, gt=0, le=86_400, description="No new step starts after this time")
+    tool_calls: int | None = Field(default=None, ge=0, le=100_000, description="Further calls are not carried out")
 
 
 class AgentLoopConfig(BaseModel):
@@ -44,9 +46,9 @@ class AgentLoopConfig(BaseModel):
         default=None,
         gt=0,
         le=86_400,
-        description="Seconds for a whole run, which is cut off in the middle of what it does",
+        description="Seconds for a whole run; then it is cancelled, even in the middle of a step",
     )
-    budget: RunBudget = Field(default=RunBudget(), description="What one run may spend; nothing is limited by default")
+    budget: RunBudget = Field(default=RunBudget(), description="What one run may spend; unlimited by default")
     enable_retry: bool = Field(default=False, description="Call a tool again when it could not be reached")
     retry_attempts: int = Field(default=1, ge=0, le=10, description="How often, with enable_retry")
 

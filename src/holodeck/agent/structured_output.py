@@ -51,7 +51,7 @@ class OutputType:
         except SchemaError as error:
             where = "/".join(map(str, error.absolute_path))
             raise ConfigError(
-                f"is no JSON Schema: {one_line(error.message, 200)}{f' (at {where})' if where else ''}"
+                f"is not a JSON Schema: {one_line(error.message, 200)}{f' (at {where})' if where else ''}"
             ) from error
         _check_references(schema)
         name = schema.get("title")

@@ -49,7 +49,7 @@ READ_RESULT = ToolSchema(
     parameters={
         "type": "object",
         "properties": {
-            "call_id": {"type": "string", "description": "As the note at the end of the shortened result has it"},
+            "call_id": {"type": "string", "description": "From the note at the end of the shortened result"},
             "offset": {"type": "integer", "minimum": 0, "description": "The first character to read; default 0"},
             "length": {"type": "integer", "minimum": 1, "description": "How many characters to read"},
         },
@@ -99,10 +99,10 @@ class KeptResults:
         call_id = arguments["call_id"]
         text = self.texts.get(call_id)
         if text is None:
-            return ToolResult.failure(f"No result is kept for {call_id!r}; there are {', '.join(self.texts)}.")
+            return ToolResult.failure(f"No result is stored for {call_id!r}; known ids: {', '.join(self.texts)}.")
         start = arguments.get("offset", 0)
         if start >= len(text):
-            return ToolResult.failure(f"That result has {len(text)} characters; offset {start} is behind its end.")
+            return ToolResult.failure(f"That result has {len(text)} characters; offset {start} is past its end.")
         end = min(len(text), start + min(arguments.get("length", self._piece), self._piece))
         return ToolResult(content=f"[characters {start} to {end} of {len(text)}]\n{text[start:end]}")
 
@@ -299,7 +299,7 @@ async def _call(entry: ToolEntry, arguments: dict[str, Any], context: ToolContex
     try:
         return await entry.call(arguments, context)
     except Exception:  # a toolset must not raise; if it does, the run continues and the operator reads why
-        log.exception("tool %s broke", name)
+        log.exception("tool %s failed with an unexpected error", name)
         return ToolResult.failure(f"{name} failed because of an internal error; it may work if tried again.")
 
 

@@ -68,13 +68,13 @@ class _Building:
         self._environment_key = config.environment.get(API_KEY_VARIABLE) or None
         self._check_scopes(("scopes",), self._auth.scopes, grantable=SCOPES - {ACT_AS})
         if not is_owner_name(self._auth.tenant):
-            raise self._refusal(("tenant",), "this is no name for a tenant: use printable characters")
+            raise self._refusal(("tenant",), "this is not a valid tenant name: use printable characters")
         self.defaults = Defaults(self._auth.tenant, frozenset(self._auth.scopes))
 
     def modes(self) -> tuple[Mode, ...]:
         modes = self._auth.modes or (("api_key",) if self._environment_key else ("none",))
         if "none" in modes and len(modes) > 1:
-            raise self._refusal(("mode",), "none does not go with other modes; remove it")
+            raise self._refusal(("mode",), "none cannot be combined with other modes; remove it")
         if self._environment_key and "api_key" not in modes:
             raise self._refusal(("mode",), f"{API_KEY_VARIABLE} is set but api_key is not a mode; add it or unset it")
         for mode, block in (("jwt", self._auth.jwt), ("proxy", self._auth.proxy), ("hook", self._auth.hook)):
@@ -108,7 +108,7 @@ class _Building:
         except ModuleNotFoundError as error:
             raise StartError("mode jwt needs the package joserfc: pip install 'holodeck-agents[jwt]'") from error
         if len(settings) > 1 and len({each.name for each in settings} - {None}) < len(settings):
-            raise self._refusal(("jwt",), "with several issuers each needs a name of its own (name: corp)")
+            raise self._refusal(("jwt",), "with several issuers each needs its own name (name: corp)")
         if len({each.issuer for each in settings}) < len(settings):
             raise self._refusal(("jwt",), "two blocks have the same issuer; join them")
         several = isinstance(self._auth.jwt, list)
@@ -121,7 +121,7 @@ class _Building:
 
         algorithms = frozenset(settings.algorithms)
         if "none" in {algorithm.lower() for algorithm in algorithms}:
-            raise self._refusal((*place, "algorithms"), "none is no signature; remove it")
+            raise self._refusal((*place, "algorithms"), "none is not a signature; remove it")
         unknown = sorted(algorithms - frozenset().union(*FAMILIES))
         if unknown or not algorithms:
             known = ", ".join(sorted(frozenset().union(*FAMILIES)))
@@ -139,7 +139,7 @@ class _Building:
                 (*place, "issuer"), "issuer has to begin with https://: clients are sent there to sign in"
             )
         if (settings.keys.secret is not None) != (algorithms <= SHARED):
-            raise self._refusal((*place, "keys"), "HS* algorithms go with keys.secret, all others with public keys")
+            raise self._refusal((*place, "keys"), "HS* algorithms need keys.secret, all others need public keys")
         for words, scopes in (settings.grant or {}).items():
             self._check_scopes((*place, "grant", words), scopes, grantable=SCOPES)
         return Issuer(
@@ -225,7 +225,7 @@ class _Building:
         try:
             network = ipaddress.ip_network(text)
         except ValueError as error:
-            raise self._refusal(("proxy", "from"), f"{text!r} is no network; write e.g. 10.0.0.5/32") from error
+            raise self._refusal(("proxy", "from"), f"{text!r} is not a network; write e.g. 10.0.0.5/32") from error
         if network.prefixlen == 0:
             raise self._refusal(("proxy", "from"), f"{text} is the whole internet; name the proxy's own address")
         return network

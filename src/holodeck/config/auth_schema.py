@@ -34,7 +34,7 @@ Audiences: TypeAlias = Annotated[
 
 
 class ApiKeySettings(Block):
-    """Keys that `holodeck keys` makes."""
+    """Keys that `holodeck keys` creates."""
 
     file: FilePath = Field("keys.json", description="Made by `holodeck keys`; relative to agent.yaml; mode 0600")
 
@@ -64,11 +64,11 @@ class JwtSettings(Block):
 
     name: Identifier | None = Field(None, description="With several issuers: users are called name|sub")
     issuer: Annotated[str, StringConstraints(min_length=1, max_length=2048)] = Field(
-        description="What `iss` has to be, to the letter"
+        description="The exact value of `iss`"
     )
-    audience: Audiences = Field([], description="What `aud` has to contain; a list means any of them")
+    audience: Audiences = Field([], description="A value that `aud` must contain; a list means any of them")
     algorithms: list[Identifier] = Field(
-        default=["RS256"], max_length=10, description="Of one family: HS*, RS* and PS*, ES*, or Ed25519"
+        default=["RS256"], max_length=10, description="All of one family: HS*, RS* and PS*, ES*, or Ed25519"
     )
     keys: JwtKeysSettings = Field(description="Where the issuer's keys are")
     leeway: float = Field(60, ge=0, le=300, description="Seconds that two clocks may differ")
@@ -78,7 +78,7 @@ class JwtSettings(Block):
     types: list[Identifier] = Field(
         default=["JWT", "at+jwt"], min_length=1, max_length=10, description="Accepted `typ`; absent counts as JWT"
     )
-    claims: JwtClaimSettings = Field(JwtClaimSettings(), description="Which claims hold what")
+    claims: JwtClaimSettings = Field(JwtClaimSettings(), description="The names of the claims")
     grant: dict[ScopeWord, Annotated[list[Identifier], Field(max_length=20)]] | None = Field(
         None, max_length=200, description="The issuer's words → scopes. Default: the same words"
     )
@@ -127,16 +127,18 @@ class AuthSettings(Block):
     mode: Modes | None = Field(
         None, description="none, api_key, jwt, proxy, hook, or a list. Default: none; with HOLODECK_API_KEY api_key"
     )
-    tenant: NameText = Field("default", description="Of credentials that name none")
+    tenant: NameText = Field("default", description="The tenant of credentials that name none")
     scopes: list[Identifier] = Field(
         default=["chat", "runs:read", "runs:stop", "sessions:read", "sessions:delete", "approve"],
         max_length=20,
-        description="Of credentials that name none",
+        description="The scopes of credentials that name none",
     )
     public: list[PublicRoute] = Field(
-        default=["health"], max_length=4, description="Open to strangers: health, openapi, metrics, capabilities"
+        default=["health"],
+        max_length=4,
+        description="Routes that need no credential: health, openapi, metrics, capabilities",
     )
-    api_key: ApiKeySettings | None = Field(None, description="Keys that `holodeck keys` makes")
+    api_key: ApiKeySettings | None = Field(None, description="Keys that `holodeck keys` creates")
     jwt: Issuers | None = Field(None, description="One issuer of tokens, or a list")
     proxy: ProxyAuthSettings | None = Field(None, description="A proxy that signs users in")
     hook: HookSettings | None = Field(None, description="A function of your own")

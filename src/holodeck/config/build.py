@@ -177,7 +177,7 @@ def _schema_in(config: LoadedConfig, name: str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise config.error(keys, f"{name} is neither JSON nor YAML") from error
     if not isinstance(schema, dict):
-        raise config.error(keys, f"{name} holds no JSON Schema: it has to be an object")
+        raise config.error(keys, f"{name} does not contain a JSON Schema: it must be an object")
     return schema
 
 

@@ -156,9 +156,9 @@ async def durability_of(config: LoadedConfig) -> str:
     if sessions.store == "memory":
         return "sessions are kept in memory; they end with the process"
     if sessions.store != "postgres":
-        survives = "a loss of power loses nothing that was acknowledged"
+        survives = "a power failure loses nothing that was acknowledged"
         if sessions.durability == "process":
-            survives = "kill -9 loses nothing that was acknowledged, a loss of power may"
+            survives = "kill -9 loses nothing that was acknowledged, a power failure may"
         where = f"sessions are kept in the file {sessions_path(config)}, which workers share"
         return f"{where}; {survives} (durability {sessions.durability})"
     database = _database_of(config)
@@ -224,7 +224,7 @@ def _link_of(config: LoadedConfig, url: str, replica: str) -> "ValkeyLink":
     except ImportError as error:
         raise StartError("cluster.valkey needs the package redis: pip install 'holodeck-agents[cluster]'") from error
     except ValueError as error:
-        text = "this is no address of a Valkey or Redis; write e.g. valkeys://user:password@host:6379/0"
+        text = "this is not the address of a Valkey or Redis; write e.g. valkeys://user:password@host:6379/0"
         raise StartError(str(config.error(("cluster", "valkey"), text))) from error
 
 

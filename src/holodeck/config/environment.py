@@ -91,7 +91,7 @@ class _Filling:
         name, default = match["name"], match["default"]
         if name is None:
             self.problem(
-                keys, f"{match[0]} is no placeholder; write ${{NAME}}, ${{NAME:-default}}, or $${{ for a plain ${{"
+                keys, f"{match[0]} is not a placeholder; write ${{NAME}}, ${{NAME:-default}}, or $${{ for a plain ${{"
             )
             return ""
         value = self.environment.get(name)

@@ -27,21 +27,25 @@ class RequestLimits(Block):
     """
 
     max_body_mb: float = Field(32, gt=0, le=1024, description="A body in JSON; `files.max_request_mb` is for uploads")
-    max_unmeasured_body_mb: float = Field(1, gt=0, le=1024, description="A body in chunks, which declares no size")
+    max_unmeasured_body_mb: float = Field(1, gt=0, le=1024, description="A chunked body, which declares no size")
     max_head_kb: float = Field(64, ge=1, le=1024, description="The request line and all headers")
     max_head_lines: int = Field(128, ge=16, le=10_000, description="The number of headers")
-    head_seconds: float = Field(10, gt=0, le=600, description="Time for a head to arrive")
-    body_seconds: float = Field(30, gt=0, le=3600, description="Time for a body to arrive, and then at least …")
-    body_rate: float = Field(1000, ge=0.001, le=10**9, description="… so many bytes a second")
-    idle_seconds: float = Field(5, gt=0, le=3600, description="Time that a connection is kept between two requests")
+    head_seconds: float = Field(10, gt=0, le=600, description="Time for the request line and headers to arrive")
+    body_seconds: float = Field(
+        30, gt=0, le=3600, description="Time for a body to arrive; after it, the body must come with at least …"
+    )
+    body_rate: float = Field(1000, ge=0.001, le=10**9, description="… this many bytes per second")
+    idle_seconds: float = Field(
+        5, gt=0, le=3600, description="Time that an idle connection is kept open between two requests"
+    )
     flush_seconds: float = Field(
-        30, gt=0, le=3600, description="Time in which a client takes some of a finished answer"
+        30, gt=0, le=3600, description="Time in which a client must read some of a finished response"
     )
     linger_seconds: float = Field(
-        2, gt=0, le=600, description="Time for a client that still sends when it has its answer, and for each MB"
+        2, gt=0, le=600, description="Time to read the rest of a body after an early response, and for each MB of it"
     )
-    max_linger_mb: float = Field(16, ge=0, le=1024, description="What is read and dropped of such a body …")
-    max_refused_body_mb: float = Field(128, ge=0, le=4096, description="… and of one that declares its size")
+    max_linger_mb: float = Field(16, ge=0, le=1024, description="How much of such a body is read and discarded …")
+    max_refused_body_mb: float = Field(128, ge=0, le=4096, description="… and of one with a Content-Length")
 
     # In bytes. Cached, since connections read them for every piece of data.
 
@@ -75,8 +79,8 @@ class SubjectLimits(Block):
     )
     tokens_per_day: Tokens | None = Field(None, description="Tokens in 24 hours, over all runs")
     money_per_day: Money | None = Field(None, description="Money in 24 hours; needs model.price")
-    runs: RunsAtATime | None = Field(None, description="Runs at a time")
-    streams: RunsAtATime | None = Field(None, description="Responses in progress at a time, streamed or not")
+    runs: RunsAtATime | None = Field(None, description="Concurrent runs")
+    streams: RunsAtATime | None = Field(None, description="Concurrent responses, streamed or not")
 
     def changed_by(self, others: Mapping[str, object]) -> "SubjectLimits":
         """Returns these limits, replaced by those of `others` that are not None."""
@@ -98,9 +102,9 @@ class TenantLimits(SubjectLimits):
 class AddressLimits(SubjectLimits):
     """Limits of one address."""
 
-    failures_per_minute: int = Field(30, ge=1, le=10_000, description="Bad credentials before 429")
+    failures_per_minute: int = Field(30, ge=1, le=10_000, description="Invalid credentials before 429")
     connections: int | None = Field(
-        None, ge=1, le=100_000, description="Connections at a time. Default: 1,000, and no limit for loopback"
+        None, ge=1, le=100_000, description="Concurrent connections. Default: 1,000, and no limit for loopback"
     )
 
 
@@ -108,10 +112,11 @@ class ServerLimits(Block):
     """Limits of addresses, keys, users and tenants (T17, T30). Requests beyond them get 429."""
 
     store: Secret | None = Field(
-        None, description="A Valkey or Redis that replicas count in, e.g. ${VALKEY_URL}; default: each process counts"
+        None,
+        description="A Valkey or Redis in which replicas share their counts, e.g. ${VALKEY_URL}; default: each process counts by itself",
     )
     when_store_is_down: Literal["local", "refuse"] = Field(
-        "local", description="Count in this process meanwhile, or answer 503"
+        "local", description="While the store is down: count in this process, or respond 503"
     )
     address: AddressLimits = Field(AddressLimits(), description="One address, or IPv6 network of 64 bits")
     key: SubjectLimits = Field(SubjectLimits(), description="One API key; a key may have limits of its own")

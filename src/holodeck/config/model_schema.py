@@ -83,10 +83,13 @@ class ReasoningSettings(Block):
 
     effort: Effort | None = Field(None, description="How hard the model thinks; not every model knows every level")
     budget_tokens: int | None = Field(
-        None, ge=1, le=1_000_000, description="Most tokens of thinking (anthropic, gemini); part of max_tokens"
+        None,
+        ge=1,
+        le=1_000_000,
+        description="Maximum number of thinking tokens (anthropic, gemini); part of max_tokens",
     )
     summary: Literal["none", "auto", "concise", "detailed"] | None = Field(
-        None, description="What is shown of the thoughts; none hides them, where the provider can"
+        None, description="How much of the thoughts is shown; none hides them, if the provider can"
     )
 
 
@@ -117,7 +120,7 @@ class ModelChoice(Block):
     betas: list[Identifier] = Field(
         default=[], max_length=20, description="Anthropic's models only: values of the header anthropic-beta"
     )
-    temperature: float = Field(1.0, ge=0, le=2, description="0 is steady, higher is livelier")
+    temperature: float = Field(1.0, ge=0, le=2, description="0 is most predictable, higher is more varied")
     top_p: float | None = Field(None, gt=0, le=1, description="Nucleus sampling; set this or temperature, not both")
     max_tokens: int | None = Field(
         None,
@@ -135,11 +138,11 @@ class ModelChoice(Block):
     stop: Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], BeforeValidator(_listed)] = Field(
         default=[], max_length=16, description="Texts at which the model stops writing"
     )
-    seed: int | None = Field(None, ge=0, le=2**31 - 1, description="For answers that can be repeated, roughly")
-    service_tier: Identifier | None = Field(None, description="The provider's class of service, e.g. flex or priority")
+    seed: int | None = Field(None, ge=0, le=2**31 - 1, description="For roughly reproducible answers")
+    service_tier: Identifier | None = Field(None, description="The provider's service tier, e.g. flex or priority")
     cache: Annotated[Literal["auto", "1h", "off"], BeforeValidator(_word)] = Field(
         "auto",
-        description="Prompt caching where a request has to ask for it (anthropic, bedrock): 5 minutes, an hour, not at all",
+        description="Prompt caching, for providers whose requests must ask for it (anthropic, bedrock): 5 minutes, an hour, not at all",
     )
     provider_tools: list[Annotated[dict[str, Any], Field(min_length=1, max_length=100)]] = Field(
         default=[],
@@ -153,7 +156,7 @@ class ModelChoice(Block):
         None,
         gt=0,
         le=3600,
-        description="Seconds without anything new before the call is given up; default: 30, for local models 300",
+        description="Seconds without new data before the call times out; default: 30, for local models 300",
     )
     vision: bool | Literal["auto"] = Field(
         "auto",

@@ -40,7 +40,7 @@ def _warnings(text: str, file: str, lines: Sequence[str], first: int) -> Iterato
         close = OTHER_WORDS.get(name.lower()) or nearest(name, VARIABLES, cutoff=0.6)
         if name not in VARIABLES and close:
             number = next((i for i, line in enumerate(lines, 1) if i >= first and f"{{{name}}}" in line), first)
-            yield f"{file}:{number}: {{{name}}} is no variable, the model sees it as it is; did you mean {{{close}}}?"
+            yield f"{file}:{number}: {{{name}}} is not a variable, the model sees it as it is; did you mean {{{close}}}?"
 
 
 def _lines(file: Path) -> list[str]:

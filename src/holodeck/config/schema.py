@@ -60,12 +60,14 @@ class RunsBlock(Block):
 
     detach_grace: float = Field(30, ge=0, le=3600, description="Seconds without any reader before a run is cancelled")
     replay_window: float = Field(120, ge=0, le=3600, description="Seconds that a finished run can still be read")
-    stall_timeout: float = Field(30, gt=0, le=3600, description="Seconds before a reader that takes nothing is dropped")
+    stall_timeout: float = Field(
+        30, gt=0, le=3600, description="Seconds before a client that reads nothing is disconnected"
+    )
     on_crash: Literal["continue", "end"] = Field(
         "continue",
-        description="A run that a crash cut: continue when a reader reconnects and no tool's effect is unknown, or end it",
+        description="What to do with a run that a crash interrupted: continue it when a client reconnects and no tool's effect is unknown, or end it",
     )
-    max_concurrent: int = Field(1000, ge=1, le=100_000, description="Runs at a time; more are answered 503")
+    max_concurrent: int = Field(1000, ge=1, le=100_000, description="Concurrent runs; more get 503")
     max_log_events: int = Field(
         100_000, ge=1000, le=10_000_000, description="Of a longer run, only the end can be replayed"
     )
@@ -77,8 +79,8 @@ class PushBlock(Block):
     allow_hosts: list[ShortText] = Field(
         default=[],
         max_length=100,
-        description="Hosts that clients may want to be called at, such as hooks.example.com; `*.` for all names below. "
-        "None: the server calls no one",
+        description="Hosts that clients may name for push notifications, such as hooks.example.com; `*.` for all subdomains. "
+        "None: no push notifications",
     )
 
 
@@ -90,17 +92,17 @@ class ServerBlock(Block):
     )
     auth: AuthSettings = Field(AuthSettings(), description="Who may use the server")
     runs: RunsBlock = Field(RunsBlock(), description="How long a run outlives its readers")
-    limits: ServerLimits = Field(ServerLimits(), description="Limits per user")
+    limits: ServerLimits = Field(ServerLimits(), description="Limits per address, key, user and tenant")
     max_connections: int = Field(
         10_000,
         ge=1,
         le=1_000_000,
-        description="Connections at a time; more are answered 503. Descriptors may allow less",
+        description="Concurrent connections; more get 503. The limit of file descriptors may allow fewer",
     )
     shutdown_timeout: float = Field(
-        5, ge=0, le=600, description="Seconds that running streams get to finish at the end"
+        5, ge=0, le=600, description="Seconds that running streams get to finish at shutdown"
     )
-    push: PushBlock = Field(PushBlock(), description="Calls to clients whose tasks change")
+    push: PushBlock = Field(PushBlock(), description="Push notifications to clients whose tasks change")
     keepalive: float = Field(15, ge=1, le=300, description="Seconds of silence before a keep-alive")
     watchdog: bool = Field(True, description="Log what holds up the event loop for more than 200 ms")
 
@@ -178,7 +180,7 @@ class LogMiddleware(Block):
     """Writes events to the log."""
 
     type: Literal["log"]
-    deltas: bool = Field(False, description="The pieces of texts and arguments too, which are nearly all events")
+    deltas: bool = Field(False, description="Log the deltas of texts and arguments too, which are nearly all events")
 
 
 class FilterMiddleware(Block):
@@ -187,7 +189,9 @@ class FilterMiddleware(Block):
     type: Literal["filter"]
     tools: list[Identifier] = Field(default=[], max_length=128, description="Tools whose calls are hidden")
     only: list[Identifier] | None = Field(
-        None, max_length=128, description="Tools whose calls are shown; all others are hidden, also those added later"
+        None,
+        max_length=128,
+        description="Tools whose calls are shown; all others are hidden, including those added later",
     )
     hide: list[Family] = Field(default=[], max_length=9, description="Kinds of events that are hidden, e.g. reasoning")
 
@@ -203,8 +207,8 @@ class AnnotateMiddleware(Block):
     """Adds facts for the client to events."""
 
     type: Literal["annotate"]
-    metadata: dict[Identifier, Any] = Field(max_length=50, description="What to put on them")
-    on: list[Family] | None = Field(None, max_length=9, description="On which kinds of events; default: all")
+    metadata: dict[Identifier, Any] = Field(max_length=50, description="The facts to add")
+    on: list[Family] | None = Field(None, max_length=9, description="The kinds of events that get them; default: all")
 
 
 class FunctionMiddleware(Block):
@@ -241,7 +245,7 @@ class ChatBlock(Block):
     """The terminal chat."""
 
     checks: list[CheckFunction] = Field(
-        default=[], max_length=20, description="Further checks of what a user types, in this order"
+        default=[], max_length=20, description="Additional checks of what a user types, in this order"
     )
 
 
@@ -259,14 +263,14 @@ class AgentFile(Block):
     response_format: Annotated[dict[str, Any], Field(max_length=1000)] | FilePath | None = Field(
         None, description="The form of the final answer: a JSON Schema, or a JSON or YAML file that holds one"
     )
-    loop: AgentLoopConfig = Field(AgentLoopConfig(), description="When a run has done enough")
+    loop: AgentLoopConfig = Field(AgentLoopConfig(), description="Limits that end a run")
     tools: list[ToolSettings] = Field(default=[], max_length=128, description="What the agent can do")
     mcp: McpDefaults = Field(McpDefaults(), description="Defaults of all MCP servers")
-    sessions: SessionSettings = Field(SessionSettings(), description="Memory of conversations")
+    sessions: SessionSettings = Field(SessionSettings(), description="Where and how long conversations are stored")
     cluster: ClusterSettings = Field(ClusterSettings(), description="Several servers that share one database")
     server: ServerBlock = Field(ServerBlock(), description="Times and limits of the server")
     circuit_breakers: BreakersSettings = Field(
-        BreakersSettings(), description="When to stop asking who does not answer"
+        BreakersSettings(), description="When to stop calling an endpoint that keeps failing"
     )
     files: FileSettings = Field(FileSettings(), description="Limits of uploads")
     observability: ObservabilitySettings = Field(ObservabilitySettings(), description="OpenTelemetry")
@@ -274,7 +278,7 @@ class AgentFile(Block):
     chat: ChatBlock = Field(ChatBlock(), description="The terminal chat")
     state: StateBlock | None = Field(None, description="State that agent and client share")
     middleware: list[Middleware] = Field(
-        default=[], max_length=20, description="What happens to events on their way out"
+        default=[], max_length=20, description="How events are changed before clients get them"
     )
 
     @property

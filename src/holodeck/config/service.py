@@ -45,7 +45,7 @@ class AgentConfiguration(BaseModel):
     model_name: str = Field(default="gemini-2.5-flash", min_length=1, max_length=200)
     temperature: float = Field(default=1.0, ge=0.0, le=1.0)
     max_tokens: int = Field(default=1000, gt=0, le=1_000_000)
-    timeout: float = Field(default=30, gt=0, le=3600, description="Seconds without anything new from the endpoint")
+    timeout: float = Field(default=30, gt=0, le=3600, description="Seconds without new data from the endpoint")
 
     if TYPE_CHECKING:  # pydantic turns plain text into a SecretStr; type checkers need this
 
@@ -112,7 +112,7 @@ async def run_agent(
     """
     _check_types(message_history, user_id, config, prompt)
     if timezone is not None and not is_zone(timezone):
-        raise InvalidRequest(f"{timezone!r} is no time zone; write e.g. Europe/Berlin.", field="timezone")
+        raise InvalidRequest(f"{timezone!r} is not a time zone; write e.g. Europe/Berlin.", field="timezone")
     messages, given = from_chat(message_history), list(tools)
     if not messages:
         raise InvalidRequest("message_history holds no message to answer.", field="message_history")
@@ -150,14 +150,14 @@ def get_default_config() -> AgentConfiguration:
 def _check_types(message_history: object, user_id: object, config: object, prompt: object) -> None:
     """Checks types, so that callers without a type checker get a clear error, too."""
     if not isinstance(prompt, SystemPrompt | str | None):
-        raise InvalidRequest(f"prompt has to be a SystemPrompt or a text, not {type(prompt).__name__}.", field="prompt")
+        raise InvalidRequest(f"prompt must be a SystemPrompt or a string, not {type(prompt).__name__}.", field="prompt")
     if config is not None and not isinstance(config, AgentConfiguration):
         raise InvalidRequest(
             f"config has to be an AgentConfiguration, not {type(config).__name__}: write AgentConfiguration(api_key=…).",
             field="config",
         )
     if not isinstance(user_id, str) or not user_id.strip():
-        raise InvalidRequest("user_id has to be a text that is not empty.", field="user_id")
+        raise InvalidRequest("user_id must be a non-empty string.", field="user_id")
     if not isinstance(message_history, list | tuple) or not all(isinstance(each, Mapping) for each in message_history):
         raise InvalidRequest("message_history has to be a list of messages.", field="message_history")
 

@@ -20,7 +20,7 @@ class HistorySettings(Block):
 
 
 class SessionSettings(Block):
-    """Memory of conversations."""
+    """Where and how long conversations are stored."""
 
     store: Literal["memory", "sqlite", "postgres"] | None = Field(
         None, description="Where conversations are kept; default: sqlite for `holodeck serve`"
@@ -39,14 +39,14 @@ class SessionSettings(Block):
     )
     durability: Literal["full", "process"] = Field(
         "full",
-        description="What survives in a file: a loss of power as well, or the end of the process only."
+        description="When a message in the file is safe: after a power failure too, or only after the end of the process."
         " PostgreSQL has its own setting, synchronous_commit",
     )
     ttl_seconds: float | None = Field(
         None,
         ge=1,
         le=31_536_000,
-        description="Forgotten after this long without a message; default: 30 days in a file or database, 30 minutes in memory",
+        description="Deleted after this long without a message; default: 30 days in a file or database, 30 minutes in memory",
     )
     max_per_user: int | None = Field(
         None,
@@ -64,7 +64,8 @@ class SessionSettings(Block):
     max_messages: int = Field(200, ge=2, le=10_000, description="Older messages are left out of the model's view")
     history: HistorySettings = Field(HistorySettings(), description="The same in more detail")
     client_history: Literal["adopt", "ignore"] = Field(
-        "adopt", description="What a client's history counts on a session that the server does not know"
+        "adopt",
+        description="Whether to use the history that a client sends for a session that the server does not know",
     )
     busy: Literal["queue", "reject"] = Field(
         "queue", description="A second message while a run is active: wait, or respond 409"
@@ -91,5 +92,5 @@ class ClusterSettings(Block):
         " valkey+sentinel://host,host,host/name",
     )
     take_over_seconds: float = Field(
-        10, ge=2, le=300, description="How long a server may be still before another takes over its runs"
+        10, ge=2, le=300, description="Seconds without a sign of life before another server takes over a server's runs"
     )

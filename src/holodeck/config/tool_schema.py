@@ -57,7 +57,7 @@ class CacheSettings(Block):
     """A cache of results. It never holds results of tools that need approval, and never failures."""
 
     seconds: float = Field(gt=0, le=86_400, description="How long a result is kept")
-    per: Literal["user", "tenant", "all"] = Field("user", description="Who shares it, for the same arguments")
+    per: Literal["user", "tenant", "all"] = Field("user", description="Who shares a result for the same arguments")
 
 
 class ToolBlock(Block):
@@ -79,10 +79,10 @@ class OAuthSettings(Block):
     """Sign-in at a server that requires OAuth."""
 
     client_id: Text | None = Field(
-        None, description="Of a client that was registered by hand; else it registers itself"
+        None, description="The id of a client that you registered; default: HoloDeck registers itself"
     )
-    client_secret: Text | None = Field(None, description="Its secret, if it has one")
-    scope: Text | None = Field(None, description="What to ask for; default: what the server names")
+    client_secret: Text | None = Field(None, description="The client's secret, if it has one")
+    scope: Text | None = Field(None, description="The scope to request; default: what the server names")
 
 
 class McpToolSettings(ToolBlock):
@@ -90,7 +90,7 @@ class McpToolSettings(ToolBlock):
 
     type: Literal["mcp"]
     transport: Literal["stdio", "http", "sse"] | None = Field(
-        None, description="Follows from command or url; sse: the older HTTP transport of MCP"
+        None, description="Default: stdio with command, http with url; sse: the older HTTP transport of MCP"
     )
     command: FilePath | None = Field(None, description="The program to run; no shell is involved")
     args: list[Text] = Field(default=[], max_length=100, description="Its arguments")
@@ -127,10 +127,12 @@ class McpToolSettings(ToolBlock):
         default={}, max_length=128, description="Tools whose results are kept for a while, by name or pattern"
     )
     start_timeout: Seconds | None = Field(
-        None, description="Seconds for the server to come up; default: mcp.start_timeout"
+        None, description="Seconds for the server to start; default: mcp.start_timeout"
     )
-    required: bool = Field(True, description="Whether the agent is not ready without it")
-    max_result_chars: int = Field(50_000, ge=100, le=1_000_000, description="Longest result the model is shown")
+    required: bool = Field(True, description="Whether the agent needs it to be ready")
+    max_result_chars: int = Field(
+        50_000, ge=100, le=1_000_000, description="Longest result that the model gets, in characters"
+    )
 
     @model_validator(mode="after")
     def _one_way_to_reach_it(self) -> Self:
@@ -145,14 +147,14 @@ class McpToolSettings(ToolBlock):
             ("oauth", self.oauth, "url"),
         ):
             if value and getattr(self, needs) is None:
-                raise ValueError(f"{key} goes with {needs}, which is not there")
+                raise ValueError(f"{key} needs {needs}, which is not set")
         return self
 
 
 class McpDefaults(Block):
     """Defaults for MCP servers. A server's own settings replace them."""
 
-    start_timeout: Seconds = Field(60, description="Seconds for a server to come up; npx and uvx download it first")
+    start_timeout: Seconds = Field(60, description="Seconds for a server to start; npx and uvx download it first")
 
 
 class FunctionToolSettings(ToolBlock):

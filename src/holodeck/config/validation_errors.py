@@ -157,7 +157,7 @@ def _not_one_of(value: str, options: Iterable[str]) -> str:
     options = [option for option in options if option != "own"]  # the member of a union that has no type
     word = value.strip("'")
     if "openai_compatible" in options and word.lower() in GATEWAYS:
-        return f"{value} is no provider here; write provider: openai_compatible and its address as endpoint"
+        return f"{value} is not a provider here; write provider: openai_compatible and its address as endpoint"
     meant = OTHER_PROVIDERS.get(word.lower())
     close = meant if meant in options else nearest(word, options, cutoff=0.6)  # few and short: `mpc` for mcp
     return f"{value} is not one of {', '.join(options)}" + (f"; did you mean {close}?" if close else "")

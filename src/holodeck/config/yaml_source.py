@@ -30,7 +30,7 @@ _WORDS: dict[str, Any] = {
 }
 _PLAIN_WORDS = {  # libyaml's message → a message that a person can act on
     "mapping values are not allowed in this context": "a ':' is out of place; put the value in quotes, or check the indentation",
-    "could not find expected ':'": "this line is no 'key: value'; is a ':' missing?",
+    "could not find expected ':'": "this line is not 'key: value'; is a ':' missing?",
     "did not find expected key": "the indentation does not fit the lines above",
     "did not find expected '-' indicator": "the indentation does not fit the list above",
     "did not find expected ',' or ']'": "a list in [ ] is not closed",

@@ -192,7 +192,7 @@ class WarningRaised(Event, frozen=True, tag=True):
 
 
 class MessagesReplaced(Event, frozen=True, tag=True):
-    """The conversation as the server has it."""
+    """The conversation as it is on the server."""
 
     messages: Sequence[Message]  # a tuple, or a `History`, which encoders know. Log copies have none (`remote_runs`)
     last_id: str | None = None  # only in copies of logs, in place of the messages; empty if there are none

@@ -75,7 +75,7 @@ def _apply(document: Any, operation: dict[str, Any], budget: PatchBudget) -> Any
         return _replace(document, path, budget.copied(operation["value"]))
     if kind == "test":
         if not budget.equal(_get(document, path), operation["value"]):
-            raise ValueError("the value is another one")
+            raise ValueError("the value differs")
         return document
     source = _tokens(operation["from"])
     value = _get(document, source)
@@ -85,7 +85,7 @@ def _apply(document: Any, operation: dict[str, Any], budget: PatchBudget) -> Any
         if path[: len(source)] == source and path != source:
             raise ValueError("a value cannot be moved into itself")
         return _add(_remove(document, source), path, value)
-    raise ValueError("no such operation; there are add, remove, replace, move, copy and test")
+    raise ValueError("unknown operation; known are add, remove, replace, move, copy and test")
 
 
 def _tokens(pointer: str) -> list[str]:
@@ -106,9 +106,9 @@ def _index(container: Any, token: str) -> Any:
             raise ValueError(f"there is no member {token!r}")
         return token
     if not isinstance(container, list):
-        raise ValueError(f"{token!r} leads into a value that is no object or array")  # noqa: TRY004  one error for all
+        raise ValueError(f"{token!r} leads into a value that is not an object or array")  # noqa: TRY004  one error for all
     if not (token.isdecimal() and token.isascii() and (len(token) == 1 or token[0] != "0")):
-        raise ValueError(f"{token!r} is no array index")
+        raise ValueError(f"{token!r} is not an array index")
     if int(token) >= len(container):
         raise ValueError(f"index {token} is past the end")
     return int(token)
@@ -123,7 +123,7 @@ def _add(document: Any, path: list[str], value: Any) -> Any:
     elif isinstance(parent, dict):
         parent[last] = value
     else:
-        raise ValueError(f"{last!r} leads into a value that is no object or array")  # noqa: TRY004  one error for all
+        raise ValueError(f"{last!r} leads into a value that is not an object or array")  # noqa: TRY004  one error for all
     return document
 
 

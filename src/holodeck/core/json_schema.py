@@ -1,4 +1,4 @@
-"""JSON Schemas written by hand, for OpenAPI and for tools. Arguments have the names of the keywords (`maxLength`)."""
+"""Helpers to write JSON Schemas in code, for OpenAPI and for tools. Arguments have the names of the keywords (`maxLength`)."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
