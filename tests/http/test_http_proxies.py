@@ -92,11 +92,13 @@ async def test_a_proxy_that_does_not_let_us_through(client, environment, given, 
         assert await read(client, "http://model.test/v1") == (407, b"no")
         async with asking("https://model.test/v1") as model:
             with pytest.raises(
-                ModelUnreachable, match=r"No way to model\.test: the proxy 127.*\(407\).*NO_PROXY"
+                ModelUnreachable, match=r"model\.test cannot be reached: the proxy 127.*\(407\).*NO_PROXY"
             ) as caught:
                 await model.reply(PROMPT, RecordingListener())
         async with asking("http://model.test/v1") as model:
-            with pytest.raises(ModelRejected, match=r"No way to model\.test: the proxy .*\(407\)") as also_caught:
+            with pytest.raises(
+                ModelRejected, match=r"model\.test cannot be reached: the proxy .*\(407\)"
+            ) as also_caught:
                 await model.reply(PROMPT, RecordingListener())
         await client.close()
         await proxy.all_gone()
@@ -145,7 +147,7 @@ async def test_a_proxy_that_is_none_of_ours(client, environment, proxy):
     with pytest.raises(NoProxy, match="has to begin with http"):
         await ask(client, "https://model.test/v1")
     async with asking("https://model.test/v1") as model:
-        with pytest.raises(ModelUnreachable, match=r"No way to model\.test"):
+        with pytest.raises(ModelUnreachable, match=r"model\.test cannot be reached"):
             await model.reply(PROMPT, RecordingListener())
 
 

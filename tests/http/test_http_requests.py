@@ -115,7 +115,7 @@ async def test_what_would_break_a_head_is_refused(what):
 @pytest.mark.parametrize("what", ["half a character", "both", "name with a blank"])
 async def test_a_model_says_that_it_cannot_be_asked_so(what):
     async with Peers(answers(OK)) as peers, asking(peers.url, headers=UNSENDABLE[what]) as model:
-        with pytest.raises(ModelRejected, match=r"the header 'X.A' holds") as caught:
+        with pytest.raises(ModelRejected, match=r"the header 'X.A' contains") as caught:
             await model.reply(PROMPT, RecordingListener())
         assert model.pauses == []
         assert KEY not in str(caught.value)

@@ -88,9 +88,9 @@ async def test_a_server_that_speaks_no_tls(client):
 
     async with Peers(talk) as peers:
         url = peers.url.replace("http:", "https:")
-        with pytest.raises(NoTrust, match="is http:// meant"):
+        with pytest.raises(NoTrust, match="did you mean http://"):
             await ask(client, url)
-        await refused(url, "it does not answer in TLS; is http:// meant")
+        await refused(url, "it does not speak TLS; did you mean http://")
         await peers.all_gone()
 
 

@@ -135,7 +135,7 @@ async def test_an_option_that_an_endpoint_refuses_is_left_out_from_then_on(name,
     assert len(others) == 2
     assert all(first == {**other, name: first[name]} and name not in other for other in others)
     assert [record.getMessage() for record in caplog.records if name in record.getMessage()] == [
-        f"openai_compatible/m does not take {name}; it is left out from now on"
+        f"openai_compatible/m does not accept {name}; it is left out from now on"
     ]
 
 
@@ -306,7 +306,7 @@ async def test_thoughts_of_another_model_that_an_endpoint_refuses_are_left_out(w
     assert all("reasoning_content" not in each for each in others)
     assert all(each["tool_calls"] == first["tool_calls"] for each in others)
     assert len(others) == 2
-    assert "does not take messages[].reasoning_content" in caplog.text
+    assert "does not accept messages[].reasoning_content" in caplog.text
 
 
 MISSED = {

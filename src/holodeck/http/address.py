@@ -56,7 +56,7 @@ def address_of(url: str) -> Address:
         host = parts.hostname if parts.hostname.isascii() else _in_ascii(parts.hostname)
         target = quote((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), safe=_AS_IT_IS)
     except ValueError as error:  # UnicodeError is one
-        raise Unsendable("the URL holds what none can hold") from error
+        raise Unsendable("the URL contains characters that are not allowed") from error
     name, password = unquote(parts.username or ""), unquote(parts.password or "")
     return Address(parts.scheme, host, port, target, f"{name}:{password}" if name or password else None)
 

@@ -89,7 +89,7 @@ class Client:
         connection = await dial(route, self._connect_timeout, self._resolve)
         if closed != self._closed:
             connection.drop()
-            raise ConnectionBroken("the client was closed meanwhile")
+            raise ConnectionBroken("the client was closed in the meantime")
         return connection
 
     def release(self, route: Route, connection: ClientConnection) -> None:
@@ -199,7 +199,7 @@ def _lines(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
     merged = {name.lower(): (name, value) for name, value in (*ours.items(), *theirs.items())}
     for name, value in merged.values():
         if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise Unsendable(f"the header {name!a} holds characters that none can carry")
+            raise Unsendable(f"the header {name!a} contains characters that are not allowed in a header")
     return [f"{name}: {value}" for key, (name, value) in merged.items() if key not in _FRAMING]
 
 

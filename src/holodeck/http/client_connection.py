@@ -65,7 +65,7 @@ class Response:
         if self._failure is not None:
             raise self._failure
         if self.over and self._unpack is not None and not self._unpack.whole:
-            raise ConnectionBroken("the server's answer ends in the middle of what it has compressed")
+            raise ConnectionBroken("the server's compressed response is incomplete")
 
     def take(self, piece: bytes) -> None:
         """Takes a piece of the body that arrived."""
@@ -149,7 +149,7 @@ class ClientConnection(asyncio.Protocol):
     async def ask(self, head: bytes, body: bytes = b"") -> Response:
         """Sends a request and waits for the head of its answer."""
         if self.lost:
-            raise ConnectionBroken("the server closed the connection before it was asked")
+            raise ConnectionBroken("the server closed the connection before the request was sent")
         self._ended, self._response, self._head_size = False, None, 0
         self._headers = {}
         self._asked = asyncio.get_running_loop().create_future()
@@ -179,20 +179,20 @@ class ClientConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            failure = NotHttp("the server wants to speak something else")
+            failure = NotHttp("the server wants to switch to another protocol")
         except httptools.HttpParserError as error:
             ours = error.__context__  # the exception that a callback raised
-            failure = ours if isinstance(ours, NotHttp) else NotHttp(f"the server's answer is not HTTP: {error}")
+            failure = ours if isinstance(ours, NotHttp) else NotHttp(f"the server's response is not HTTP: {error}")
         if self._response is None:
             self._head_size += len(data)
             if failure is None and self._head_size > LONGEST_HEAD:
-                failure = NotHttp("the head of the server's answer does not end")
+                failure = NotHttp("the head of the server's response is too large")
         elif self._pieces:
             self._pass_on(self._response)
         else:
             self._head_size += len(data)
             if failure is None and self._head_size > MAX_NON_BODY_BYTES:
-                failure = NotHttp("the server's answer holds next to nothing")
+                failure = NotHttp("the server's response has too little data between its chunk headers")
         if failure is not None:
             self._fail(failure)
         elif len(data) >= A_LOT:
@@ -207,7 +207,7 @@ class ClientConnection(asyncio.Protocol):
             self._ended = True
             self._response.end()
         else:
-            self._fail(ConnectionBroken("the server closed the connection before its answer was over"))
+            self._fail(ConnectionBroken("the server closed the connection before the end of its response"))
 
     # Called by the parser
 
@@ -230,7 +230,7 @@ class ClientConnection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if status < HTTPStatus.OK:
             if status <= HTTPStatus.SWITCHING_PROTOCOLS and status != HTTPStatus.CONTINUE:
-                raise NotHttp("no answer begins so")
+                raise NotHttp("unexpected 1xx response")
             self._headers = {}  # the real answer follows
             return
         if self._headers.get("transfer-encoding", "chunked").lower() not in _CODINGS:

@@ -60,7 +60,7 @@ async def _dial_in_time(route: Route, seconds: float, resolve: Resolve) -> Clien
     except ssl.SSLCertVerificationError as error:
         raise NoTrust(f"its certificate was not accepted ({error.verify_message})") from error
     except ssl.SSLError as error:
-        raise NoTrust("it does not answer in TLS; is http:// meant?") from error
+        raise NoTrust("it does not speak TLS; did you mean http://?") from error
     except HttpError:
         raise
     except OSError as error:
@@ -141,9 +141,9 @@ async def _pass(connection: ClientConnection, proxy: Address, target: Address) -
     try:
         answer = await connection.ask("\r\n".join(lines).encode())
     except HttpError as error:
-        raise NoProxy(f"the proxy {proxy.place} does not answer as one") from error
+        raise NoProxy(f"the proxy {proxy.place} does not respond as a proxy") from error
     if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
-        raise NoProxy(f"the proxy {proxy.place} does not let us through ({answer.status})")
+        raise NoProxy(f"the proxy {proxy.place} refuses the connection ({answer.status})")
     if connection.lost:
         raise NoProxy(f"the proxy {proxy.place} closed the connection")
 

@@ -60,7 +60,7 @@ class _Zipped:
             try:
                 unpacked += self._stream.decompress(piece, MOST + 1 - len(unpacked))
             except zlib.error as error:
-                raise NotHttp("the server's answer says that it is compressed, and is not") from error
+                raise NotHttp("the server's response is marked as compressed, but it is not") from error
             if len(unpacked) > MOST:
                 raise NotHttp("the server's response is too large after decompression")
             piece = self._stream.unused_data  # each member copies all that is left: hence slices

@@ -1,1 +1,1 @@
-"""Models: the port and what stands behind it."""
+"""Models: the port, and its implementations."""

@@ -1,7 +1,7 @@
 """The answer of a chat completion, put together from the events of its stream and passed to the listener while it grows.
 
 Pure and synchronous: every way in which a stream can be cut or can contradict itself is decided here and can be tested
-without a socket. It knows nothing of bytes (`body` does), HTTP, retries or time.
+without a socket. It knows nothing of bytes (`response_body` does), HTTP, retries or time.
 """
 
 from collections.abc import Callable
@@ -59,7 +59,7 @@ BROKEN_OFF = frozenset(
         "function_call_filter",
         "malformed_function_call",
         "unexpected_tool_call",
-    }  # Gemini: a call that nothing can read
+    }  # Gemini: a call that cannot be parsed
 )
 NOT_FINISHED = frozenset({"", "null", "none"})
 
@@ -68,7 +68,7 @@ _KNOWN = frozenset({"role", "content", "tool_calls", "function_call", "refusal",
 
 
 class Answer:
-    """One reply, growing."""
+    """One reply while it streams."""
 
     def __init__(self, listener: Listener, *, taken_ids: Callable[[], set[str]] = set, debug: bool = False) -> None:
         self.done = False
@@ -101,12 +101,12 @@ class Answer:
         return len(self._text.deltas) + len(self._reasoning.deltas) + self._call_deltas + self._images
 
     def take(self, name: bytes, data: bytes) -> None:
-        """One event. Raises Malformed or InBandError."""
+        """Takes one event of the stream. Raises Malformed or InBandError."""
         if self._expects_plain and name != b"error":
             try:
                 choice = decode_plain(data).choices[0]
             except DECODE_ERRORS:
-                pass  # something else for once
+                pass  # not plain text: the full decoder reads it
             else:
                 if choice.index == self._choice:
                     self._text.add(choice.delta.content)
@@ -132,7 +132,7 @@ class Answer:
             self._take_chunk(chunk)
 
     def reply(self) -> ModelReply:
-        """The whole answer. Raises when it is not whole, or is not one."""
+        """Returns the complete reply. Raises if the stream is incomplete, or if the provider refused to answer."""
         if self.finish_reason is None and not self.done:
             raise ModelTruncated("The model's answer ended in the middle: the endpoint closed the stream early.")
         if self.finish_reason in BROKEN_OFF:
@@ -149,7 +149,7 @@ class Answer:
             # DeepSeek and Kimi answer 400 when the thinking before a tool call does not come back.
             self._extra["reasoning_content"] = str(self._reasoning)
         if not (calls or self._text or self._calls or self._images):
-            self._warn("empty-reply", "The model answered with nothing.")
+            self._warn("empty-reply", "The model returned an empty answer.")
         return ModelReply(
             text=str(self._text),
             reasoning=str(self._reasoning),
@@ -171,7 +171,9 @@ class Answer:
             raise InBandError(_error_event(data))
         chunks, replaced = decode_leniently(data)
         if replaced:
-            self._warn("invalid-utf8", "The model endpoint sent bytes that are no UTF-8; they are shown as \ufffd.")
+            self._warn(
+                "invalid-utf8", "The model endpoint sent bytes that are not valid UTF-8; they are shown as \ufffd."
+            )
         for chunk in chunks:
             if self._debug:
                 self._listener.raw(cleaned(_plain(chunk)))
@@ -195,7 +197,7 @@ class Answer:
             self._usage = usage_of(chunk.x_groq.get("usage")) or self._usage
 
     def _own_choice(self, choices: list[Choice]) -> Choice | None:
-        """The one that we follow, if it is among them: the first that ever came."""
+        """Returns the choice that we follow (the first one received), if it is in the list."""
         if self._choice is None:
             self._choice = choices[0].index
         own = next((choice for choice in choices if choice.index in (None, self._choice)), None)
@@ -233,7 +235,7 @@ class Answer:
             if present(delta.get(member)):
                 self._reasoning_member = member
                 self._take_content(delta[member], self._reasoning.add)
-                break  # some endpoints say the same under two names
+                break  # some endpoints send the same text under two names
         thought = _is_thought(delta)
         if present(content := delta.get("content")):
             if (thought or self._in_thought) and isinstance(content, str):
@@ -268,7 +270,7 @@ class Answer:
                     self._calls.add(member, position, len(calls))
 
     def _take_images(self, images: Any) -> None:
-        """Images that the model made (OpenRouter): shown like the result of a tool. They go back with the message."""
+        """Shows images that the model generated (OpenRouter) like the result of a tool. They go back with the message."""
         for image in images if isinstance(images, list) else ():
             found = image.get("image_url") if isinstance(image, dict) else None
             url = found.get("url") if isinstance(found, dict) else found
@@ -281,7 +283,7 @@ class Answer:
                 self._listener.call_answered(call.id, (media_at(url, "image/png"),))
 
     def _take_content(self, content: Any, say: Callable[[str], None]) -> None:
-        """Text, or a list of parts with the thinking among them."""
+        """Emits a text, or the texts in a list of parts. Thinking parts are emitted as reasoning."""
         if isinstance(content, str):
             say(content)
         elif isinstance(content, list):
@@ -297,7 +299,7 @@ class Answer:
             say(str(content))
 
     def _keep(self, delta: dict[str, Any]) -> None:
-        """Members that we do not understand go back with the message. Figures (token ids) describe the delta only."""
+        """Keeps unknown members, to send them back with the message. Numbers (token ids) describe the delta only."""
         kept = {
             name: cleaned(value)
             for name, value in delta.items()
@@ -313,7 +315,7 @@ class Answer:
 
 
 def _is_thought(delta: dict[str, Any]) -> bool:
-    """Gemini marks thoughts inside the content by extra_content.google.thought."""
+    """Whether the content is a thought: Gemini marks it by extra_content.google.thought."""
     extra = delta.get("extra_content")
     google = extra.get("google") if isinstance(extra, dict) else None
     return isinstance(google, dict) and google.get("thought") is True

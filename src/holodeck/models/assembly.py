@@ -1,6 +1,6 @@
-"""Tool calls put together from deltas, whatever dialect they come in.
+"""Tool calls assembled from deltas, in every dialect.
 
-A call is known by its index and its id together, because endpoints get one of the two wrong: Gemini sends no index,
+A call is identified by its index and its id together, because endpoints get one of the two wrong: Gemini sends no index,
 gateways in front of it send index 0 for every call, Ollama sends no id. The rules, in order:
 
 1. An id that is known continues its call, unless a name comes with another index: that is a second call.
@@ -69,7 +69,7 @@ class CallAssembly:
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
-        self._by_position: dict[int, _Call] = {}  # in the last list with several entries
+        self._by_position: dict[int, _Call] = {}  # calls of the last list with several entries
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -82,7 +82,7 @@ class CallAssembly:
         """Adds one entry of `delta.tool_calls`. `position` is its place in that list, which has `entries` of them."""
         function = member.get("function")
         if not isinstance(function, dict):
-            function = member  # seen in the wild: name and arguments beside the id
+            function = member  # some endpoints put name and arguments beside the id
         name = _text(function.get("name"))
         index, given_id = _index(member.get("index")), _text(member.get("id"))
         is_bare = index is None and given_id is None and name is None
@@ -113,7 +113,7 @@ class CallAssembly:
             )
             return None
         if not call.name and not call.arguments:
-            return None  # an entry that says nothing: some endpoints close the list with one
+            return None  # an empty entry: some endpoints end the list with one
         if not call.name:
             raise ModelProtocolError("The model endpoint sent a tool call without the tool's name.")
         self._start(call)
@@ -133,7 +133,7 @@ class CallAssembly:
         return self._new(index, None) if self._begins_another(latest, index, name, position) else latest
 
     def _with_id(self, latest: _Call, index: int | None, given_id: str, name: str | None) -> _Call:
-        """An unknown id: a new call, unless the latest one only waited for its id."""
+        """Returns the call of an unknown id: a new one, unless the latest call has no id yet."""
         named_twice = bool(name and latest.name) and (latest.saw_arguments or name != latest.name)
         if latest.given_id is not None or named_twice:
             return self._new(index, given_id)
@@ -195,7 +195,7 @@ def is_object(arguments: str) -> bool:
 
 
 def extra_members(member: dict[str, Any]) -> dict[str, Any]:
-    """The members of a tool call that we do not understand; those inside `function` are kept under that name."""
+    """The unknown members of a tool call; those inside `function` are kept under that name."""
     function, kind = member.get("function"), member.get("type")
     has_more = isinstance(function, dict) and not function.keys() <= _FUNCTION
     if member.keys() <= _KNOWN and kind in _KINDS and not has_more:

@@ -1,7 +1,7 @@
-"""Messages in OpenAI's chat form, there and back.
+"""Converts messages to OpenAI's chat format and back.
 
-Members of a message or a tool call that we do not understand travel in `extra` and come back in the place where they
-were. Ids, timestamps and `failed` are ours and do not travel.
+Unknown members of a message or a tool call are kept in `extra` and sent back where they were. Ids, timestamps and
+`failed` are our own and are not sent.
 """
 
 import json
@@ -73,7 +73,7 @@ def _unsigned(extra: Chat) -> Chat:
 
 
 def members_beyond_the_usual(messages: Iterable[Message]) -> set[str]:
-    """Members that messages and their calls carry though not every endpoint knows them."""
+    """Names of members in messages and calls that not every endpoint accepts."""
     found: set[str] = set()
     for message in messages:
         if isinstance(message, ToolMessage):
@@ -103,7 +103,7 @@ def message_to_chat(message: Message) -> Chat:
     if isinstance(message, UserMessage):
         return {"role": "user", "content": _content_to_chat(message.content)}
     if isinstance(message, ToolMessage):
-        # Gemini refuses a result without the tool's name, and the others take it.
+        # Gemini refuses a result without the tool's name; the other endpoints accept it.
         text = text_of(message.content)
         return {"role": "tool", "tool_call_id": message.call_id, "name": message.name, "content": text}
     chat: Chat = {**message.extra, "role": "assistant", "content": message.content or None}
@@ -115,9 +115,9 @@ def message_to_chat(message: Message) -> Chat:
 
 
 def from_chat(chats: Iterable[Mapping[str, Any]]) -> list[Message]:
-    """The messages of a conversation; system messages are left out (`system_of` reads them)."""
+    """Converts a conversation from the chat format. System messages are left out (`system_of` reads them)."""
     messages: list[Message] = []
-    names: dict[str, str] = {}  # of tools, by call id: a tool message need not repeat it
+    names: dict[str, str] = {}  # tool names by call id: a tool message may omit its name
     for place, chat in enumerate(chats):
         role = chat.get("role")
         if role in _SYSTEM_ROLES:

@@ -14,10 +14,10 @@ from holodeck.core.text import clean, one_line
 from holodeck.core.usage import TokenUsage
 
 
-class Choice(msgspec.Struct, gc=False):  # JSON has no cycles: the collector need not look
+class Choice(msgspec.Struct, gc=False):  # JSON has no cycles, so the GC need not track it
     index: Any = None
     delta: Any = None
-    message: Any = None  # of a plain chat.completion
+    message: Any = None  # instead of `delta`, in a response that is not streamed
     finish_reason: Any = None
     usage: Any = None  # Moonshot puts it here
     error: Any = None  # OpenRouter puts it here
@@ -32,7 +32,7 @@ class Chunk(msgspec.Struct, gc=False):
 
 
 class PlainDelta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """A piece of text and nothing else; many endpoints list what else there could be, as null."""
+    """A delta with text only. Many endpoints add the other members with the value null."""
 
     content: str
     role: str | None = None
@@ -61,7 +61,7 @@ class PlainChunk(msgspec.Struct, gc=False):
 
 
 class Malformed(Exception):
-    """An event that is no JSON object. `data` is for the debug log only."""
+    """An event that is not a JSON object. `data` is for the debug log only."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__("malformed event")
@@ -83,7 +83,7 @@ DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def decode_leniently(data: bytes) -> tuple[list[Chunk], bool]:
-    """The chunks in `data`, and whether bytes that are no UTF-8 had to be replaced.
+    """The chunks in `data`, and whether bytes that are not UTF-8 had to be replaced.
 
     Raises Malformed, or InBandError when the value is an error in one of the shapes that are not `{"error": …}`.
     """
@@ -92,9 +92,9 @@ def decode_leniently(data: bytes) -> tuple[list[Chunk], bool]:
 
 
 def values_in(data: bytes) -> tuple[list[dict[str, Any]], bool]:
-    """The JSON objects in `data`, and whether bytes that are no UTF-8 had to be replaced. Raises Malformed.
+    """The JSON objects in `data`, and whether bytes that are not UTF-8 had to be replaced. Raises Malformed.
 
-    More than one object when an endpoint puts no blank lines between its events.
+    There is more than one object if an endpoint puts no blank lines between its events.
     """
     try:
         text, replaced = data.decode(), False
@@ -140,7 +140,7 @@ def _choice(value: dict[str, Any]) -> Choice:
 
 
 def error_in(value: Any) -> Any:
-    """The error that a JSON value is about, or None: `error`, `errors`, `detail`, vLLM's `object: error`."""
+    """The error in a JSON value, or None. It is in `error`, `errors`, `detail`, vLLM's `object: error`."""
     if isinstance(value, list):
         return next((found for item in value if (found := error_in(item))), None)
     if not isinstance(value, dict):
@@ -158,7 +158,7 @@ def present(value: Any) -> bool:
 
 
 def cleaned(value: Any) -> Any:
-    """Foreign JSON without lone surrogates and NUL, at any depth."""
+    """The JSON value without lone surrogates and NUL, at any depth."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
@@ -169,14 +169,14 @@ def cleaned(value: Any) -> Any:
 
 
 _CACHED = ("cached_tokens", "prompt_cache_hit_tokens", "num_cached_tokens")  # Moonshot, DeepSeek, Mistral
-_TICKS = 10_000_000_000.0  # xAI's, of a dollar
+_TICKS = 10_000_000_000.0  # xAI's unit of cost: so many are one dollar
 _LONGEST_NAME = 120
 _ENDLESS = 1e300  # numbers from here on are infinite, or too large for a float
 _GROWING = frozenset({"text", "summary", "data"})  # members of OpenRouter's reasoning_details that arrive in pieces
 
 
 def merged(old: Any, new: Any) -> Any:
-    """Two sights of a member that we do not understand.
+    """Merges two values of an unknown member.
 
     Objects merge, lists grow (entries with the same `index` are one entry in pieces), anything else is replaced.
     """
@@ -240,7 +240,7 @@ def usage_of(value: Any) -> TokenUsage | None:
 
 
 def _details(usage: dict[str, Any], *names: str) -> Any:
-    """The Responses API says input and output where chat completions say prompt and completion."""
+    """The details of a token count: `input_` and `output_` in the Responses API, `prompt_` and `completion_` in chat."""
     return next((found for name in names if (found := usage.get(f"{name}_tokens_details"))), None)
 
 

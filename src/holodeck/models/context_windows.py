@@ -1,4 +1,4 @@
-"""How many tokens a model can read: by its name, or as its endpoint reports it. `model.context_window` overrides both.
+"""The context window of a model: by its name, or as its endpoint reports it. `model.context_window` overrides both.
 
 Only models of OpenAI, Anthropic and Google are in the table: what a local server can read is its operator's choice, and no name
 shows it. A figure that is too low costs a long conversation its oldest turns a little early; one that is too high costs one
@@ -15,7 +15,7 @@ from holodeck.models.offered import OfferedModel
 
 log = logging.getLogger(__name__)
 
-SECONDS = 5.0  # for an endpoint's list of models; a step waits for it once
+SECONDS = 5.0  # timeout for an endpoint's list of models; one step waits for it
 _KNOWN = tuple(
     (re.compile(pattern), window)
     for pattern, window in (
@@ -33,9 +33,9 @@ _KNOWN = tuple(
         (r"gemini-", 1_048_576),
     )
 )
-_BEFORE_NAME = re.compile(r"^.*/|^(?:[a-z]+\.)?anthropic\.")  # a gateway's, or Bedrock's
+_BEFORE_NAME = re.compile(r"^.*/|^(?:[a-z]+\.)?anthropic\.")  # the prefix of a gateway, or of Bedrock
 _LARGEST_RESERVE = 16_000  # tokens for an answer whose length the file does not limit
-_SAFE = 0.75  # estimates count four characters as a token; code and other scripts come to more
+_SAFE = 0.75  # estimates count four characters as a token; code and non-Latin text need more
 
 
 def known_window(model: str) -> int | None:
@@ -53,7 +53,7 @@ def room_for_history(window: int, max_tokens: int | None) -> int:
 class ReportedWindow:
     """The window that an endpoint reports for its model, asked for when a conversation grows long.
 
-    `tokens` is what a conversation may have beside an answer of `max_tokens`; None while it is not known. An endpoint that
+    `tokens` is the room for a conversation beside an answer of `max_tokens`; None while it is not known. An endpoint that
     reports nothing is not asked again; a conversation that is too long for it is then cut after its refusal.
     """
 
@@ -62,7 +62,7 @@ class ReportedWindow:
     ) -> None:
         self.tokens: int | None = None
         self._model, self._ask, self._max_tokens = model, ask, max_tokens
-        self._asked: asyncio.Lock | None = asyncio.Lock()  # None: it was asked
+        self._asked: asyncio.Lock | None = asyncio.Lock()  # None after the request was made
 
     async def learn(self) -> None:
         """Asks the endpoint once. Never raises."""

@@ -1,7 +1,7 @@
 """Turns a failure at a model endpoint into a typed error that a person can act on.
 
 Statuses, error bodies, error objects inside a stream and broken connections all end here. Every text that comes from
-the endpoint is shortened and stripped of secrets first. It decides nothing about trying again.
+the endpoint is shortened and stripped of secrets first. It does not decide about retries.
 """
 
 import json
@@ -30,9 +30,7 @@ _LONGEST_QUOTE = 200
 _REDIRECTS = range(300, 400)
 _PROXY_WANTS_CREDENTIALS = 407
 _SERVER_ERRORS = range(500, 600)
-_PASSING = frozenset(
-    {408, 409, 424, 425}
-)  # as the official SDKs: worth another try; 424 is Bedrock's, of a failed model
+_PASSING = frozenset({408, 409, 424, 425})  # retried as by the official SDKs; 424 is Bedrock's, for a failed model
 _OVERLOADED = frozenset({429, 503, 529})
 _AUTH = frozenset({401, 403})
 _NOWHERE = frozenset({404, 405})
@@ -47,7 +45,7 @@ _OVERFLOW = re.compile(
     re.IGNORECASE,
 )
 _TOO_LARGE = re.compile(r"request.too.large|exceeds the maximum size", re.IGNORECASE)  # waiting does not help
-_BROKEN_CALL = re.compile(r"tool_use_failed")  # Groq: the model wrote a call that is no JSON
+_BROKEN_CALL = re.compile(r"tool_use_failed")  # Groq: the model wrote a call that is not JSON
 _FILTER = re.compile(
     r"content.?filter|content management policy|data_inspection_failed|safety system|invalid_prompt|usage policy"
     r"|content_policy|policy_violation|bio_policy|cyber_policy",
@@ -75,15 +73,15 @@ _RETRY_DELAY = re.compile(r'"retryDelay"\s*:\s*"([\d.]{1,10})s"')  # google.rpc.
 
 _NO_CONNECTION = {
     NoTrust: "No secure connection to {where}: {error}.",
-    NoProxy: "No way to {where}: {error}. Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY.",
-    NoHost: "There is no host {where}, or no name server to ask. Check {option}.",
+    NoProxy: "{where} cannot be reached: {error}. Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY.",
+    NoHost: "The host name {where} cannot be resolved. Check {option}.",
     NoConnection: "No connection to {where}. Is the model endpoint running?",
 }
 _CLOSED = "{where} closed the connection before it answered."
 
 
 class EndpointRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """A response that is no success."""
+    """A response whose status is not a success."""
 
     status: int
     body: bytes = b""
@@ -107,7 +105,7 @@ class EndpointRefusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Diagnosis:
-    """Speaks about one endpoint: `where` is its host, `key_advice` what the user sets when the key is wrong."""
+    """Describes failures of one endpoint: `where` is its host, `key_advice` the setting to check if the key is wrong."""
 
     def __init__(
         self,
@@ -161,7 +159,7 @@ class Diagnosis:
         return rejected
 
     def of_error(self, value: Any, *, started: bool) -> ModelError:
-        """An error object inside a stream."""
+        """The error for an error object inside a stream."""
         text = value if isinstance(value, str) else json.dumps(value, default=str)
         quote = self._quote(text)
         status = _status_in(value)
@@ -179,24 +177,26 @@ class Diagnosis:
         return error
 
     def of_connection(self, error: BaseException, *, started: bool) -> ModelError:
-        """A broken connection, or one that was never made."""
+        """The error for a connection that broke or was never made."""
         if isinstance(error, Unsendable):
             return ModelRejected(f"No request can be sent to {self._where}: {error}.")
         if isinstance(error, NotHttp):
-            return ModelProtocolError(f"{self._where} does not answer in HTTP as a model endpoint does.")
+            return ModelProtocolError(f"{self._where} does not respond as a model endpoint does.")
         if started:
             return ModelInterrupted(f"The connection to {self._where} broke in the middle of the model's answer.")
         why = next((text for kind, text in _NO_CONNECTION.items() if isinstance(error, kind)), _CLOSED)
         return ModelUnreachable(why.format(where=self._where, error=error, option=self._endpoint_option))
 
     def malformed(self) -> ModelError:
-        return ModelProtocolError(f"{self._where} sent an event that is no JSON object, so its answer cannot be read.")
+        return ModelProtocolError(
+            f"{self._where} sent an event that is not a JSON object, so its answer cannot be read."
+        )
 
     def _of_detour(self, refusal: EndpointRefusal) -> ModelError:
-        """The answer is not the endpoint's own, or sends us elsewhere."""
+        """The error for an answer of a proxy, or for a redirect."""
         if refusal.status == _PROXY_WANTS_CREDENTIALS:
             return ModelRejected(
-                f"No way to {self._where}: the proxy wants to know who asks (407). Check HTTPS_PROXY and HTTP_PROXY."
+                f"{self._where} cannot be reached: the proxy requires authentication (407). Check HTTPS_PROXY and HTTP_PROXY."
             )
         to = f" to {one_line(self.redact(refusal.location), 120)}" if refusal.location else ""
         return ModelRejected(
@@ -224,7 +224,7 @@ class Diagnosis:
     def _about_key(self, quote: str) -> str:
         if self._has_key:
             return f"{self._where} did not accept the {self._credential}. Check {self._key_advice}.{quote}"
-        return f"{self._where} wants an API key. Set {self._key_advice}.{quote}"
+        return f"{self._where} requires an API key. Set {self._key_advice}.{quote}"
 
     def _quote(self, body: str) -> str:
         quoted = one_line(self.redact(_message_in(body)), _LONGEST_QUOTE)
@@ -232,7 +232,7 @@ class Diagnosis:
 
 
 def _message_in(body: str) -> str:
-    """The sentence in an error body. HTML has none that helps."""
+    """The message in an error body; empty for HTML, which has no useful one."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):

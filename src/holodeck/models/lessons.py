@@ -1,7 +1,7 @@
 """Lessons from an endpoint's refusals: which members of a request to leave out, and how many tokens it allows.
 
-A refusal may quote the user's words, so its text alone proves nothing about the endpoint. A lesson holds for the request that
-was refused; it is kept for all others only after the endpoint has accepted that request without what it refused.
+A refusal may quote the user's text, so it proves nothing about the endpoint by itself. A lesson first applies to the repeated
+request only. It applies to all further requests once the endpoint has accepted the repeated one.
 """
 
 import msgspec
@@ -12,7 +12,7 @@ class Lessons(msgspec.Struct, frozen=True, kw_only=True):
 
     without: frozenset[str] = frozenset()
     most_tokens: int | None = None
-    most_tokens_now: int | None = None  # beside this prompt: another one may have more
+    most_tokens_now: int | None = None  # for this prompt: a shorter prompt may allow more
 
     def __or__(self, other: "Lessons") -> "Lessons":
         """The lessons of both, without those that hold for one request only."""

@@ -1,7 +1,7 @@
 """The list of models that an endpoint offers, as its API writes it.
 
-OpenAI-compatible endpoints and Anthropic answer `GET …/models` in nearly the same form, Bedrock and Vertex under names of
-their own. Only the id is certain; several endpoints add how much a model can read.
+OpenAI-compatible endpoints and Anthropic answer `GET …/models` in nearly the same form, Bedrock and Vertex under their
+own names. Only the id is certain; several endpoints add the context window.
 """
 
 import re
@@ -20,7 +20,9 @@ _LONGEST_ID = 300
 _WINDOWS = ("context_length", "context_window", "max_model_len", "max_input_tokens", "max_context_length")
 _LISTS = ("data", "models", "modelSummaries", "inferenceProfileSummaries", "publisherModels")
 _IDS = ("id", "modelId", "inferenceProfileId", "name")
-_PREFIX = re.compile(r"^(?:models/|publishers/([^/]+)/models/)")  # Gemini's, and Vertex's: there the publisher stays
+_PREFIX = re.compile(
+    r"^(?:models/|publishers/([^/]+)/models/)"
+)  # Gemini's, and Vertex's, whose publisher is kept
 _NEXT_TOKENS = {"nextToken": "nextToken", "nextPageToken": "pageToken"}  # member of a page → parameter of the next one
 
 
@@ -31,18 +33,18 @@ class OfferedModel(msgspec.Struct, frozen=True, order=True):
 
 class Page(msgspec.Struct, frozen=True):
     models: tuple[OfferedModel, ...]
-    next_query: dict[str, str] = {}  # what asks for the next page; empty: this is the last one
+    next_query: dict[str, str] = {}  # the query for the next page; empty: this is the last one
 
 
 def read_page(body: bytes, where: str) -> Page:
-    """One page of the list. Raises ModelProtocolError if the body is none."""
+    """Reads one page of the list. Raises ModelProtocolError if the body is not a list."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
         value = None
     entries = _entries(value)
     if entries is None:
-        raise ModelProtocolError(f"{where} answers the request for its models with something that is no list.")
+        raise ModelProtocolError(f"{where} responds to the request for its models with something other than a list.")
     models = tuple(model for each in entries[:MAX_MODELS] if (model := _model(each)) is not None)
     return Page(models, _next_query(value) if models else {})
 
@@ -72,7 +74,7 @@ def _window(entry: Any) -> int | None:
 
 
 def _next_query(value: Any) -> dict[str, str]:
-    """How each API says that there is more: Anthropic by the last id, Bedrock and Vertex by a token."""
+    """The query for the next page: Anthropic names the last id, Bedrock and Vertex a token."""
     if not isinstance(value, dict):
         return {}
     last = value.get("last_id")

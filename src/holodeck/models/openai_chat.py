@@ -1,6 +1,6 @@
 """Any endpoint that speaks OpenAI's chat completions, streaming.
 
-`streamed` does the talking, `payload` writes the request, `answer` reads the events.
+`streamed` makes the requests, `payload` writes the request, `answer` reads the events.
 """
 
 import logging

@@ -1,7 +1,7 @@
-"""The body of a chat-completion request, and what an endpoint's complaint teaches about it.
+"""The body of a chat-completion request, and the lessons from an endpoint's refusal.
 
-Endpoints differ in which members they know. We send what is right for most and leave out what one complains about; no
-behaviour is guessed from a model's name.
+Endpoints accept different members. We send what most accept and leave out what one refuses. No behaviour is guessed from
+a model's name.
 """
 
 import re
@@ -31,12 +31,12 @@ _BAD_SIGNATURE = re.compile(
     r"(?:corrupted|invalid|not valid).{0,40}thought.?signature|thought.?signature.{0,40}(?:corrupted|invalid|not valid)",
     re.IGNORECASE,
 )
-_NO_SIGNATURE = "skip_thought_signature_validator"  # Google's word for a call that no model of its own made
-_OF_MESSAGES = "messages[]."  # begins the lessons about members of messages
+_NO_SIGNATURE = "skip_thought_signature_validator"  # Google's value for a call that another provider's model made
+_OF_MESSAGES = "messages[]."  # prefix of lessons about members of messages
 
 LESSONS: Mapping[str, re.Pattern[str]] = {
     "stream_options": re.compile(r"stream_options|include_usage"),
-    "max_tokens": re.compile(r"max_completion_tokens"),  # newer OpenAI models want the other name
+    "max_tokens": re.compile(r"max_completion_tokens"),  # newer OpenAI models require the other name
     "temperature": re.compile(
         r"temperature.{0,80}(not support|unsupported|only the default)|"
         r"(unsupported|not support).{0,80}temperature",
@@ -78,12 +78,12 @@ def encode(settings: EndpointSettings, prompt: Prompt, without: frozenset[str] =
     body |= settings.extra
     try:
         return msgspec.json.encode(body)
-    except UnicodeEncodeError:  # lone surrogates that came in past every other check
+    except UnicodeEncodeError:  # a lone surrogate that passed every other check
         return msgspec.json.encode(cleaned(body))
 
 
 def refused_option(status: int, text: str, without: frozenset[str]) -> str | None:
-    """Which member to do without after a refusal; None when the refusal is about something else."""
+    """The member to leave out after a refusal; None if the refusal is about something else."""
     if status not in _COMPLAINTS:
         return None
     known = next((name for name, words in LESSONS.items() if name not in without and words.search(text)), None)
@@ -93,7 +93,7 @@ def refused_option(status: int, text: str, without: frozenset[str]) -> str | Non
 
 
 def wanted_of_messages(status: int, text: str) -> str | None:
-    """The member that an endpoint misses in another model's calls: Gemini a signature, DeepSeek and Kimi thoughts."""
+    """The member that an endpoint requires in another model's calls: Gemini a signature, DeepSeek and Kimi thoughts."""
     if status not in _COMPLAINTS:
         return None
     return next((name for name, words in _WANTED.items() if words.search(text)), None)
@@ -105,7 +105,7 @@ def refuses_signatures(status: int, text: str) -> bool:
 
 
 def _with_what_is_wanted(chats: list[Chat], without: frozenset[str]) -> list[Chat]:
-    """Fills in, for calls of another model, what the endpoint does not do without."""
+    """Fills in the members that the endpoint requires in calls of another model."""
     for chat in chats:
         calls = chat.get("tool_calls")
         if calls and NO_THOUGHTS in without:
@@ -116,7 +116,7 @@ def _with_what_is_wanted(chats: list[Chat], without: frozenset[str]) -> list[Cha
 
 
 def refused_of_messages(status: int, text: str, prompt: Prompt, without: frozenset[str]) -> str | None:
-    """The member of earlier messages that the endpoint does not take, often of another model: thoughts, signatures."""
+    """The lesson about a member of earlier messages that the endpoint refuses: often another model's thoughts or signatures."""
     if status not in _COMPLAINTS or "messages" not in text or not _REFUSED.search(text):
         return None
     for member in sorted(members_beyond_the_usual(prompt.messages)):
@@ -149,7 +149,7 @@ def _options(settings: EndpointSettings, prompt: Prompt) -> dict[str, Any]:
 
 
 def _gemini_thinking(reasoning: Reasoning) -> dict[str, Any] | None:
-    """Gemini's OpenAI-compatible endpoint takes a budget, and whether thoughts are shown, under a name of its own."""
+    """The thinking budget, and whether thoughts are shown, under the name that Gemini's OpenAI-compatible endpoint uses."""
     config: dict[str, Any] = {}
     if reasoning.budget_tokens is not None:
         config["thinking_budget"] = reasoning.budget_tokens

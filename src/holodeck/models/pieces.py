@@ -12,7 +12,7 @@ _HIGH_FIRST, _HIGH_LAST = "\ud800", "\udbff"
 
 
 class Pieces:
-    """The deltas so far, and half a character that waits for its other half. Calls `on_delta` with each complete delta."""
+    """The deltas so far. Holds back half a surrogate pair, and calls `on_delta` with each complete delta."""
 
     __slots__ = ("_half", "_on_delta", "deltas")
 

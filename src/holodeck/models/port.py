@@ -16,17 +16,17 @@ from holodeck.core.usage import TokenUsage
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a model gets to see."""
+    """The complete input of one model call."""
 
     system: str = ""
     messages: Sequence[Message] = ()
     tools: Sequence[ToolSchema] = ()
-    output: OutputSchema | None = None  # the form that the final answer has to have
+    output: OutputSchema | None = None  # the schema of the final answer
     answers_now: bool = False  # the model has to answer with what it knows, and call no more tools
-    timezone: str | None = None  # the user's, as an IANA name; for models that compute with dates themselves
+    timezone: str | None = None  # the user's, as an IANA name; only the demo model reads it
     tool_choice: str | None = None  # the client's: required, or the name of a tool; None leaves it to the settings
-    max_output_tokens: int | None = None  # the client's limit; the lower one of it and the settings' counts
-    one_call_at_a_time: bool = False  # the client's wish; the settings can have it too
+    max_output_tokens: int | None = None  # the client's limit; the lower of it and the settings' applies
+    one_call_at_a_time: bool = False  # set by the client; the settings can set it too
     sums_up: bool = False  # the reply is a summary for the agent's own use; for models that do not read instructions
 
 
@@ -42,8 +42,8 @@ class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
     tool_calls: tuple[ToolCall, ...] = ()
     finish_reason: str = "stop"
     usage: TokenUsage | None = None
-    model: str = ""  # the name of the model that answered, where it need not be the one that was asked: a fallback
-    extra: dict[str, Any] = {}  # members of the message that we do not understand; they go back unchanged
+    model: str = ""  # the model that answered, if it may differ from the requested one (a fallback, a router)
+    extra: dict[str, Any] = {}  # unknown members of the message, sent back unchanged
 
 
 class Listener(Protocol):
@@ -61,7 +61,7 @@ class Listener(Protocol):
         """The call is complete. Called for every started call whose arguments are complete."""
 
     def call_answered(self, call_id: str, content: Content, *, failed: bool = False) -> None:
-        """The result of an ended call that the provider carried out itself; such a call is not in the reply."""
+        """The result of an ended call that the provider ran itself. Such a call is not in the reply."""
 
     def ended_in_silence(self) -> bool:
         """Whether the time of the step ran out before the model sent anything.
@@ -77,14 +77,14 @@ class Listener(Protocol):
 
 
 class ContextWindow(Protocol):
-    """How much of a conversation a model can be shown, where the endpoint has to be asked."""
+    """The room for a conversation in a model's context window, if only the endpoint knows it."""
 
     @property
     def tokens(self) -> int | None:
         """Estimated tokens of a conversation; None while it is not known."""
 
     async def learn(self) -> None:
-        """Asks once, if nothing was asked before. Never raises."""
+        """Asks the endpoint, once. Never raises."""
 
 
 class Model(Protocol):
@@ -108,7 +108,7 @@ class Model(Protocol):
 
 
 class WrappedModel:
-    """A model around another one, which does all that the wrapper does not change."""
+    """A base for wrappers: passes everything on to the wrapped model."""
 
     def __init__(self, model: Model) -> None:
         self._model, self.name = model, model.name

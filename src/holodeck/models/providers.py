@@ -10,18 +10,18 @@ from holodeck.errors import ConfigError
 
 _CHAT = "/chat/completions"
 _RESPONSES = "/responses"
-_CLAUDE_ON_BEDROCK = re.compile(r"(^|[./])anthropic\.")  # also in a profile of a region, and in an ARN
+_CLAUDE_ON_BEDROCK = re.compile(r"(^|[./])anthropic\.")  # also inside an inference profile's id or an ARN
 _GOOGLE_HOSTS = {"global": "aiplatform", "us": "aiplatform.us.rep", "eu": "aiplatform.eu.rep"}
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    endpoint: str | None = None  # None: the user has to say it
+    endpoint: str | None = None  # None: the user has to set it
     key_variable: str
     needs_key: bool = True
     key_header: str = "Authorization"
     hint: str = "it usually ends in /v1"  # what the URL of an endpoint looks like
-    credential: str = "API key"  # what it accepts or not
+    credential: str = "API key"  # how error messages call its credential
 
     def headers(self, api_key: str | None) -> dict[str, str]:
         if not api_key:
@@ -74,7 +74,7 @@ def provider_named(name: str) -> Provider:
 
 
 def chat_url(provider: str, endpoint: str | None = None) -> str:
-    """The URL that answers chat completions. `endpoint` may be the base, with or without a slash, or the whole URL."""
+    """The URL of chat completions. `endpoint` may be the base, with or without a slash, or the whole URL."""
     return _with_path(_endpoint(provider, endpoint), _CHAT)
 
 
@@ -86,7 +86,7 @@ def responses_url(provider: str, endpoint: str | None = None) -> str:
 
 
 def models_url(provider: str, endpoint: str | None = None) -> str:
-    """The URL that lists models: the cheapest question that needs a valid key."""
+    """The URL that lists models: the cheapest request that needs a valid key."""
     return _with_path(_endpoint(provider, endpoint), "/models")
 
 
@@ -134,14 +134,14 @@ def vertex_urls(endpoint: str, *, project: str, location: str, model: str) -> tu
 
 
 def is_claude(provider: str, model: str) -> bool:
-    """Whether a model is Anthropic's: its name says so where other publishers' models are offered beside it."""
+    """Whether a model is Anthropic's: by its name at providers that offer several publishers' models."""
     if provider == "bedrock":
         return _CLAUDE_ON_BEDROCK.search(model) is not None
     return provider == "anthropic" or (provider == "vertex" and model.startswith("anthropic/"))
 
 
 def is_gemini(provider: str, model: str) -> bool:
-    """Whether a model is Google's, asked by one of Google's own endpoints."""
+    """Whether a model is Google's, at one of Google's own endpoints."""
     return provider == "gemini" or (provider == "vertex" and model.startswith("google/"))
 
 

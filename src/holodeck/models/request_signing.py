@@ -1,6 +1,6 @@
-"""The port for credentials that change: what proves, for each request anew, who asks.
+"""The port for credentials that change with each request.
 
-An API key is a header that never changes and needs none of this. Signatures (AWS) and short-lived tokens (Google) do.
+An API key is a constant header and needs none of this. Signatures (AWS) and short-lived tokens (Google) do.
 """
 
 from collections.abc import Mapping
@@ -14,4 +14,4 @@ class RequestSigner(Protocol):
         """The headers to add; a request without a body is a GET. Raises a ModelError if there are no credentials."""
 
     def refused(self, headers: Mapping[str, str], status: int, text: str) -> bool:
-        """Takes note that the endpoint refused such headers. Returns whether the next ones are made of other credentials."""
+        """Reports a refusal of these headers. Returns whether the next call of `headers` uses other credentials."""

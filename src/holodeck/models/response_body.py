@@ -15,22 +15,22 @@ from holodeck.models.sse_reader import MAX_EVENT, SseReader
 class GrowingAnswer(Protocol):
     """One reply while it arrives. Each API has its own."""
 
-    done: bool  # nothing of the answer can follow
+    done: bool  # the answer is over
     finish_reason: str | None
 
     @property
     def started(self) -> bool:
-        """Whether the listener got a piece of the answer."""
+        """Whether the listener has received a piece of the answer."""
 
     @property
     def progress(self) -> int:
         """Grows with every event that carries content; comments and pings carry none."""
 
     def take(self, name: bytes, data: bytes) -> None:
-        """One event. Raises Malformed or InBandError."""
+        """Takes one event of the stream. Raises Malformed or InBandError."""
 
     def reply(self) -> ModelReply:
-        """The whole answer. Raises when the answer is not whole, or is not one."""
+        """Returns the complete reply. Raises if the stream is incomplete, or if the provider refused to answer."""
 
 
 class AnswerStream:
@@ -47,12 +47,12 @@ class AnswerStream:
         """`limit` is in bytes, for one event; `hint` says what the URL of an endpoint usually looks like."""
         self.answer = answer
         self.content_type = content_type
-        self.request_id = ""  # by which the provider knows the request
+        self.request_id = ""  # the provider's id of the request
         self.endpoint_option = "model.endpoint"
         self._limit = limit
         self._hint = hint
         self._reader: SseReader | None = None
-        self._body = bytearray()  # while nothing is decided, or when it is one JSON body
+        self._body = bytearray()  # the bytes so far, until the kind of body is known, or of one JSON body
         self._saw_event = False
 
     def feed(self, data: bytes) -> None:
@@ -62,12 +62,12 @@ class AnswerStream:
             take = self.answer.take
             for name, event in self._reader.feed(data):
                 if self.answer.done:
-                    break  # what follows is no part of the answer
+                    break  # the rest is not part of the answer
                 self._saw_event = True
                 take(name, event)
 
     def end(self) -> ModelReply:
-        """The stream is over. Raises when the answer is not whole."""
+        """Ends the stream and returns the reply. Raises if the answer is incomplete."""
         if self._reader is None:
             self._end_body()
         else:
@@ -82,10 +82,10 @@ class AnswerStream:
         return self.answer.reply()
 
     def _sniff(self, data: bytes) -> bytes:
-        """Decides by the first character what the body is; gives back the bytes that the SSE reader must see."""
+        """Detects the kind of body by its first character; returns the bytes for the SSE reader."""
         self._body += data
         if len(self._body) > self._limit:
-            raise ModelProtocolError("The model endpoint answered with one huge body instead of a stream.")
+            raise ModelProtocolError("The model endpoint sent one huge body instead of a stream.")
         first = bytes(self._body[:64]).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
         if first == b"<":
             raise self._no_stream()
@@ -109,6 +109,6 @@ class AnswerStream:
 
     def _no_stream(self) -> ModelProtocolError:
         return ModelProtocolError(
-            f"The model endpoint answered with {self.content_type or 'something'} that is no answer of a model. "
+            f"The model endpoint answered with {self.content_type or 'something'} that is not the answer of a model. "
             f"Probably {self.endpoint_option} is not the URL of a model API ({self._hint})."
         )

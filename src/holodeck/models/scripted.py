@@ -1,4 +1,4 @@
-"""A model that says what a test wrote down. The trivial second implementation that keeps the port honest."""
+"""A model that plays scripted replies, for tests. The trivial second implementation of the port."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +24,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def says(text: str, **fields: object) -> Turn:
-    """A reply of plain text, one piece a word."""
+    """A reply of plain text, streamed word by word."""
     words = [word if i == 0 else f" {word}" for i, word in enumerate(text.split(" "))]
     return msgspec.structs.replace(Turn(text=words), **fields)
 

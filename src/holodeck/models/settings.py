@@ -1,6 +1,6 @@
-"""The settings of one model endpoint: where it is, how it is asked, how long it may take.
+"""The settings of one model endpoint: its address, its options, its time limits.
 
-Every API has the same settings; each API's request builder decides how they look in its body. What is None is left to
+Every API has the same settings; each API's request builder writes them in its own form. None leaves a setting to
 the provider.
 """
 
@@ -39,7 +39,7 @@ def lower_of(one: int | None, other: int | None) -> int | None:
 
 
 class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`provider_tools` and `extra` go into the request body as they are; `extra` wins over everything else in it."""
+    """The settings. `provider_tools` and `extra` go into the request body unchanged; `extra` overrides other members."""
 
     model: str
     provider: str = "openai_compatible"
@@ -58,14 +58,14 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     parallel_tool_calls: bool | None = None
     service_tier: str | None = None
     provider_tools: tuple[dict[str, Any], ...] = ()  # tools that the provider runs itself
-    cache: str = "off"  # off, auto, 1h: prompt caching, where the request has to ask for it
+    cache: str = "off"  # off, auto, 1h: prompt caching, for APIs whose requests must ask for it
     betas: tuple[str, ...] = ()  # Anthropic only: values of the header anthropic-beta
     vision: bool = False  # chat completions only: whether images that tools return are sent
     extra: dict[str, Any] = {}
     deadlines: Deadlines = Deadlines()
     backoff: Backoff = Backoff()
-    key_advice: str | None = None  # what a user sets who has no key, or a wrong one; None: as agent files have it
-    endpoint_option: str = "model.endpoint"  # what a user sets to reach another endpoint
+    key_advice: str | None = None  # which setting to check if the key is missing or wrong; None: that of agent files
+    endpoint_option: str = "model.endpoint"  # the setting that names the endpoint
     debug: bool = False  # the listener gets the endpoint's own events too
 
     def __repr__(self) -> str:
@@ -96,5 +96,5 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
         return False if prompt.one_call_at_a_time else self.parallel_tool_calls
 
     def most_tokens(self, prompt: Prompt) -> int | None:
-        """How long one reply may be: a client can lower what the settings allow."""
+        """The token limit of one reply: the lower of the client's and the settings'."""
         return lower_of(self.max_tokens, prompt.max_output_tokens)

@@ -14,17 +14,19 @@ Event: TypeAlias = tuple[bytes, bytes]
 """The event's name (empty when the stream gave none) and its data."""
 
 _BOM = b"\xef\xbb\xbf"
-_LF, _CR = b"\n\r"  # numbers: looking for one in bytes is quick, looking for other bytes raises an exception on the way
+_LF, _CR = (
+    b"\n\r"  # as numbers: `number in bytes` is faster than `bytes in bytes`, which raises and catches an exception
+)
 
 
 class SseReader:
-    """Feed it bytes, get the events that are whole. Holds at most `max_event` bytes."""
+    """Takes bytes, returns complete events. Buffers at most `max_event` bytes."""
 
     def __init__(self, max_event: int = MAX_EVENT) -> None:
         self._max = max_event
         self._at_start = True
         self._after_cr = False
-        self._partial: list[bytes] = []  # pieces of a line whose end is not here yet
+        self._partial: list[bytes] = []  # pieces of an incomplete line
         self._partial_size = 0
         self._data: list[bytes] = []  # lines of the event being read
         self._data_size = 0
@@ -56,7 +58,7 @@ class SseReader:
         return self._read_lines(rest + b"\n\n")
 
     def _single_event(self, chunk: bytes) -> Event | None:
-        """The one event that a chunk is. Models are slower than the network, so nearly every chunk is one."""
+        """The event, if the chunk is exactly one. Models are slower than the network, so nearly every chunk is."""
         if not chunk.endswith(b"\n\n") or _CR in chunk or len(chunk) > self._max:
             return None
         return _plain_event(chunk[:-2])
@@ -93,7 +95,7 @@ class SseReader:
         events: list[Event] = []
         small = len(chunk) <= self._max
         for frame in frames:
-            if small and frame.startswith(b"data: ") and _LF not in frame:  # nearly all tokens: without a call
+            if small and frame.startswith(b"data: ") and _LF not in frame:  # inlined: nearly all tokens are this
                 events.append((b"", frame[6:]))
             elif small and (plain := _plain_event(frame)) is not None:
                 events.append(plain)

@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 AFTER_FINISH = 5.0  # seconds for the usage and [DONE] that follow the finish reason
 DRAIN = 0.05  # seconds for the end of the body that follows [DONE]; with it the connection can be used again
-REFUSAL = 5.0  # seconds for the text of a refusal; without it the status has to do
+REFUSAL = 5.0  # seconds to read the text of a refusal; after that only its status is used
 NOT_FOUND = 404
 _SUCCESS = range(200, 300)
 _COMPLAINTS = frozenset({400, 404, 422, 500, 501})  # llama.cpp answers 500 for a schema that it cannot follow
@@ -86,7 +86,7 @@ class StreamedModel(ABC):
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`headers` are those that the API wants besides the key; the user's own win over them, and over `signer`."""
+        """`headers` are the API's own, besides the key; the user's headers override them and those of `signer`."""
         provider = provider_named(settings.provider)
         api_key, auth_token = _header_value(settings.api_key), _header_value(settings.auth_token)
         self._settings = settings
@@ -97,7 +97,7 @@ class StreamedModel(ABC):
         self._signer = None if has_own else signer
         self._http = Client({**provider.headers(api_key), **(headers or {}), **settings.headers}, self._limits.connect)
         self._output_mode = OutputMode.NATIVE if self.native_output else OutputMode.TOOL
-        self._lessons = NOTHING  # that the endpoint has confirmed
+        self._lessons = NOTHING  # confirmed by an accepted request
         self._where = urlsplit(url).netloc
         self._diagnosis = Diagnosis(
             where=self._where,
@@ -117,15 +117,15 @@ class StreamedModel(ABC):
 
     @abstractmethod
     def _body(self, prompt: Prompt, lessons: Lessons) -> bytes:
-        """The request, without what the endpoint is known to refuse."""
+        """Encodes the request, without the members that `lessons` leave out."""
 
     @abstractmethod
     def _answer_stream(self, prompt: Prompt, listener: Listener) -> AnswerStream:
-        """Reads the response to one request."""
+        """Creates the stream that reads the response to one request."""
 
     @abstractmethod
     def _after(self, refusal: EndpointRefusal, prompt: Prompt, lessons: Lessons) -> Lessons | None:
-        """The lessons to ask again with, for another request than the refused one; None if there is none."""
+        """The lessons for repeating a refused request; None if it cannot be repeated."""
 
     def _url_for(self, lessons: Lessons) -> str:  # noqa: ARG002  Bedrock has another URL for models that cannot stream
         return self._url
@@ -153,7 +153,7 @@ class StreamedModel(ABC):
                 pause = self._pause(error, attempt, ends_at - self._clock())
                 if pause is None:
                     raise
-                log.debug("attempt %d at %s failed (%s); again in %.1f s", attempt, self.name, error.reason, pause)
+                log.debug("attempt %d at %s failed (%s); retrying in %.1f s", attempt, self.name, error.reason, pause)
             await self._sleep(pause)
 
     async def check(self) -> None:
@@ -164,10 +164,10 @@ class StreamedModel(ABC):
         self._check_answer(refusal)
 
     def _check_answer(self, refusal: EndpointRefusal) -> None:
-        """Raises if the answer to a free question shows that the endpoint, or the key, is not usable."""
+        """Raises if the answer to a free request shows that the endpoint or the key cannot be used."""
         if refusal.is_page and (refusal.status in _SUCCESS or refusal.status == NOT_FOUND):
             raise ModelProtocolError(
-                f"{self._where} answers with a web page. Probably the endpoint's URL is not that of a model API "
+                f"{self._where} responds with a web page. Probably the endpoint's URL is not the URL of a model API "
                 f"({provider_named(self._settings.provider).hint})."
             )
         if refusal.status in _SUCCESS:
@@ -213,7 +213,7 @@ class StreamedModel(ABC):
         return self._http.get(url, headers) if body is None else self._http.post(url, body, headers)
 
     async def _proof(self, url: str, body: bytes | None) -> Mapping[str, str]:
-        """The headers that prove who asks, where they differ from request to request."""
+        """The signer's headers for this request."""
         return NO_HEADERS if self._signer is None else await self._signer.headers(url, body)
 
     async def _probe(self, url: str, body: bytes | None = None, *, limit: int = _MAX_REFUSAL) -> EndpointRefusal:
@@ -226,7 +226,7 @@ class StreamedModel(ABC):
             raise self._diagnosis.of_connection(error, started=False) from error
 
     def _pause(self, error: ModelError, attempt: int, remaining: float) -> float | None:
-        """Seconds until the next attempt; None when there is none."""
+        """Seconds until the next attempt; None for no further attempt."""
         backoff = self._settings.backoff
         retries = min(1, backoff.retries) if isinstance(error, ModelTimeout) else backoff.retries
         if error.started or not error.retryable or attempt > retries:
@@ -253,7 +253,7 @@ class StreamedModel(ABC):
             raise failure from (None if failure is error else error)
 
     def _with_model(self, reply: ModelReply) -> ModelReply:
-        """The reply with the name of the model that answered, if it is not the one that was asked: routers, fallbacks."""
+        """The reply, with the name of the model that answered if a router chose another one than requested."""
         if not reply.model:
             return reply
         is_asked = unversioned(reply.model) == unversioned(self._settings.model)
@@ -268,7 +268,7 @@ class StreamedModel(ABC):
         if isinstance(error, TimeoutError):
             what = "stopped in the middle of its answer" if started else "did not begin to answer in time"
             kind = ModelStalled if started else ModelTimeout
-            return kind(f"The model {self._settings.model!r} {what}. Try again, or allow it more time.")
+            return kind(f"The model {self._settings.model!r} {what}. Try again, or raise model.timeout.")
         return self._diagnosis.of_connection(error, started=started)
 
     async def _exchange_in_time(self, prompt: Prompt, stream: AnswerStream, remaining: float) -> None:
@@ -278,10 +278,10 @@ class StreamedModel(ABC):
         except _LOST:
             if stream.answer.finish_reason is None:
                 raise
-            # The answer is whole; only what may follow it (usage, [DONE]) is missing.
+            # The answer is complete; only its trailer (usage, [DONE]) is missing.
 
     async def _exchange(self, prompt: Prompt, stream: AnswerStream, silence: IdleTimeout) -> None:
-        """Asks, and asks again without what the endpoint refuses; then reads the answer."""
+        """Sends the request, repeats it without refused members, then reads the answer."""
         lessons, mode, proofs = self._lessons, self._output_mode, 1
         while True:
             url, body = self._url_for(lessons), self._body(shown_by(mode, prompt), lessons)
@@ -305,10 +305,10 @@ class StreamedModel(ABC):
             lessons, mode = learned, other_mode or mode
 
     def _keep(self, lessons: Lessons, mode: OutputMode) -> None:
-        """Keeps what the accepted request was asked without, for all further ones."""
+        """Applies the lessons of an accepted request to all further ones."""
         if lessons is not self._lessons:
             for what in lessons.beyond(self._lessons):
-                log.info("%s does not take %s; it is left out from now on", self.name, what)
+                log.info("%s does not accept %s; it is left out from now on", self.name, what)
             self._lessons |= lessons
         if mode is not self._output_mode:
             log.warning("%s: the endpoint refuses %s; %s is used", self.name, self._output_mode.value, mode.value)
@@ -320,31 +320,31 @@ class StreamedModel(ABC):
             await _drain(response)
 
     def _loggable(self, data: bytes) -> str:
-        """Its beginning without secrets. Far less than all is looked at, but any secret that begins in it is whole."""
+        """The beginning of the data without secrets. The redacted part is longer than the logged one, so no secret is cut."""
         beginning = ascii(data[:_LOOKED_AT].decode(errors="replace"))
         return self._diagnosis.redact(beginning)[:_LONGEST_LOGGED]
 
 
 def unversioned(model: str) -> str:
-    """A model's name without what endpoints add to it: its publisher, the date of its version, the tag of a tier."""
+    """A model's name without the endpoint's additions: publisher, date of the version, tag of a tier."""
     name = model.lower().rstrip("/").rpartition("/")[2]
     return _VERSION.sub("", _TAG.sub("", name)) or name
 
 
 def call_ids(prompt: Prompt) -> set[str]:
-    """The ids of the calls so far: some endpoints number their calls anew with every reply."""
+    """The ids of the calls so far: some endpoints restart their numbering with every reply."""
     return {
         call.id for message in prompt.messages if isinstance(message, AssistantMessage) for call in message.tool_calls
     }
 
 
 def _query_values(url: str) -> list[str]:
-    """Some gateways take their key in the query."""
+    """The values in the URL's query, which are secrets: some gateways take their key there."""
     return [value for _, value in parse_qsl(urlsplit(url).query)]
 
 
 def _secrets_in(settings: EndpointSettings) -> list[str]:
-    """Tokens inside the members that are passed on as they are: an MCP server's, for example."""
+    """Tokens inside `extra` and `provider_tools`, for example an MCP server's."""
     found: list[str] = []
     waiting: list[Any] = [settings.extra, list(settings.provider_tools)]
     while waiting:
@@ -356,21 +356,21 @@ def _secrets_in(settings: EndpointSettings) -> list[str]:
 
 
 def _header_value(api_key: str | None) -> str | None:
-    """A key as a header can carry it: keys read from files end with a newline."""
+    """The key, stripped (keys read from files end with a newline) and checked for a header."""
     key = (api_key or "").strip()
     if not (key.isascii() and key.isprintable()):
-        raise ConfigError("model.api_key holds characters that no API key has; was it copied whole?")
+        raise ConfigError("model.api_key contains characters that no API key has; was it copied completely?")
     return key or None
 
 
 def _request_id(headers: Mapping[str, str]) -> str:
-    """The id that the provider's support asks for."""
+    """The provider's id of the request, which its support asks for."""
     value = next((headers[name] for name in _REQUEST_IDS if headers.get(name)), "")
     return value if _REQUEST_ID.fullmatch(value) else ""
 
 
 class _TimedStream:
-    """Feeds the pieces of an answer in the moment they arrive, and restarts the silence limit with each."""
+    """Body sink: feeds the answer, and resets the idle timeout with each piece of content."""
 
     def __init__(self, stream: AnswerStream, silence: IdleTimeout, idle: float) -> None:
         self._stream = stream
@@ -381,7 +381,7 @@ class _TimedStream:
         self._finished = False
 
     def take(self, data: bytes) -> bool:
-        """Returns whether the answer is whole."""
+        """Takes a piece of the body. Returns whether the answer is complete."""
         answer = self._answer
         self._stream.feed(data)
         if answer.done:
@@ -412,7 +412,7 @@ async def _read_refusal(response: Response, limit: int = _MAX_REFUSAL) -> Endpoi
         body.extend(data)
         return len(body) >= limit
 
-    with contextlib.suppress(*_LOST):  # what came has to do
+    with contextlib.suppress(*_LOST):  # the part that arrived is used
         async with asyncio.timeout(REFUSAL):
             await response.read_into(take)
     return EndpointRefusal(

@@ -1,8 +1,8 @@
-"""Answers that follow a schema, where the endpoint cannot be asked for them natively.
+"""Structured output for endpoints, by the best way that each supports.
 
 Three ways, from the best to the last resort: the API's own member for it, a tool that takes the answer as its arguments,
-a sentence in the system prompt. A model client begins with the best that its API has and changes to the next one when the
-endpoint refuses it. Whether the answer is valid is checked by the agent.
+instructions in the system prompt. A model client begins with the best one that its API has and changes to the next when
+the endpoint refuses it. The agent validates the answer.
 """
 
 import json
@@ -39,7 +39,7 @@ class OutputMode(Enum):
 
 
 def shown_by(mode: OutputMode, prompt: Prompt) -> Prompt:
-    """The prompt as the endpoint gets it. Only with NATIVE, the request itself has to carry `prompt.output`."""
+    """The prompt for the endpoint in this mode. In NATIVE mode it is unchanged: the request body carries the schema."""
     output = prompt.output
     if output is None or mode is OutputMode.NATIVE:
         return prompt
@@ -58,7 +58,7 @@ def _added(prompt: Prompt, words: str) -> str:
 
 
 def after_refusal(mode: OutputMode, text: str) -> OutputMode | None:
-    """The next way to ask; None if the refusal is about something else."""
+    """The next mode to try; None if the refusal is about something else."""
     if mode is OutputMode.NATIVE and _FORMAT.search(text):
         return OutputMode.TOOL
     if mode is OutputMode.TOOL and _TOOLS.search(text):
@@ -92,7 +92,7 @@ def _named(output: OutputSchema) -> dict[str, Any]:
 
 
 class AnswerListener:
-    """Passes the arguments of the answer tool on as text, so that the answer is seen growing in every mode."""
+    """Passes the arguments of the answer tool on as text, so that the answer streams in every mode."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -119,7 +119,7 @@ class AnswerListener:
 
 
 def with_answer_as_text(reply: ModelReply) -> ModelReply:
-    """The reply as the listener got it: the answer tool's arguments are text, and no call."""
+    """The reply with the answer tool's call turned into text, as the listener got it."""
     answers = [call for call in reply.tool_calls if call.name == ANSWER_TOOL]
     if not answers:
         return reply

@@ -1,4 +1,4 @@
-"""Models around a model: behind a circuit breaker, with a price, with others to fall back to."""
+"""Wrappers of models: a circuit breaker, a price, fallbacks."""
 
 import asyncio
 import math
@@ -49,7 +49,7 @@ class GuardedModel(WrappedModel):
         except ModelError:
             admission.succeeded()
             raise
-        except BaseException as error:  # a call that was stopped, a defect of ours
+        except BaseException as error:  # a cancelled call, or a bug of ours
             if isinstance(error, asyncio.CancelledError) and listener.ended_in_silence():
                 admission.failed("It sent nothing before the step's timeout.")
             else:
@@ -61,16 +61,16 @@ class GuardedModel(WrappedModel):
     def _not_available(self) -> ModelUnavailable:
         seconds = self._breaker.retry_after
         return ModelUnavailable(
-            f"The model {self.name} has failed several times in a row and is left alone for a while. "
+            f"The model {self.name} has failed several times in a row and is not called for a while. "
             f"Try again in {max(1, math.ceil(seconds))} s.",
             retry_after=seconds,
         )
 
 
 class PricedModel(WrappedModel):
-    """Knows what each reply cost, from the tokens that the endpoint counted.
+    """Adds the cost to each reply, from the token counts of the endpoint.
 
-    A gateway that says the cost itself knows it better: discounts, caches and tiers are its own.
+    A cost that the gateway reports itself wins: it includes discounts, caching and tiers.
     """
 
     def __init__(self, model: Model, price: Price) -> None:
@@ -88,7 +88,7 @@ class PricedModel(WrappedModel):
 class FallbackModel:
     """Several models in order: when one fails before its first delta, the next one answers.
 
-    Only failures of the endpoint or the key move on: what was asked wrongly stays wrong with another model.
+    Only failures of the endpoint or the key lead to the next model: a bad request would fail there as well.
     """
 
     def __init__(self, models: Sequence[Model]) -> None:
@@ -111,7 +111,7 @@ class FallbackModel:
         return await _reply_of(self._models[-1], prompt, listener)
 
     async def check(self) -> None:
-        """The first model has to be there. The others are for when it is not."""
+        """Checks the first model only. The others are for when it fails."""
         await self._models[0].check()
 
     async def close(self) -> None:
@@ -120,7 +120,7 @@ class FallbackModel:
 
 
 async def _reply_of(model: Model, prompt: Prompt, listener: Listener) -> ModelReply:
-    """The reply, or the failure, with the name of the model that it comes from."""
+    """Calls the model, and sets its name on the reply or the error."""
     try:
         reply = await model.reply(prompt, listener)
     except ModelError as error:

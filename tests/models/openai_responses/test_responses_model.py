@@ -279,7 +279,7 @@ async def test_a_member_that_the_endpoint_refuses_is_left_out_from_then_on(membe
     assert len(later) == 2
     assert all(inner not in body.get(outer, {}) if inner else outer not in body for body in later)
     assert [record.getMessage() for record in caplog.records] == [
-        f"openai_compatible/m does not take {member}; it is left out from now on"
+        f"openai_compatible/m does not accept {member}; it is left out from now on"
     ]
 
 
@@ -402,7 +402,7 @@ async def test_an_endpoint_without_responses_is_asked_by_chat_from_then_on(refus
         "/v1/chat/completions",
     ]
     assert [record.getMessage() for record in caplog.records] == [
-        "openai_compatible/m is not served by the API responses; chat is used from now on"
+        "openai_compatible/m is not available through the API responses; chat is used from now on"
     ]
 
 

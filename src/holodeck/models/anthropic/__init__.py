@@ -1,1 +1,1 @@
-"""Anthropic's Messages API: `messages_model` does the talking, `message_request` writes, `message_answer` reads."""
+"""Anthropic's Messages API: `messages_model` makes the requests, `message_request` writes their bodies, `message_answer` reads the events."""

@@ -32,14 +32,14 @@ GrowsBy: TypeAlias = type[TextDelta] | type[ThinkingDelta] | type[InputDelta]
 
 
 class ContentBlock:
-    """One content block, growing. `grows_by` is the kind of delta whose pieces belong to it."""
+    """One content block while it streams. `grows_by` is the kind of delta that adds to it."""
 
     __slots__ = ("call_id", "grows_by", "kind", "pieces", "stopped", "value")
 
     def __init__(self, value: Value, on_delta: Callable[[str], None], call_id: str = "") -> None:
         self.value = value
         self.kind = kind_of(value)
-        self.call_id = call_id  # by which the listener knows the call
+        self.call_id = call_id  # the listener's id of the call
         self.pieces = Pieces(on_delta)
         self.stopped = False
         self.grows_by: GrowsBy | None = None
@@ -59,11 +59,11 @@ class ContentBlock:
         return is_provider_call(self.value)
 
     def takes(self, kind: str) -> bool:
-        """Whether pieces for a block of this kind belong here."""
+        """Whether a delta for a block of this kind belongs to this block."""
         return self.kind == kind or (kind == CALL and self.is_provider_call)
 
     def absorb(self, delta: Value) -> None:
-        """A delta that is none of the frequent ones: a signature, a citation, or a kind that we do not know."""
+        """Takes a rare delta: a signature, a citation, or a kind that we do not know."""
         if delta.get("type") == "citations_delta":
             citations = self.value.get("citations")
             known = citations if isinstance(citations, list) else []
@@ -89,7 +89,7 @@ class ContentBlock:
         return json.dumps(cleaned(given), ensure_ascii=False) if given else "{}"
 
     def kept(self) -> Value:
-        """The block as it goes back. A call is named only: the message has its id, name and input."""
+        """The block as it is sent back. Of a call only the type and extra members: the message has id, name and input."""
         if self.is_call:
             more = {name: item for name, item in self.value.items() if name not in _OF_A_CALL and item is not None}
             if more.get("caller") == _DIRECT:
@@ -120,7 +120,7 @@ def is_provider_result(value: Value) -> bool:
 
 
 def worth_keeping(blocks: Sequence[Value]) -> bool:
-    """Whether the blocks are more than a text with calls after it."""
+    """Whether the blocks hold more than a text followed by calls."""
     calls = False
     for block in blocks:
         kind = block["type"]
@@ -139,7 +139,10 @@ def open_provider_calls(message: AssistantMessage) -> set[str]:
 
 
 def kept_blocks(message: AssistantMessage) -> list[Value]:
-    """The content blocks that a message was kept with; none for a message of another API. Sessions may be edited."""
+    """The content blocks stored with a message; none for a message of another API.
+
+    Checked again, because stored sessions may have been edited.
+    """
     kept = message.extra.get(KEPT)
     content = kept.get("content") if isinstance(kept, dict) else None
     return (

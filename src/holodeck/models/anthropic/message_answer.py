@@ -45,7 +45,7 @@ _OUTPUT = ("output_tokens",)
 
 
 class MessageAnswer:
-    """One reply, growing. `paused_calls` are calls of the provider that the turn was paused with."""
+    """One reply while it streams. `paused_calls` are the provider's calls that were open when it paused the turn."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class MessageAnswer:
         self._take_any(name, data)
 
     def reply(self) -> ModelReply:
-        """The whole answer. Raises when it is not whole, or is not one."""
+        """Returns the complete reply. Raises if the stream is incomplete, or if the provider refused to answer."""
         stop_reason = self._stop_reason()
         for block in self._blocks:
             block.pieces.end()
@@ -121,7 +121,7 @@ class MessageAnswer:
         )
 
     def _goes_back(self, block: ContentBlock, reason: str) -> bool:
-        """The API refuses an empty text, and a call of its own that will get no result any more."""
+        """Whether a block is sent back: the API refuses empty texts, and provider calls that never get a result."""
         if block.kind in ("text", ""):
             return bool(block.pieces)
         gets_result = reason in PAUSES or reason == "tool_calls"
@@ -138,14 +138,16 @@ class MessageAnswer:
             return
         events, replaced = decode_events(name, data)
         if replaced:
-            self._warn("invalid-utf8", "The model endpoint sent bytes that are no UTF-8; they are shown as \ufffd.")
+            self._warn(
+                "invalid-utf8", "The model endpoint sent bytes that are not valid UTF-8; they are shown as \ufffd."
+            )
         for event in events:
             if self._debug:
                 self._listener.raw(cleaned(event))
             self.take_event(event)
 
     def take_event(self, event: Value) -> None:
-        """One decoded event; its `type` is a text."""
+        """Takes one decoded event, whose `type` is a string."""
         match event["type"]:
             case "message_start":
                 self._take_message(_object(event.get("message")))
@@ -255,7 +257,7 @@ class MessageAnswer:
         return call
 
     def _finish_calls(self, *, cut: bool) -> tuple[ToolCall, ...]:
-        """Ends every call of ours that is whole; after a cut, the others are dropped with a warning."""
+        """Ends every complete call that we have to run. With `cut`, drops the others with a warning."""
         calls = []
         for block in self._blocks:
             self._stop_block(block)
@@ -275,7 +277,7 @@ class MessageAnswer:
     def _answer_call(self, value: Value) -> None:
         call_id = self._open_calls.pop(value["tool_use_id"], None)
         if call_id is None:
-            return  # of an earlier step; its blocks are kept all the same
+            return  # a result of an earlier step; the message keeps its block anyway
         for block in self._blocks:
             if block.call_id == call_id:
                 self._stop_block(block)
@@ -323,7 +325,7 @@ class MessageAnswer:
         elif silent and stop_reason == "max_tokens":
             self._warn("empty-reply", "The model thought until its token limit and wrote no answer; raise max_tokens.")
         elif silent and not any(block.is_provider_call for block in self._blocks):
-            self._warn("empty-reply", "The model answered with nothing.")
+            self._warn("empty-reply", "The model returned an empty answer.")
 
     def _joined(self, kind: str) -> str:
         return "".join(str(block.pieces) for block in self._blocks if block.kind == kind)

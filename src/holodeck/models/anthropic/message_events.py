@@ -19,7 +19,7 @@ class TextDelta(msgspec.Struct, tag_field="type", tag="text_delta", rename={"pie
 
 class ThinkingDelta(msgspec.Struct, tag_field="type", tag="thinking_delta", rename={"piece": "thinking"}, gc=False):
     piece: str
-    estimated_tokens: Any = None  # of thoughts that are not shown: the only sign of them, and it grows
+    estimated_tokens: Any = None  # grows with hidden thoughts, and is their only sign of progress
 
 
 class InputDelta(msgspec.Struct, tag_field="type", tag="input_json_delta", rename={"piece": "partial_json"}, gc=False):
@@ -60,9 +60,9 @@ _STATUSES = {  # of the types of error, as the API documents them
 
 
 def decode_events(name: bytes, data: bytes) -> tuple[list[Value], bool]:
-    """The events in `data`, and whether bytes that are no UTF-8 had to be replaced.
+    """The events in `data`, and whether bytes that are not UTF-8 had to be replaced.
 
-    An event without a type has the SSE event's name as its type. Raises Malformed for what is no JSON object,
+    An event without a type has the SSE event's name as its type. Raises Malformed if it is not a JSON object,
     InBandError for an error in any of its shapes.
     """
     values, replaced = values_in(data)

@@ -1,6 +1,6 @@
 """Lessons from the refusal of an endpoint: which member of the request to leave out or to change. Pure.
 
-Models and gateways differ in what they take, and no name says which: the endpoint's own words do.
+Models and gateways accept different members, and a model's name does not show which. The text of the refusal does.
 """
 
 import re
@@ -51,7 +51,7 @@ _WANTS_THINKING = re.compile(r"Expected `?thinking|must start with a thinking bl
 
 
 def lesson(status: int, text: str, known: Lessons) -> Lessons | None:
-    """The lessons for the next attempt. None when the refusal is about something else."""
+    """Returns the lessons for the next attempt, or None if the refusal is about something else."""
     if status not in _COMPLAINTS:
         return None
     if (most := _most_tokens(text)) is not None and most not in (known.most_tokens, known.most_tokens_now):
@@ -69,12 +69,12 @@ def refuses_thinking(status: int, text: str) -> bool:
 
 
 def refuses_blocks(status: int, text: str) -> bool:
-    """Whether the endpoint does not accept other blocks of an earlier reply, as those of a tool that it no longer has."""
+    """Whether the endpoint refuses other blocks of an earlier reply, such as those of a tool that it no longer has."""
     return status in _COMPLAINTS | {404} and bool(_BLOCKS.search(text))
 
 
 def wants_thinking(status: int, text: str) -> bool:
-    """Whether the endpoint misses the thinking before a tool call, which we do not have."""
+    """Whether the endpoint requires the thinking before a tool call, which we do not have."""
     return status in _COMPLAINTS and bool(_WANTS_THINKING.search(text))
 
 

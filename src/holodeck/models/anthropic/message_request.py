@@ -30,7 +30,7 @@ from holodeck.models.port import Prompt
 from holodeck.models.settings import EndpointSettings, Reasoning
 from holodeck.models.structured import messages_format_of
 
-ANSWER_TOKENS = 16_000  # max_tokens, which the API wants, when the file does not set it
+ANSWER_TOKENS = 16_000  # max_tokens, which the API requires, if the file does not set it
 ADAPTIVE_TOKENS = 32_000  # the same with thinking whose length the model chooses
 LONG_ADAPTIVE_TOKENS = 64_000
 SMALLEST_BUDGET = 1024
@@ -79,12 +79,12 @@ def body_of(
 def encoded(body: Value) -> bytes:
     try:
         return msgspec.json.encode(body)
-    except UnicodeEncodeError:  # lone surrogates that came in past every other check
+    except UnicodeEncodeError:  # a lone surrogate that passed every other check
         return msgspec.json.encode(cleaned(body))
 
 
 def max_tokens(settings: EndpointSettings, lessons: Lessons = NOTHING, asked: int | None = None) -> int:
-    """The file's, or enough for an answer after the thinking; never more than the endpoint allows, or the client asked."""
+    """The file's limit, or enough for an answer after the thinking; at most what the endpoint and the client allow."""
     reasoning = settings.reasoning or Reasoning(effort="none")
     wanted = settings.max_tokens
     if wanted is None and reasoning.budget_tokens is not None:
@@ -101,7 +101,7 @@ def max_tokens(settings: EndpointSettings, lessons: Lessons = NOTHING, asked: in
 
 
 def messages_of(messages: Iterable[Message], unsigned: Container[str] = (), plain: Container[str] = ()) -> list[Value]:
-    """Messages that alternate between user and assistant: the results of a step's calls are one user message."""
+    """The messages, alternating between user and assistant: all results of a step become one user message."""
     result: list[Value] = []
     for message in messages:
         role = "assistant" if isinstance(message, AssistantMessage) else "user"
@@ -133,9 +133,9 @@ def _blocks(message: Message, unsigned: Container[str], plain: Container[str]) -
 
 
 def _restored(message: AssistantMessage, kept: Sequence[Value], *, with_thinking: bool) -> list[Value]:
-    """The blocks as they were. Calls take their present ids and arguments: people may change them before they run."""
+    """The stored blocks. Calls take their current ids and arguments: a person may edit them before they run."""
     if message.content != "".join(str(block.get("text")) for block in kept if block.get("type") == "text"):
-        # An answer by a schema came as a call and is kept as text.
+        # A structured answer arrived as a call and is stored as text.
         kept = [block for block in kept if block.get("type") != "text"]
         kept += [{"type": "text", "text": message.content}] if message.content.strip() else []
     calls = iter(message.tool_calls)
@@ -159,7 +159,7 @@ def _call(call: ToolCall) -> Value:
 
 
 def _input(arguments: str) -> Any:
-    """The model's own JSON, unparsed; what is no object goes back under a name, as the API's guide asks."""
+    """The model's own JSON, unparsed. Anything but an object is wrapped in one, as the API's guide asks."""
     if not arguments.strip():
         return {}
     if not is_object(arguments):
@@ -178,7 +178,7 @@ def _decodes(arguments: str) -> bool:
 
 
 def _id(call_id: str) -> str:
-    """An id as the API takes it; those of other providers may hold more."""
+    """A call id with the characters that the API accepts; other providers' ids may have others."""
     return _NOT_IN_AN_ID.sub("_", call_id) or "_"
 
 
@@ -218,7 +218,7 @@ def _decoded(data: str) -> str:
 
 
 def _container(messages: Sequence[Message], plain: Container[str]) -> str | None:
-    """The container in which the provider ran code for this conversation, while it lives."""
+    """The container in which the provider last ran code for this conversation, if it has not expired."""
     for message in reversed(messages):
         if not isinstance(message, AssistantMessage) or message.id in plain:
             continue
@@ -276,7 +276,7 @@ def _tool_choice(settings: EndpointSettings, prompt: Prompt, lessons: Lessons) -
 
 
 def thinking_of(settings: EndpointSettings, lessons: Lessons, most: int) -> Value:
-    """Models differ: the older ones take a budget, the newer ones an effort. An endpoint's refusals show which."""
+    """The members for thinking. Older models take a budget, newer ones an effort; refusals show which."""
     reasoning = settings.reasoning
     if reasoning is None:
         return {}
@@ -297,7 +297,7 @@ def thinking_of(settings: EndpointSettings, lessons: Lessons, most: int) -> Valu
 
 
 def _budget(reasoning: Reasoning, most: int) -> int | None:
-    """Tokens of thinking that leave room for an answer; None when there is no room for both."""
+    """A thinking budget that leaves room for an answer; None if there is no room for both."""
     wanted = reasoning.budget_tokens or _BUDGETS.get(reasoning.effort or "medium", _BUDGETS["medium"])
     room = most - SMALLEST_BUDGET
     return min(wanted, room) if room >= SMALLEST_BUDGET else None

@@ -1,6 +1,6 @@
 """Any endpoint that speaks Anthropic's Messages API, streaming.
 
-`streamed` does the talking, `message_request` writes the request, `message_answer` reads the events, `message_lessons`
+`streamed` makes the requests, `message_request` writes the request, `message_answer` reads the events, `message_lessons`
 learns from refusals.
 """
 
@@ -47,7 +47,7 @@ class AnthropicModel(StreamedModel):
         self._refused_blocks = RefusedBlocks(self.name)
 
     async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
-        """Goes on after a pause, as often as the provider pauses its turn."""
+        """Asks again after each pause of the provider, up to MAX_PAUSES times, and joins the replies."""
         parts: list[ModelReply] = []
         while True:
             try:
@@ -90,7 +90,7 @@ class AnthropicModel(StreamedModel):
 
 
 def _with_one_beta_header(settings: EndpointSettings) -> EndpointSettings:
-    """A beta header among `headers` adds to `betas`; a token is sent instead of a key."""
+    """Moves a beta header from `headers` into `betas`, and drops the key if there is a token."""
     given = {name: value for name, value in settings.headers.items() if name.lower() == "anthropic-beta"}
     betas = [beta.strip() for value in given.values() for beta in value.split(",")]
     return msgspec.structs.replace(
@@ -111,7 +111,7 @@ def _headers(settings: EndpointSettings) -> dict[str, str]:
 
 
 def _joined(parts: Sequence[ModelReply]) -> ModelReply:
-    """The parts of a turn that was paused, as one reply."""
+    """Joins the parts of a turn that was paused into one reply."""
     last = parts[-1]
     if len(parts) == 1:
         return last

@@ -36,9 +36,9 @@ class RefusedThinking:
         return _turn(prompt) not in self._thoughtless
 
     def learn(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:
-        """Whether the request can be repeated without thinking that the endpoint refused, or missed."""
+        """Remembers thinking that the endpoint refused or required. Returns whether to repeat the request without it."""
         if wants_thinking(refusal.status, refusal.text) and self.thinks(prompt):
-            log.warning("%s misses the thinking of an earlier reply; the turn goes on without thinking", self._name)
+            log.warning("%s wants the thinking of an earlier reply; the turn continues without thinking", self._name)
             _remember(self._thoughtless, [_turn(prompt)])
             return True
         signed = [message.id for message in prompt.messages if _thought(message) and message.id not in self._unsigned]
@@ -54,7 +54,7 @@ class RefusedThinking:
 class RefusedBlocks:
     """Replies whose blocks one endpoint refused: they go back as text and calls, and the conversation continues.
 
-    The blocks of a provider's tools hold only while the file has the tool, or its beta header.
+    The endpoint accepts the blocks of a provider's tool only while the request has the tool, or its beta header.
     """
 
     def __init__(self, name: str) -> None:
@@ -67,7 +67,7 @@ class RefusedBlocks:
         return self._plain
 
     def learn(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:
-        """Whether the request can be repeated without blocks that the endpoint refused."""
+        """Remembers blocks that the endpoint refused. Returns whether to repeat the request without them."""
         kept = [each.id for each in prompt.messages if isinstance(each, AssistantMessage) and kept_blocks(each)]
         refused = [message_id for message_id in kept if message_id not in self._plain]
         if not (refused and refuses_blocks(refusal.status, refusal.text)):

@@ -1,1 +1,1 @@
-"""Amazon Bedrock's Converse API: `converse_model` does the talking, `converse_request` writes, `converse_answer` reads."""
+"""Amazon Bedrock's Converse API: `converse_model` makes the requests, `converse_request` writes their bodies, `converse_answer` reads the events."""

@@ -1,8 +1,8 @@
 """AWS credentials and the signatures made with them (SigV4), by botocore.
 
-botocore's chain is used as every AWS tool uses it: variables, files and profiles of `~/.aws`, SSO, containers, instances.
-It reads files and asks servers, so it works in a thread: one of its own, since a server that does not answer would take all
-threads in which names of hosts are looked up.
+botocore's chain is the one that every AWS tool uses: variables, files and profiles of `~/.aws`, SSO, containers, instances.
+It reads files and calls servers, so it runs in a thread. The thread is its own: in the event loop's default pool, a server
+that does not answer would block the threads that resolve host names.
 """
 
 import asyncio
@@ -66,14 +66,14 @@ class AwsSigner:
         return {name: request.headers[name] for name in _HEADERS if name in request.headers}
 
     def refused(self, headers: Mapping[str, str], status: int, text: str) -> bool:  # noqa: ARG002  the words say all
-        """Credentials that expired are looked up again: `aws sso login` may have written others since."""
+        """Forgets expired credentials, so that they are looked up again: `aws sso login` may have renewed them."""
         if status not in _FORBIDDEN or not _EXPIRED.search(text) or self._given is not None:
             return False
         self._credentials = None
         return True
 
     def _current(self) -> ReadOnlyCredentials:
-        """The credentials as they are now; botocore renews those that expire."""
+        """The current credentials; botocore renews those that expire."""
         try:
             if self._credentials is None:
                 self._credentials = self._found()

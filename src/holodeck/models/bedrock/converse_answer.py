@@ -1,7 +1,7 @@
-"""A reply put together from the events of a Converse stream.
+"""A reply assembled from the events of a Converse stream.
 
 Converse has the content blocks of Anthropic's Messages under other names, whichever model answers. Its events are renamed
-here and read by `MessageAnswer`; so what is kept of a reply (thinking, signatures) can go to Anthropic as well.
+here and read by `MessageAnswer`. So the stored parts of a reply (thinking, signatures) can be sent to Anthropic as well.
 """
 
 from base64 import b64decode, b64encode
@@ -61,17 +61,17 @@ _decode_text = msgspec.json.Decoder(_TextDelta).decode
 
 
 class ConverseAnswer(MessageAnswer):
-    """One reply, growing. Converse starts only the blocks of tools; the others begin with their first delta."""
+    """One reply while it streams. Converse announces only tool blocks; the others begin with their first delta."""
 
     def __init__(self, listener: Listener, **options: Any) -> None:
         """The options are those of MessageAnswer."""
         super().__init__(listener, **options)
-        self._results: dict[Any, Value] = {}  # of the provider's own tools: they are shown when they are whole
-        self._images: dict[Any, tuple[str, list[str]]] = {}  # that the model generates: type and pieces, by block
+        self._results: dict[Any, Value] = {}  # results of the provider's own tools, shown when complete
+        self._images: dict[Any, tuple[str, list[str]]] = {}  # generated images: type and pieces, by block
         self._redacted: dict[int, list[str]] = {}  # pieces of hidden thoughts, by the identity of their block
 
     def take(self, name: bytes, data: bytes) -> None:
-        """One event; without a name, a whole answer as one JSON body."""
+        """Takes one event. Without a name it is a whole answer as one JSON body."""
         if name == b"contentBlockDelta" and not self._debug:
             try:
                 event = _decode_text(data)
@@ -128,7 +128,7 @@ class ConverseAnswer(MessageAnswer):
             self._images[index] = f"image/{image.get('format')}", []
 
     def _take_delta_of(self, index: Any, delta: Value) -> None:
-        """A block may have begun without a start; `MessageAnswer` begins text and thinking with their first piece."""
+        """Takes a delta. Its block may have no start event: `MessageAnswer` starts text and thinking with the first piece."""
         if isinstance(text := delta.get("text"), str):
             self._add(index, {"type": "text_delta", "text": text})
         elif isinstance(use := delta.get("toolUse"), dict):
@@ -171,7 +171,7 @@ class ConverseAnswer(MessageAnswer):
         self.take_event({"type": "content_block_stop", "index": index})
 
     def _show_image(self, index: Any, image: Value) -> None:
-        """A generated image is shown as the result of a call, as those of OpenAI's image_generation are."""
+        """Shows a generated image as the result of a call, like those of OpenAI's image_generation."""
         call = ToolCall(id=self._settled_id(None), name="image_generation", arguments="{}")
         self._listener.call_started(call.id, call.name)
         self._listener.call_arguments(call.id, call.arguments)
@@ -198,7 +198,7 @@ class ConverseAnswer(MessageAnswer):
         self.take_event({"type": "message_delta", "usage": counts})
 
     def _take_whole(self, value: Value) -> None:
-        """The answer of a model that does not stream."""
+        """Takes the whole answer of a model that does not stream."""
         content = _object(_object(value.get("output")).get("message")).get("content")
         blocks = [_whole_block(each) for each in content if isinstance(each, dict)] if isinstance(content, list) else []
         self.take_event({"type": "message_start", "message": {"content": blocks}})
@@ -253,7 +253,7 @@ def _exception(kind: str, value: Value) -> Value:
 
 
 def _joined(pieces: list[str]) -> str:
-    """The pieces of a blob as one; each comes in base64 by itself."""
+    """Joins the pieces of a blob. Each piece is base64 by itself."""
     if len(pieces) <= 1:
         return "".join(pieces)
     try:

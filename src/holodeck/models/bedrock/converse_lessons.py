@@ -1,7 +1,7 @@
 """Lessons from a refusal of Bedrock: which member of the request to leave out or to change. Pure.
 
-Models of many publishers stand behind one API, and each takes other members of it. A model of Anthropic refuses in
-Anthropic's words, which Bedrock passes on.
+Many publishers' models share this API, and each accepts different members. For Anthropic's models, Bedrock passes on
+Anthropic's own error text.
 """
 
 import re
@@ -24,7 +24,7 @@ def _words(*patterns: str) -> re.Pattern[str]:
 
 
 def _field(name: str) -> str:
-    """The two orders of a refusal: "doesn't support the X field", and "X: extraneous key"."""
+    """A pattern for both word orders of a refusal: "doesn't support the X field", and "X: extraneous key"."""
     return rf"(?:support|allow|permit)\w*(?s:.{{0,60}}?)\b{name}\b|\b{name}\b{_REFUSED}"
 
 
@@ -44,7 +44,7 @@ LESSONS: Mapping[str, re.Pattern[str]] = {  # what to do without → the words t
 
 
 def lesson(status: int, text: str, known: Lessons) -> Lessons | None:
-    """The lessons for the next attempt. None when the refusal is about something else."""
+    """Returns the lessons for the next attempt, or None if the refusal is about something else."""
     if status not in _COMPLAINTS:
         return None
     if (found := _LIMIT.search(text)) and int(found[1]) != known.most_tokens:

@@ -1,6 +1,6 @@
-"""A model of Amazon Bedrock, by the Converse API, streaming.
+"""A model of Amazon Bedrock, through the Converse API, streaming.
 
-`streamed` does the talking, `converse_request` writes the request, `converse_answer` reads the events,
+`streamed` makes the requests, `converse_request` writes the request, `converse_answer` reads the events,
 `aws_credentials` signs. A model that cannot stream is asked for its answer in one piece.
 """
 
@@ -25,7 +25,7 @@ from holodeck.models.settings import EndpointSettings
 from holodeck.models.streamed import StreamedModel, call_ids
 
 MAX_FRAME = 8_000_000  # bytes
-_FRAME_BEGINS = b"\x00"  # the length of a frame, four bytes; a JSON body or a web page begins otherwise
+_FRAME_BEGINS = b"\x00"  # the first byte of a frame's length; no JSON body or web page begins with it
 _ACCEPTED = "application/vnd.amazon.eventstream, application/json"
 
 
@@ -48,16 +48,14 @@ class ConverseModel(StreamedModel):
         self._refused_thinking = RefusedThinking(self.name)
 
     async def check(self) -> None:
-        """POSTs an empty request (free): Bedrock checks the credentials before it misses the messages."""
+        """POSTs an empty request (free): Bedrock checks the credentials before it complains about missing messages."""
         self._check_answer(await self._probe(self._url, b"{}"))
 
     async def offered(self) -> tuple[OfferedModel, ...]:
-        """Models and inference profiles: many models are reached by a profile only."""
+        """Lists models and inference profiles: many models can be used through a profile only."""
         models, profiles = self._lists
         found = await self._listed(models)
-        with contextlib.suppress(
-            ModelError
-        ):  # a permission of its own, which an account without profiles need not have
+        with contextlib.suppress(ModelError):  # needs its own permission, which an account without profiles may lack
             found |= await self._listed(profiles)
         return tuple(sorted(found))
 
@@ -88,14 +86,14 @@ class ConverseModel(StreamedModel):
 class FramedStream(AnswerStream):
     """Passes the binary frames of a response body to an answer; botocore checks lengths and checksums.
 
-    A body without frames is read as the other APIs do.
+    A body without frames is read as SSE or JSON, as by the other APIs.
     """
 
     def __init__(self, answer: GrowingAnswer, *, hint: str) -> None:
         super().__init__(answer, content_type="application/vnd.amazon.eventstream", limit=MAX_FRAME, hint=hint)
         self._frames: EventStreamBuffer | None = None
         self._begun = False
-        self._waiting = 0  # bytes of a frame whose end is not here yet, and of those that came with it
+        self._waiting = 0  # bytes received since the last complete frame
 
     def feed(self, data: bytes) -> None:
         if not self._begun and data:
@@ -107,7 +105,8 @@ class FramedStream(AnswerStream):
             self._feed_frames(self._frames, data)
 
     def end(self) -> ModelReply:
-        is_framed = self._frames is not None or not self._begun  # a stream that ends before its first frame is one, too
+        # A stream that ended before its first frame counts as framed.
+        is_framed = self._frames is not None or not self._begun
         return self.answer.reply() if is_framed else super().end()
 
     def _feed_frames(self, frames: EventStreamBuffer, data: bytes) -> None:
@@ -121,7 +120,7 @@ class FramedStream(AnswerStream):
             for frame in frames:
                 self._waiting = 0
                 if self.answer.done:
-                    break  # what follows is no part of the answer
+                    break  # the rest is not part of the answer
                 self._take(frame)
         except (ParserError, UnicodeDecodeError, KeyError) as error:  # KeyError: a header of an unknown type
             raise ModelProtocolError(f"The model endpoint sent a frame that is damaged: {error}.") from error

@@ -55,7 +55,7 @@ def body_of(
 
 
 def _merged(body: Value, extra: Value) -> Value:
-    """`extra` wins; members of the objects that both have are put together."""
+    """Merges `extra` into the body. `extra` wins; objects that both have are merged."""
     both = {
         name: {**body[name], **value}
         for name, value in extra.items()
@@ -70,7 +70,7 @@ def _merged(body: Value, extra: Value) -> Value:
 def _message(message: Value, lessons: Lessons) -> Value:
     blocks = [block for each in message["content"] for block in _blocks(each, lessons)]
     if any("document" in block for block in blocks) and not any("text" in block for block in blocks):
-        blocks.append({"text": "See the attached document."})  # Converse wants a text beside each document
+        blocks.append({"text": "See the attached document."})  # Converse requires a text beside each document
     return {"role": message["role"], "content": blocks}
 
 
@@ -97,7 +97,7 @@ def _blocks(block: Value, lessons: Lessons) -> Iterable[Value]:
             identity = {"toolUseId": _id(block["tool_use_id"])}
             yield {"toolResult": {**identity, "content": block.get("content") or [], **status, **kind}}
         case _:
-            pass  # a block of another API that no model of Bedrock knows
+            pass  # a block of another API, unknown to Bedrock's models
 
 
 def _call(block: Value) -> Value:
@@ -132,7 +132,7 @@ def _document(block: Value) -> Value:
 
 
 def _name(filename: str) -> str:
-    """A file's name as the API takes it: no dots, no two spaces in a row."""
+    """A file name that the API accepts: no dots, no two spaces in a row."""
     plain = _SPACES.sub(" ", _NOT_IN_A_NAME.sub(" ", filename.rpartition(".")[0] or filename)).strip()
     return plain[:_LONGEST_NAME].strip() or "document"
 
@@ -150,7 +150,7 @@ def _make_names_unique(messages: Sequence[Value]) -> None:
 
 
 def _id(call_id: str) -> str:
-    """An id as the API takes it; those of other providers may be longer."""
+    """A call id that the API accepts; other providers' ids may be longer."""
     return call_id if len(call_id) <= _LONGEST_ID else f"{call_id[:31]}_{sha256(call_id.encode()).hexdigest()[:32]}"
 
 
@@ -158,7 +158,7 @@ def _id(call_id: str) -> str:
 
 
 def _system(prompt: Prompt, messages: Sequence[Value]) -> str:
-    """Converse cannot forbid tools, and does not let them be left out after they were used: a sentence has to do."""
+    """The system prompt. Converse cannot forbid tools, nor omit tools that were used, so a sentence asks for no calls."""
     added = [ANSWER_NOW] if prompt.answers_now and _used_tools(messages) else []
     return "\n\n".join(filter(str.strip, [prompt.system, *added]))
 
@@ -187,7 +187,7 @@ def _tool_config(
 
 
 def _used_tools(messages: Sequence[Value]) -> list[str]:
-    """Names of our tools that the history has calls of, each once."""
+    """Names of our own tools that the history calls, without duplicates."""
     uses = [block["toolUse"] for message in messages for block in message["content"] if "toolUse" in block]
     return list(dict.fromkeys(use["name"] for use in uses if "type" not in use))
 
@@ -232,9 +232,9 @@ def _options(settings: EndpointSettings, prompt: Prompt, lessons: Lessons, *, th
 
 
 def _claude_fields(settings: EndpointSettings, lessons: Lessons, most: int | None, *, thinks: bool) -> Value:
-    """Fields that Converse has no member for.
+    """Fields for Anthropic's models that Converse itself has no member for.
 
-    Models of other publishers take others: the file names them in `extra`.
+    For models of other publishers, the agent file sets their fields in `extra`.
     """
     if not is_claude("bedrock", settings.model):
         return {}

@@ -15,9 +15,9 @@ _REASONING = re.compile(r"(ft:)?(o\d|gpt-([5-9]|\d\d)(?!.*chat)|codex|computer-u
 
 
 def is_openai_reasoning(settings: EndpointSettings) -> bool:
-    """Whether this is one of OpenAI's own reasoning models at OpenAI: they keep their thoughts in this API alone.
+    """Whether this is one of OpenAI's own reasoning models at OpenAI: only the Responses API keeps their thoughts.
 
-    The model's name decides, because nothing else can be asked before the first request.
+    The name decides, because nothing else is known before the first request.
     """
     endpoint = (settings.endpoint or "").strip()
     at_openai = urlsplit(endpoint).hostname == OPENAI_HOST if endpoint else settings.provider == "openai"
@@ -25,7 +25,7 @@ def is_openai_reasoning(settings: EndpointSettings) -> bool:
 
 
 class ChosenApiModel:
-    """Asks by the preferred API; by the other one, and from then on only by it, when the endpoint serves that alone."""
+    """Uses the preferred API. Switches to the other one for good when the endpoint does not serve the preferred one."""
 
     def __init__(self, preferred: tuple[str, Model], other: tuple[str, Model]) -> None:
         """The same model by two APIs, each with the API's name."""
@@ -47,7 +47,7 @@ class ChosenApiModel:
             reply = await model.reply(prompt, listener)
         except ApiNotServed as error:
             reply = await self._ask_other(prompt, listener, error)
-            log.warning("%s is not served by the API %s; %s is used from now on", self.name, api, other_api)
+            log.warning("%s is not available through the API %s; %s is used from now on", self.name, api, other_api)
             self._settled = other
         return reply
 

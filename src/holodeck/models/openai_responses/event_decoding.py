@@ -22,7 +22,7 @@ WITHOUT_CONTENT = frozenset({"response.created", "response.queued", "response.in
 
 
 class ResponseTextDelta(msgspec.Struct, gc=False):
-    """A piece of text: what nearly every event is. Any other event cannot be decoded into this."""
+    """A piece of text, as in nearly every event. Any other event cannot be decoded into this."""
 
     type: Literal["response.output_text.delta"]
     delta: str
@@ -31,7 +31,7 @@ class ResponseTextDelta(msgspec.Struct, gc=False):
     content_index: Any = None
 
 
-class ResponseEvent(msgspec.Struct, gc=False):  # JSON has no cycles: the collector need not look
+class ResponseEvent(msgspec.Struct, gc=False):  # JSON has no cycles, so the GC need not track it
     type: Any = None
     item_id: Any = None
     output_index: Any = None
@@ -61,7 +61,7 @@ _decode = msgspec.json.Decoder(ResponseEvent).decode
 def decode_event(name: bytes, data: bytes) -> ResponseEvent:
     """The event in `data`, its type taken from the SSE event's name where the data has none.
 
-    Raises Malformed for what is no JSON object, InBandError for an error in any of its shapes.
+    Raises Malformed if it is not a JSON object, InBandError for an error in any of its shapes.
     """
     try:
         event = _decode(data)

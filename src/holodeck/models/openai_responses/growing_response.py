@@ -1,4 +1,4 @@
-"""A response put together from the events of its stream, passed to the listener while it grows.
+"""A response assembled from the events of its stream, passed to the listener while it arrives.
 
 OpenAI sends everything several times: as deltas, then whole when a part, an item and the response are done. Gateways leave
 out one or the other. So each piece of text is kept beside what the listener got of it, and every "done" adds only what was
@@ -44,7 +44,7 @@ _THOUGHTS = {
 
 
 class GrowingResponse:
-    """One reply, growing."""
+    """One reply while it streams."""
 
     def __init__(self, listener: Listener, *, taken_ids: Callable[[], set[str]] = set, debug: bool = False) -> None:
         self.done = False
@@ -56,8 +56,8 @@ class GrowingResponse:
         self._calls = CallAssembly(listener, taken_ids)
         self._texts: list[Pieces] = []
         self._thoughts: list[Pieces] = []
-        self._plain: tuple[Any, Any, Any] | None = None  # which part the last event of text belonged to
-        self._writing: Pieces | None = None  # that part
+        self._plain: tuple[Any, Any, Any] | None = None  # the part that the last text event belonged to
+        self._writing: Pieces | None = None  # the pieces of that part
         self._refused = False
         self._showed_tool = False
         self._usage: TokenUsage | None = None
@@ -69,7 +69,7 @@ class GrowingResponse:
         return self._showed_tool or self._calls.started or any(self._texts) or any(self._thoughts)
 
     def take(self, name: bytes, data: bytes) -> None:
-        """One event. Raises Malformed or InBandError."""
+        """Takes one event of the stream. Raises Malformed or InBandError."""
         if self._writing is not None:
             try:
                 text = decode_text(data)
@@ -83,7 +83,7 @@ class GrowingResponse:
         self._take_any(name, data)
 
     def reply(self) -> ModelReply:
-        """The whole answer. Raises when the answer is not whole, or is not one."""
+        """Returns the complete reply. Raises if the stream is incomplete, or if the provider refused to answer."""
         if self.finish_reason is None and not self.done:
             raise ModelTruncated("The model's answer ended in the middle: the endpoint closed the stream early.")
         reason = self.finish_reason or "stop"
@@ -102,7 +102,7 @@ class GrowingResponse:
             reason = "tool_calls"
         text = "".join(map(str, self._texts))
         if not (calls or text or self._calls):
-            self._listener.warning("empty-reply", "The model answered with nothing.")
+            self._listener.warning("empty-reply", "The model returned an empty answer.")
         return ModelReply(
             text=text,
             reasoning="\n\n".join(str(thought) for thought in self._thoughts if thought),
@@ -114,9 +114,9 @@ class GrowingResponse:
         )
 
     def _carried_out(self) -> set[str]:
-        """Ids of the custom tools' calls that the provider carried out itself: its answer continues after them.
+        """Ids of custom tool calls that the provider ran itself: its answer continues after them.
 
-        xAI's searches on X come like this. After a call that is for us, nothing but other calls follows.
+        xAI's searches on X arrive like this. A call that we have to run is followed only by other calls.
         """
         ids: set[str] = set()
         goes_on = False
@@ -186,7 +186,7 @@ class GrowingResponse:
             self._writing = None if self._debug else pieces
 
     def _take_part(self, event: ResponseEvent, part: Item) -> None:
-        """A content part that is whole; of reasoning, `part` is a thought."""
+        """Takes a complete content part. In a reasoning item it is a thought."""
         kind = part.get("type")
         if kind == "output_text" and self._items.is_reasoning(event):
             kind = "reasoning_text"  # vLLM
@@ -214,7 +214,7 @@ class GrowingResponse:
             _complete(pieces, whole)
 
     def _end(self, event: ResponseEvent) -> None:
-        """The response is over. Its own status counts for more than the name of the event."""
+        """Ends the response. Its own status overrides the name of the event."""
         response = event.response if isinstance(event.response, dict) else {}
         status = response.get("status")
         if status not in ("completed", "incomplete", "failed", "cancelled"):
@@ -288,7 +288,7 @@ class GrowingResponse:
             _complete(self._arguments(item), whole)
 
     def _whole(self, item: OutputItem) -> Item:
-        """The item's JSON. Where the endpoint sent none that is whole, it is made of the pieces."""
+        """The item's JSON. If the endpoint sent no complete one, it is built from the pieces."""
         whole = {"type": item.kind, **item.known}
         if item.kind == "message":
             parts = whole.get("content")
@@ -324,7 +324,7 @@ class GrowingResponse:
         return self._part_of_thought(self._items.of(event, "reasoning"), kind, _index(place))
 
     def _part_of_thought(self, item: OutputItem, kind: str, place: int) -> Pieces:
-        """A thought is shown once: as the summary or as the text itself, whichever comes first."""
+        """The pieces of a thought. It is shown once: as summary or as full text, whichever arrives first."""
         pieces = item.parts.get((kind, place))
         if pieces is None:
             item.thoughts = item.thoughts or kind
@@ -344,7 +344,7 @@ class GrowingResponse:
     # calls
 
     def _call(self, item: OutputItem, *, name: Any = None, call_id: Any = None) -> None:
-        """Takes the name and the id of a call, each the first time that it is sent."""
+        """Takes the name and the id of a call; repetitions are ignored."""
         new_name = name if isinstance(name, str) and not item.name else ""
         new_id = call_id if isinstance(call_id, str) and not item.call_id else ""
         if new_name or new_id:
@@ -362,7 +362,7 @@ class GrowingResponse:
         self._calls.add({"index": item.number, "function": {"arguments": delta}})
 
     def _show(self, item: OutputItem, *, done: bool) -> None:
-        """A tool that the provider runs: the listener sees the call and its result, we carry out nothing."""
+        """Shows the listener a tool that the provider runs: its call and its result."""
         known = item.known
         if not item.shown:
             item.shown = str(known.get("id") or new_call_id())
@@ -372,7 +372,7 @@ class GrowingResponse:
             self._finish_shown(item, *output_items.shown_result(known))
 
     def _take_result(self, result: OutputItem) -> None:
-        """The result of a tool that the provider ran, in an item of its own."""
+        """Takes the result of a provider's tool that arrives as a separate item."""
         of_call = result.known.get("call_id")
         for item in self._items:
             is_its = item.kind == REPORTED_APART[result.kind] and of_call in (None, item.known.get("call_id"))
@@ -394,9 +394,7 @@ class GrowingResponse:
         asked = {item.kind for item in self._items if item.known.get("execution") == "client"}
         for kind in sorted((FOR_CLIENTS & kinds) | asked):
             if f"{kind}_output" not in kinds:
-                self._listener.warning(
-                    "provider-tool", f"The model asks for {kind}, which HoloDeck does not carry out."
-                )
+                self._listener.warning("provider-tool", f"The model asks for {kind}, which HoloDeck does not support.")
         for item in self._items:
             if item.shown and not item.answered:
                 self._finish_shown(item, _NO_RESULT, failed=False)
@@ -411,7 +409,7 @@ class GrowingResponse:
 
 
 def _complete(pieces: Pieces, whole: Any) -> None:
-    """Adds what is missing. A text that differs from what was sent in pieces does not change it."""
+    """Adds the missing end of a text. A text that differs from the pieces so far is ignored."""
     if not isinstance(whole, str):
         return
     pieces.end()
@@ -433,4 +431,4 @@ def _index(value: Any) -> int:
 
 
 def _discard(_text: str) -> None:
-    """Takes a thought that is shown in its other form."""
+    """Discards a thought that is already shown in its other form."""

@@ -29,7 +29,7 @@ _CUSTOM = "custom_tool_call"
 def to_input(messages: Iterable[Message], plain: Collection[str] = ()) -> list[Item]:
     """The input items. `plain` are ids of messages."""
     items: list[Item] = []
-    custom: set[str] = set()  # ids of calls whose results have a type of their own
+    custom: set[str] = set()  # ids of custom tool calls, whose results have another type
     for message in messages:
         if isinstance(message, UserMessage):
             items.append({"role": "user", "content": _content(message.content)})
@@ -62,7 +62,7 @@ def _kept_items(message: AssistantMessage) -> list[Item]:
 
 
 def _restored(kept: Sequence[Item], calls: Sequence[ToolCall]) -> Iterator[Item | None]:
-    """The items with their calls. None stands for a call that was cut, and so is no part of the history."""
+    """The stored items with their calls. None stands for a call that was cut, and is not in the history."""
     following = iter(calls)
     for item in kept:
         kind = item.get("type")
@@ -80,7 +80,7 @@ def _restored(kept: Sequence[Item], calls: Sequence[ToolCall]) -> Iterator[Item 
 
 
 def _without_lone_reasoning(items: Iterable[Item | None]) -> list[Item]:
-    """The provider refuses a reasoning item without the item that came of it."""
+    """Drops reasoning items without a following item, which the provider refuses."""
     result: list[Item] = []
     thoughts: list[Item] = []
     for item in items:
@@ -95,20 +95,20 @@ def _without_lone_reasoning(items: Iterable[Item | None]) -> list[Item]:
 
 
 def _reasoning(item: Item) -> Item | None:
-    """The reasoning that may be sent back.
+    """The reasoning item to send back, or None.
 
     With `store: false` the provider knows an item only by its encrypted content.
     """
     result = {"type": "reasoning", "summary": item.get("summary") or []}
     if present(item.get("encrypted_content")):
         return {**result, "id": item.get("id"), "encrypted_content": item["encrypted_content"]}
-    if present(item.get("content")):  # models that show their thoughts as they are
+    if present(item.get("content")):  # models that send their thoughts unencrypted
         return {**result, "content": item["content"]}
     return None
 
 
 def _message(item: Item) -> Item:
-    """A text of the assistant; with citations in the provider's form, otherwise in the form that every gateway takes."""
+    """An assistant text: with citations in the provider's format, otherwise in the one that every gateway accepts."""
     parts = [part for part in item.get("content") or () if isinstance(part, dict)]
     phase = {"phase": item["phase"]} if present(item.get("phase")) else {}
     if any(present(part.get("annotations")) for part in parts) and present(item.get("id")):

@@ -1,8 +1,8 @@
-"""The items of a growing response, and which of them an event belongs to.
+"""The items of a response in progress, and the lookup of the item that an event belongs to.
 
 An event finds its item by, in this order: the item's id; its output index, if the kinds agree; the last item of its kind.
-Ids come first because some gateways give every item the index 0; they are not enough because others give every event an
-id of its own.
+Ids come first because some gateways give every item the index 0; they are not enough because others give every event a
+new id.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from holodeck.models.pieces import Pieces
 
 
 class OutputItem:
-    """One item of the output. `parts` are its texts by kind and index; `known` is its JSON as far as it was sent."""
+    """One item of the output. `parts` are its texts by kind and index; `known` is its JSON so far."""
 
     __slots__ = (
         "annotations",
@@ -38,15 +38,15 @@ class OutputItem:
         self.known: Item = {}
         self.parts: dict[tuple[str, int], Pieces] = {}
         self.annotations: dict[int, list[Any]] = {}
-        self.thoughts: str | None = None  # summary or content: the one that is shown, when both are sent
-        self.name = self.call_id = ""  # of a call that is for us
+        self.thoughts: str | None = None  # summary or content: which one is shown, if both are sent
+        self.name = self.call_id = ""  # of a call that we have to run
         self.shown = ""  # the id under which the listener knows a tool that the provider runs
         self.done = False
         self.answered = False  # the listener has the result of the tool that is shown
 
 
 class ItemLookup:
-    """All items so far, in the order in which they came."""
+    """All items so far, in order of arrival."""
 
     def __init__(self) -> None:
         self.by_id: dict[str, OutputItem] = {}

@@ -1,4 +1,4 @@
-"""Items of a response's output that are not plain text: how they are shown, and what of them is kept for the next turn.
+"""Items of a response's output that are not plain text: how they are shown, and which parts are stored for the next turn.
 
 Pure functions over the provider's JSON, which is kept as it came: the provider reads its own items again.
 """
@@ -14,9 +14,9 @@ KEPT = "openai_responses"  # the member of a message's `extra` that holds the it
 
 Item = dict[str, Any]
 
-CALLS = frozenset({"function_call", "custom_tool_call"})  # for us to carry out
+CALLS = frozenset({"function_call", "custom_tool_call"})  # that we have to run
 FOR_CLIENTS = frozenset({"computer_call", "local_shell_call", "shell_call", "apply_patch_call"})
-REPORTED_APART = {  # items that are the results of a provider's tool → the items of its calls
+REPORTED_APART = {  # type of a result item of a provider's tool → type of its call item
     "shell_call_output": "shell_call",
     "tool_search_output": "tool_search_call",
     "program_output": "program",
@@ -114,7 +114,7 @@ def _output_text(output: Item) -> str:
 
 
 def _command_text(output: Item) -> str:
-    """The output of one shell command, and how it ended if that was not well."""
+    """The output of one shell command, and its exit code if that is not 0."""
     outcome = output.get("outcome")
     outcome = outcome if isinstance(outcome, dict) else {}
     ending = f"[{outcome.get('type')} {outcome.get('exit_code', '')}]".replace(" ]", "]")
@@ -123,7 +123,7 @@ def _command_text(output: Item) -> str:
 
 
 def kept(items: Sequence[Item]) -> dict[str, Any]:
-    """The `extra` of the message: its items, if there is more to them than a text and calls after it."""
+    """The `extra` of the message: its items, if they are more than a text followed by calls."""
     slim = [slimmed(item) for item in items]
     if all(_is_plain(item) for item in slim) and _text_comes_first(slim):
         return {}
@@ -131,7 +131,7 @@ def kept(items: Sequence[Item]) -> dict[str, Any]:
 
 
 def slimmed(item: Item) -> Item:
-    """The item without what the message itself holds. A call's name and arguments are in its ToolCall."""
+    """The item without the members that the message stores itself: a call's name and arguments are in its ToolCall."""
     kind = item.get("type")
     if kind in CALLS:
         return {"type": kind, **{name: cleaned(item[name]) for name in sorted(_OF_CALLS) if present(item.get(name))}}

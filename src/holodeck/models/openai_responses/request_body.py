@@ -25,7 +25,7 @@ _COMPLAINT = re.compile(
     re.IGNORECASE,
 )
 _HINTS = {"include": re.compile(r"encrypted_content|encrypted content is not supported", re.IGNORECASE)}
-_DEFAULT_TEMPERATURE = 1.0  # the API's own; many reasoning models refuse to be given any
+_DEFAULT_TEMPERATURE = 1.0  # the API's default, which is not sent: many reasoning models refuse the member
 
 
 def encode_request(
@@ -36,7 +36,7 @@ def encode_request(
     plain: Collection[str] = (),
     summary: bool = False,
 ) -> bytes:
-    """`without` names members that this endpoint refuses, `plain` messages whose items it refuses.
+    """Encodes the request. `without` names members that the endpoint refuses, `plain` ids of messages whose items it refuses.
 
     `summary`: ask for a summary of the reasoning even if the settings do not say so.
     """
@@ -54,7 +54,7 @@ def encode_request(
     body |= settings.extra
     try:
         return msgspec.json.encode(body)
-    except UnicodeEncodeError:  # lone surrogates that came in past every other check
+    except UnicodeEncodeError:  # a lone surrogate that passed every other check
         return msgspec.json.encode(cleaned(body))
 
 
@@ -73,7 +73,7 @@ def refused_member(text: str, without: Collection[str]) -> str | None:
 
 
 def _named_in(text: str) -> str:
-    """The member that the error names by a path: pydantic's `loc`, as several gateways send it."""
+    """The paths in pydantic's `loc`, which several gateways send to name the refused member."""
     try:
         detail = json.loads(text).get("detail")
     except (ValueError, AttributeError, RecursionError):

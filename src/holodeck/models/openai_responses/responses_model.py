@@ -1,6 +1,6 @@
 """Any endpoint that speaks OpenAI's Responses API, streaming, without keeping anything at the provider (`store: false`).
 
-`streamed` does the talking, `request_body` writes the request, `growing_response` reads the events.
+`streamed` makes the requests, `request_body` writes the request, `growing_response` reads the events.
 """
 
 import logging
@@ -35,7 +35,7 @@ _MOST_REMEMBERED = 10_000
 
 
 class ResponsesModel(StreamedModel):
-    """One model behind one endpoint. `summary`: ask for a summary of its thoughts without being configured to."""
+    """One model behind one endpoint. `summary`: request a summary of the thoughts even if the settings do not."""
 
     native_output = True
 
@@ -47,7 +47,7 @@ class ResponsesModel(StreamedModel):
             **timing,
         )
         self._summary = summary
-        self._plain: dict[str, None] = {}  # messages whose items it refuses, the oldest first
+        self._plain: dict[str, None] = {}  # ids of messages whose items the endpoint refused, oldest first
         self._unsent = [name for name in ("seed", "stop") if getattr(settings, name)]
 
     def _body(self, prompt: Prompt, lessons: Lessons) -> bytes:
@@ -66,7 +66,10 @@ class ResponsesModel(StreamedModel):
         return None if member is None else lessons.and_without(member)
 
     def _drops_items(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:
-        """Encrypted reasoning of another model or account cannot be read; the conversation continues without it."""
+        """Remembers messages whose encrypted reasoning (of another model or account) the endpoint refused.
+
+        Returns whether to repeat the request without it.
+        """
         if refusal.status not in REFUSED | {404} or not _REFUSED_ITEMS.search(refusal.text):
             return False
         refused = [message for message in messages_with_items(prompt.messages) if message not in self._plain]
@@ -87,7 +90,7 @@ class ResponsesModel(StreamedModel):
 
 
 def is_not_served(refusal: EndpointRefusal) -> bool:
-    """Whether the endpoint, by its refusal, does not serve the API that was asked: a wrong model is another matter."""
+    """Whether the refusal means that the endpoint does not serve this API, and not only that the model is wrong."""
     if refusal.status in _NOT_SERVED:
         return not _NO_SUCH_MODEL.search(refusal.text) or bool(_OTHER_API.search(refusal.text))
     return refusal.status in REFUSED and bool(_OTHER_API.search(refusal.text))

@@ -1,8 +1,8 @@
 """Access tokens of Google Cloud, by google-auth: read from the standard credential files, renewed before they expire.
 
 The files are those of a service account, of `gcloud auth application-default login`, of workload identity federation;
-where there is none, the metadata server of a Google machine is asked. google-auth blocks, so it works in a thread: one of its
-own, since a token server that does not answer would take all threads in which names of hosts are looked up.
+where there is none, the metadata server of a Google machine is asked. google-auth blocks, so it runs in a
+thread. The thread is its own: in the default pool, a token server that does not answer would block the resolver's threads.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class GoogleTokens:
         return headers
 
     def refused(self, headers: Mapping[str, str], status: int, text: str) -> bool:  # noqa: ARG002  the status says all
-        """A token may be revoked before it expires: another one is asked for, once for all requests that had it."""
+        """Drops a revoked token, so that one new token is fetched for all requests that had it."""
         if status != _UNAUTHORIZED or self._credentials is None:
             return False
         if headers.get("Authorization") == f"Bearer {self._credentials.token}":
@@ -58,7 +58,7 @@ class GoogleTokens:
         return True
 
     def _renewed(self) -> Credentials:
-        """Valid credentials. Requests that come at the same time wait for one renewal."""
+        """Valid credentials. Concurrent requests share one renewal."""
         try:
             if self._credentials is None:
                 self._credentials = self._found()
@@ -73,7 +73,7 @@ class GoogleTokens:
         if self._file is None:
             credentials, _ = google.auth.default(scopes=[SCOPE])
             return credentials
-        with warnings.catch_warnings():  # about files from strangers; this one is named by the operator
+        with warnings.catch_warnings():  # google-auth warns about untrusted files; the operator chose this one
             warnings.simplefilter("ignore", DeprecationWarning)
             credentials, _ = google.auth.load_credentials_from_file(self._file, scopes=[SCOPE])
         return credentials

@@ -28,7 +28,7 @@ class ClaudeOnVertex(AnthropicModel):
 def vertex_model(
     settings: EndpointSettings, signer: RequestSigner | None, *, project: str, location: str
 ) -> ClaudeOnVertex | OpenAIChatModel:
-    """The client of one model. The settings' endpoint is Google's host, or one in its place."""
+    """The client of one model. The settings' endpoint is Google's host, or a substitute for it."""
     url, models_url = vertex_urls(settings.endpoint or "", project=project, location=location, model=settings.model)
     client = ClaudeOnVertex if settings.model.startswith("anthropic/") else OpenAIChatModel
     return client(settings, url=url, models_url=models_url, signer=signer)
