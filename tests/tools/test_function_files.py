@@ -75,14 +75,18 @@ def test_a_folder_reached_through_a_link_is_the_agents_own(folder, tmp_path):
 
 
 BAD = [
-    ("../outside.py", "convert", "../outside.py lies outside the agent's folder; move it below it"),
-    ("tools/../../outside.py", "convert", "tools/../../outside.py lies outside the agent's folder; move it below it"),
-    ("tools/link.py", "convert", "tools/link.py lies outside the agent's folder; move it below it"),
+    ("../outside.py", "convert", "../outside.py is outside the agent's folder; move it into the folder"),
+    (
+        "tools/../../outside.py",
+        "convert",
+        "tools/../../outside.py is outside the agent's folder; move it into the folder",
+    ),
+    ("tools/link.py", "convert", "tools/link.py is outside the agent's folder; move it into the folder"),
     ("tools/none.py", "convert", "tools/none.py: there is no such file in the agent's folder"),
-    ("tools", "convert", "tools is no Python file; its name has to end in .py"),
+    ("tools", "convert", "tools is not a Python file; its name must end in .py"),
     ("tools/units.py", "convrt", "tools/units.py has no function 'convrt'; did you mean convert?"),
     ("tools/units.py", "zzz", "tools/units.py has no function 'zzz'"),
-    ("tools/units.py", "FACTOR", "'FACTOR' in tools/units.py is no function but a int"),
+    ("tools/units.py", "FACTOR", "'FACTOR' in tools/units.py is not a function but a int"),
     ("tools/fails.py", "f", "tools/fails.py:3: ZeroDivisionError: division by zero"),
     ("tools/deeper.py", "f", "tools/deeper.py:4: ValueError: from json: line 1 column 1 (char 0)"),
     ("tools/syntax.py", "f", "tools/syntax.py:2: SyntaxError: expected ':'"),
@@ -119,5 +123,5 @@ def _failed_modules():
 
 
 def test_an_absolute_path_outside_is_refused(folder):
-    with pytest.raises(ConfigError, match="lies outside the agent's folder"):
+    with pytest.raises(ConfigError, match="is outside the agent's folder"):
         load_function(folder.parent / "outside.py", "convert", folder)

@@ -156,7 +156,7 @@ async def test_a_coroutine_that_cancels_itself_has_failed():
     async def gives_up() -> None:
         raise asyncio.CancelledError
 
-    assert (await call(gives_up)).text == "tool failed: it was cancelled from within"
+    assert (await call(gives_up)).text == "tool failed: it cancelled itself"
 
 
 async def test_arguments_are_converted_and_misfits_are_explained():

@@ -213,7 +213,7 @@ def test_a_schema_that_cannot_be_used_lets_everything_pass_and_is_reported_once(
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             assert read_arguments(json.dumps(ODD), tool(schema)) == ODD
-    assert [record.message.partition(",")[0] for record in caplog.records] == ["arguments of strange go unchecked"]
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["arguments of strange are not checked"]
 
 
 def _nested(levels):
@@ -231,7 +231,7 @@ def _nested(levels):
 def test_a_schema_that_is_no_json_lets_everything_pass(schema, caplog):
     with caplog.at_level(logging.WARNING):
         assert read_arguments('{"a": 1}', tool(schema)) == {"a": 1}
-    assert "arguments of strange go unchecked" in caplog.text
+    assert "arguments of strange are not checked" in caplog.text
 
 
 EVIL = r"^(a+)+$"

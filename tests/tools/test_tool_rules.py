@@ -91,7 +91,7 @@ async def test_a_server_that_comes_later_is_checked_then(caplog):
     (record,) = caplog.records
     assert record.message == (
         "tools_guarded: todo has no tool 'creat_todo'; did you mean create_todo?; "
-        "until the names in the agent file fit, every tool of todo needs approval"
+        "until the names in the agent file match, every tool of todo needs approval"
     )
 
 

@@ -57,11 +57,11 @@ class Problem(NamedTuple):
 
 
 def problems_of(subject: str, schema: Mapping[str, Any], value: Mapping[str, Any]) -> list[Problem]:
-    """Returns all faults of a value. `subject` is the log's word for the value, in the plural."""
+    """Returns all faults of a value. `subject` names the value in log lines, in the plural."""
     try:
         encoded = msgspec.json.encode(schema)
     except (TypeError, ValueError, RecursionError) as error:
-        logger.warning("%s go unchecked, their schema is no JSON: %s", subject, error)
+        logger.warning("%s are not checked: their schema is not JSON: %s", subject, error)
         return []
     return _check_of(subject, encoded).problems(value)
 
@@ -192,7 +192,7 @@ class BadArguments:
 
 
 class _Unreadable(ValueError):
-    """The problem with the text, as half a sentence that follows "the arguments"."""
+    """The problem with the text, worded to follow "The arguments of NAME"."""
 
 
 def read_arguments(raw: str, schema: ToolSchema, bound: BoundArguments | None = None) -> dict[str, Any] | BadArguments:
@@ -219,13 +219,13 @@ def read_arguments(raw: str, schema: ToolSchema, bound: BoundArguments | None = 
 
 
 def _without_optional_nulls(arguments: dict[str, Any], schema: ToolSchema) -> dict[str, Any]:
-    """Drops nulls where the schema has none: models write null for arguments that they leave out."""
+    """Drops nulls of optional arguments: models write null for arguments that they leave out."""
     required = schema.parameters.get("required") or ()
     return {name: value for name, value in arguments.items() if value is not None or name in required}
 
 
 def _coerced(arguments: dict[str, Any], problems: Sequence[Problem]) -> dict[str, Any]:
-    """A copy with values converted that can only mean the right type: 5 for "5"."""
+    """A copy in which unambiguous values have the right type: 5 for "5"."""
     changed: dict[str, Any] = copy.deepcopy(arguments)
     for problem in problems:
         if not problem.wanted or not problem.path:
@@ -266,7 +266,7 @@ def _object_of(raw: str) -> dict[str, Any]:
     if len(raw) > MAX_ARGUMENT_CHARS:
         raise _Unreadable(f"are too long: {len(raw):,} characters, {MAX_ARGUMENT_CHARS:,} are allowed")
     value = _bounded(_parsed(raw), depth=0) if raw.strip() else None
-    if value is None:  # models write "" or null where a tool takes nothing
+    if value is None:  # models write "" or null if a tool takes no arguments
         return {}
     if not isinstance(value, dict):
         raise _Unreadable(f"are {_KINDS[type(value)]}, not a JSON object")
@@ -287,7 +287,7 @@ def _parsed(raw: str) -> Any:
         raise _too_deep() from None
     except _Unreadable:
         raise
-    except ValueError:  # int() refuses what would take it quadratic time
+    except ValueError:  # int() refuses long digit strings, whose conversion takes quadratic time
         raise _Unreadable("hold a number with too many digits") from None
 
 
@@ -312,7 +312,7 @@ def _float(text: str) -> float:
 
 
 def _bounded(value: Any, depth: int) -> Any:
-    """The same value with storable text. Raises _Unreadable if it nests too deep."""
+    """The value with cleaned texts. Raises _Unreadable if it is nested too deeply."""
     if isinstance(value, str):
         return clean(value)
     if not isinstance(value, dict | list):
@@ -329,7 +329,7 @@ def _too_deep() -> _Unreadable:
 
 
 def _expectation(schema: ToolSchema) -> str:
-    """A line about the arguments that the tool takes: the model may have lost sight of the schema."""
+    """A line that repeats the tool's arguments: the model may have lost track of the schema."""
     properties = schema.parameters.get("properties")
     if not isinstance(properties, Mapping) or not properties:
         return "Send one JSON object: {}."

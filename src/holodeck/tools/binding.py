@@ -1,4 +1,4 @@
-"""ToolBinding: a tool's name, its function schema and its coroutine, put together by hand (AGT-05).
+"""ToolBinding: a tool's name, its function schema and its coroutine, assembled by the caller (AGT-05).
 
 For programs that use `run_agent` without an agent file. The runtime fills in `user_id` here too (AGT-07): the model
 neither sees it nor sets it.
@@ -76,7 +76,7 @@ Tool: TypeAlias = Callable[..., Any] | FunctionTool | ToolBinding | Toolset
 def sources_of(
     tools: Iterable[Tool], rules: ToolRules, *, names_checked: bool = False, redact: Redact | None = None
 ) -> list[Source]:
-    """Sources for a catalogue. With `names_checked`, a rule that fits no tool is not an error."""
+    """Sources for a catalogue. With `names_checked`, a rule that matches no tool is not an error."""
     toolsets: list[Toolset] = []
     bindings: list[ToolBinding] = []
     plain: list[FunctionTool] = []
@@ -90,7 +90,9 @@ def sources_of(
         elif hasattr(each, "schemas"):
             toolsets.append(each)
         else:
-            raise ConfigError(f"tools: {type(each).__name__} is no tool; give a function, a ToolBinding or a Toolset")
+            raise ConfigError(
+                f"tools: {type(each).__name__} is not a tool; pass a function, a ToolBinding or a Toolset"
+            )
     if plain:
         toolsets.append(FunctionToolset(plain, redact=redact))
     if bindings:
@@ -105,7 +107,7 @@ def toolset_of(bindings: Sequence[ToolBinding], *, redact: Redact | None = None)
 def _tool(binding: ToolBinding) -> FunctionTool:
     """Makes a tool.
 
-    A call that failed on the network or timed out may be repeated: bindings declare it (`enable_retry`).
+    Its calls may be repeated after a network failure or a timeout, if `enable_retry` is set.
     """
     function = _Function.model_validate(binding.openai_function_schema["function"])
     declared = declared_arguments(function.parameters)
@@ -121,7 +123,7 @@ def _tool(binding: ToolBinding) -> FunctionTool:
 
 
 def _takes_user(reference: Callable[..., Any], declared: set[str]) -> bool:
-    """Whether the function takes a user. `**kwargs` alone does not; together with a schema that has one it does."""
+    """Whether the function takes `user_id`: by name, or by `**kwargs` if the schema declares it."""
     parameters = inspect.signature(reference).parameters
     open_ended = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
     return "user_id" in parameters or (open_ended and "user_id" in declared)

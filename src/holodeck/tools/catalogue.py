@@ -52,7 +52,7 @@ class ToolBreakers:
     @property
     def open(self) -> bool:
         if self.server.closed and (self.tool is None or self.tool.closed):
-            return False  # by plain attributes: asked before every call
+            return False  # plain attributes, because this runs before every call
         return self.server.phase is Phase.OPEN or (self.tool is not None and self.tool.phase is Phase.OPEN)
 
     @property
@@ -84,7 +84,7 @@ class CallAdmission:
         self._tool, self._server, self._on_trial = tool, server, on_trial
 
     def settle(self, result: ToolResult | None) -> None:
-        """Reports the outcome. None means that the call was given up before its outcome was known."""
+        """Reports the outcome. None means that the call was cancelled before its outcome was known."""
         if result is None:
             self._tool.withdrawn()
             self._server.withdrawn()
@@ -110,14 +110,14 @@ class Source:
     name: str = ""
     rules: ToolRules = field(default_factory=ToolRules)
     breaker: CircuitBreakerConfig | None = None
-    names_checked: bool = False  # the rules fit the tools, or need not
+    names_checked: bool = False  # the names in the rules were checked, or need no check
 
     def __post_init__(self) -> None:
         check_templates(self.rules.bind)
         self.listing: Sequence[ToolSchema] | None = None  # the listing from which the rows were made
         self.breakers: dict[str, ToolBreakers] = {}
-        self.guarded = False  # the names in the rules do not fit, so every tool needs approval
-        self.reported = False  # the names that do not fit
+        self.guarded = False  # a name in the rules matches no tool, so every tool needs approval
+        self.reported = False  # whether the unmatched names were reported
 
     @property
     def label(self) -> str:
@@ -127,10 +127,10 @@ class Source:
         return all(state.ready for state in self.toolset.health())
 
     def problems(self, sources: Sequence["Source"]) -> list[str]:
-        """Names in the rules that fit no tool, once the toolsets' own names are known. Each is reported once.
+        """Names in the rules that match no tool, once the toolsets have listed theirs. Each is reported once.
 
-        Sources that share one rules object are checked together: a name has to fit a tool of one of them. As long as a
-        name fits none, all of them are `guarded`, since the rule may be meant for any tool. They are also guarded while
+        Sources that share one rules object are checked together: a name has to match a tool of one of them. As long as a
+        name matches none, all of them are `guarded`, since the rule may be meant for any tool. They are also guarded while
         one of them has not listed its tools yet, since the name may belong to it.
         """
         if self.names_checked:
@@ -189,7 +189,7 @@ class ToolEntry:
         def shorten(text: str, limit: int) -> str:
             nonlocal whole
             shortened = context.shorten(text, limit)
-            whole = whole and shortened == text  # the rest is kept for this run only
+            whole = whole and shortened == text  # only this run keeps the part that was cut off
             return shortened
 
         result = await self._call(arguments, replace(context, shorten=shorten))
@@ -216,12 +216,12 @@ class ToolEntry:
         again = f" It is tried again in {seconds:.0f} s." if seconds >= 1 else ""
         return ToolResult.failure(
             f"{self.schema.name} is not available at the moment: it has failed several times in a row.{again} "
-            "Do not call it again now; go on without it, or tell the user to try later."
+            "Do not call it again now; continue without it, or tell the user to try later."
         )
 
 
 def entry_of(toolset: Toolset, schema: ToolSchema) -> ToolEntry:
-    """A row without any rule."""
+    """A row without rules."""
     return ToolEntry(schema=schema, toolset=toolset, name=schema.name)
 
 
@@ -238,7 +238,7 @@ class Catalogue:
         self._owners: dict[str, Source] = {}
         self._hidden: set[tuple[str, int]] = set()  # already logged
         self._noted: set[Source] = set()  # guarded, and already logged
-        self._servers = {  # kept here: the registry of breakers holds none alive
+        self._servers = {  # strong references: the registry of breakers holds weak ones
             source: self._breakers.of(Dependency.MCP, source.name, source.breaker)
             for source in self._sources
             if source.breaker is not None
@@ -327,7 +327,7 @@ class Catalogue:
     def offered(self, withdrawn: Mapping[str, ToolEntry] | None = None) -> Mapping[str, ToolEntry]:
         """The tools that may be called now, by the name that the model sees.
 
-        `withdrawn` is that method's return value.
+        `withdrawn` is the result of `withdrawn()`, if the caller has it already.
         """
         if withdrawn is None:
             withdrawn = self.withdrawn()
@@ -341,7 +341,7 @@ class Catalogue:
         for name, entry in self.rows().items():
             breakers = entry.breakers
             if breakers is None or (breakers.server.closed and (breakers.tool is None or breakers.tool.closed)):
-                continue  # by plain attributes: asked for every tool before every model call
+                continue  # plain attributes, because this runs for every tool before every model call
             if breakers.open:
                 found[name] = entry
         return found
@@ -357,9 +357,9 @@ class Catalogue:
     def _fold(self) -> None:
         rows: dict[str, ToolEntry] = {}
         for source in self._sources:
-            if problems := source.problems(self._sources):  # of a server that was not available at the start
+            if problems := source.problems(self._sources):  # problems of a server that was not available at the start
                 logger.error(
-                    "tools_guarded: %s; until the names in the agent file fit, every tool of %s needs approval",
+                    "tools_guarded: %s; until the names in the agent file match, every tool of %s needs approval",
                     "; ".join(problems),
                     source.label,
                 )
@@ -387,7 +387,7 @@ class Catalogue:
     def _entries_of(self, source: Source) -> Iterator[ToolEntry]:
         source.listing = source.toolset.schemas()
         names = {schema.name for schema in source.listing}
-        if names:  # a server that restarts lists nothing, and its breakers stay
+        if names:  # a restarting server lists nothing; its breakers stay
             source.breakers = {name: kept for name, kept in source.breakers.items() if name in names}
         for schema in source.listing:
             if source.rules.offers(schema.name):
@@ -429,7 +429,7 @@ class Catalogue:
     # names
 
     def _take_names(self) -> list[str]:
-        """Gives every name its owner. Returns all mistakes together, as sentences."""
+        """Assigns every tool name to its source. Returns all mistakes together, as sentences."""
         problems = [problem for source in self._sources for problem in source.problems(self._sources)]
         owners: dict[str, Source] = {}
         for source in self._sources:

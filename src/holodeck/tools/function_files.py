@@ -25,16 +25,16 @@ def load_function(file: str | Path, name: str, root: Path) -> Callable[..., Any]
     if function is None:
         raise ConfigError(f"{file} has no function '{name}'{suggestion(name, _functions(module))}")
     if not callable(function):
-        raise ConfigError(f"'{name}' in {file} is no function but a {type(function).__name__}")
+        raise ConfigError(f"'{name}' in {file} is not a function but a {type(function).__name__}")
     return function  # type: ignore[no-any-return]
 
 
 def _path(file: str, root: Path) -> Path:
     path = (root / file).resolve()
     if not path.is_relative_to(root.resolve()):
-        raise ConfigError(f"{file} lies outside the agent's folder; move it below it")
+        raise ConfigError(f"{file} is outside the agent's folder; move it into the folder")
     if path.suffix != ".py":
-        raise ConfigError(f"{file} is no Python file; its name has to end in .py")
+        raise ConfigError(f"{file} is not a Python file; its name must end in .py")
     if not path.is_file():
         raise ConfigError(f"{file}: there is no such file in the agent's folder")
     return path

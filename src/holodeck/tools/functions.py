@@ -1,7 +1,7 @@
 """Python functions as tools.
 
 The agent's author writes the functions, and they run in this process. If they fail, hang or return something odd, the
-caller still gets a result in time. `holodeck.tools.function_files` loads them.
+caller still gets a result within the timeout. `holodeck.tools.function_files` loads them.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ EMITTED_BY_TOOLS = (CustomSent, ActivityShown, ActivityPatched, WarningRaised)
 DEFAULT_TIMEOUT = 30.0
 MAX_RESULT_CHARS = 50_000
 MAX_THREADS = 32  # of one toolset; functions that never return must not fill the process with threads
-_GRACE = 1.0  # how long a cancelled coroutine may clean up
+_GRACE = 1.0  # seconds that a cancelled coroutine may take to clean up
 _MAX_MESSAGE = 500
-_MAX_ERROR = 40_000  # characters of an exception that are masked: the event loop waits meanwhile
+_MAX_ERROR = 40_000  # characters of an exception that are masked; masking blocks the event loop
 # The folders of an absolute path, but not of a URL.
 _FOLDERS = re.compile(r"(?<![\w:/.\\])(?:/|[A-Za-z]:\\)(?:[^\s'\"/\\:]+[/\\])+")
 
@@ -140,7 +140,7 @@ class FunctionToolset:
             events.close()
 
     async def _result(self, tool: FunctionTool, keywords: dict[str, Any]) -> ToolResult:
-        """Runs the work in a task of its own, so that a coroutine that ignores cancellation can be left behind."""
+        """Runs the work in its own task, so that a coroutine that ignores cancellation can be abandoned."""
         work = asyncio.create_task(self._work(tool, keywords))
         self._running.add(work)
         work.add_done_callback(self._running.discard)
@@ -154,7 +154,7 @@ class FunctionToolset:
         if not finished:
             return _too_late(tool)
         if work.cancelled():
-            return ToolResult.failure(f"{tool.schema.name} failed: it was cancelled from within")
+            return ToolResult.failure(f"{tool.schema.name} failed: it cancelled itself")
         return work.result()
 
     async def _work(self, tool: FunctionTool, keywords: dict[str, Any]) -> ToolResult:
@@ -171,7 +171,7 @@ class FunctionToolset:
     def _described(self, error: BaseException) -> str:
         """Type and message of an exception, without folders of this machine and without secrets."""
         masked = self._redact(clean(str(error)[:_MAX_ERROR]))
-        masked = masked[: _MAX_ERROR // 2]  # a secret that the first cut has split is in the other half
+        masked = masked[: _MAX_ERROR // 2]  # a secret that the first cut split is in the dropped half
         message = _FOLDERS.sub("", masked).strip()
         name = type(error).__name__
         return shorten(f"{name}: {message}" if message else name, _MAX_MESSAGE)
@@ -209,9 +209,9 @@ class FunctionToolset:
 
 
 class _ToolEvents:
-    """Passes a function's events to the run until its call has ended: the run may be over by then.
+    """Passes a function's events to the run until the call ends. Later events are dropped: the run may be over.
 
-    Raises TypeError in the function for an event that is not a tool's to emit, or that cannot be written as JSON.
+    Raises TypeError in the function for an event that tools may not emit, or that cannot be written as JSON.
     """
 
     def __init__(self, emit: Emit) -> None:
@@ -273,4 +273,4 @@ def _text(value: Any) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         return msgspec.to_builtins(value)
-    raise TypeError(f"a {type(value).__name__} is no JSON")
+    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")

@@ -1,7 +1,7 @@
 """The tools of one MCP server, as a Toolset.
 
 Every fault of the server becomes a ToolResult with a sentence. `holodeck.tools.mcp_server` keeps the server running,
-`mcp_pins` makes its tools trustworthy, and `mcp_wire` parses its answers.
+`mcp_pins` withdraws tools that change, and `mcp_wire` parses its answers.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ FAILURES = (
     TimeoutError,
     ToolUnavailable,
     McpError,
-    ValidationError,  # no MCP result
+    ValidationError,  # not an MCP result
     UnsendableMessage,
 )
 
@@ -85,14 +85,14 @@ class McpToolset:
         return tool_result(answer, self._settings.max_result_chars, context.shorten)
 
     def _against_its_schema(self, name: str, answer: CallResult) -> str:
-        """The problem of a result according to the tool's own schema. Empty if there is none."""
+        """The reason why a result does not match the tool's own output schema; empty if it does."""
         schema = self._pinned.results.get(name)
         if schema is None or answer.is_error:
             return ""
         if answer.structured_content is None:
-            return f"{name} promises structured content and did not return any."
+            return f"{name} declares structured content but returned none."
         if depth_exceeds(answer.structured_content, MAX_DEPTH):
-            return ""  # left out of what the model reads
+            return ""  # `tool_result` leaves it out
         problems = problems_of(f"results of {name}", schema, answer.structured_content)
         return (
             f"Invalid structured content returned by {name}: {'; '.join(problem.text for problem in problems)}"

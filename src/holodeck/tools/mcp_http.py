@@ -35,10 +35,10 @@ from holodeck.tools.mcp_wire import Message
 
 CONNECT_TIMEOUT = 5.0
 GOODBYE_TIMEOUT = 2.0
-LISTEN_PAUSE = 1.0  # between two GETs: the server sets when we reconnect, within reason
-MAX_WAITING = 64  # messages to a server that is slow to read
+LISTEN_PAUSE = 1.0  # at least between two GETs: the server chooses when we reconnect
+MAX_WAITING = 64  # messages queued for a server that reads slowly
 VERSION_HEADER = "mcp-protocol-version"
-READ_SLACK = 5.0  # a call's own timeout comes first; this one frees what it leaves behind
+READ_SLACK = 5.0  # added to a call's own timeout, which ends first; this one frees the request
 
 _log = logging.getLogger(__name__)
 # The SDK's warnings go to a configured log; without one Python would print them between the lines of a chat.
@@ -61,7 +61,7 @@ async def open_http(settings: McpSettings) -> AsyncGenerator[Link]:
         streamable_http_client(url, http_client=client, max_sse_event_size=settings.max_line_bytes) as (read, write),
         anyio.create_task_group() as tasks,
     ):
-        link = HttpLink(settings.name, "Check its `url`; one of the older kind needs `transport: sse`.")
+        link = HttpLink(settings.name, "Check its `url`; an older server needs `transport: sse`.")
         link.credentials_advice = credentials_advice(settings)
         tasks.start_soon(link.pass_on, write)
         tasks.start_soon(link.listen, read)
@@ -77,7 +77,7 @@ class HttpLink(Link):
         self._outbox: asyncio.Queue[Message] = asyncio.Queue(MAX_WAITING)
 
     async def send(self, message: Message) -> None:
-        await self._outbox.put(message)  # and not to the SDK itself: a cancelled send may have taken place
+        await self._outbox.put(message)  # not to the SDK directly: a cancelled send may still have been sent
 
     def send_now(self, message: Message) -> None:
         with contextlib.suppress(asyncio.QueueFull):
@@ -96,7 +96,7 @@ class HttpLink(Link):
     async def listen(self, read: ReadStream[SessionMessage | Exception]) -> None:
         """Receives messages.
 
-        The SDK's exceptions are about streams that it reopens, or that it has answered the call with.
+        The SDK's exceptions are ignored: they are about streams that it reopens, or it has answered the call with them.
         """
         try:
             async for item in read:
@@ -125,7 +125,7 @@ def auth_of(settings: McpSettings) -> httpx2.Auth | None:
 def credentials_advice(settings: McpSettings) -> str:
     if settings.oauth is not None:
         return f"Run `holodeck login {settings.name}`."
-    return "Check its `headers`; if it wants OAuth, set `oauth: true`."
+    return "Check its `headers`; if it requires OAuth, set `oauth: true`."
 
 
 def check_scheme(url: str) -> None:
@@ -133,7 +133,7 @@ def check_scheme(url: str) -> None:
     if parts.scheme == "https" and parts.hostname:
         return
     if parts.scheme != "http" or not parts.hostname:
-        raise CannotConnect(f"'{url}' is no http address", "Give a `url` that begins with https://.")
+        raise CannotConnect(f"'{url}' is not an http address", "Give a `url` that begins with https://.")
     if not _is_loopback(parts.hostname):
         raise CannotConnect("plain http is for this machine only", "Give a `url` that begins with https://.")
 
@@ -146,7 +146,7 @@ def _is_loopback(host: str) -> bool:
 
 
 class _Guard(httpx2.AsyncBaseTransport):
-    """Stands between the SDK and the network."""
+    """A transport between the SDK and the network."""
 
     def __init__(self, network: httpx2.AsyncBaseTransport, limit: int) -> None:
         self._network = network
@@ -163,7 +163,7 @@ class _Guard(httpx2.AsyncBaseTransport):
             async with asyncio.timeout(GOODBYE_TIMEOUT):
                 return await self._network.handle_async_request(request)
         except TimeoutError as error:
-            raise httpx2.ReadTimeout("no answer to our goodbye") from error
+            raise httpx2.ReadTimeout("no answer to the end of the session") from error
 
     async def aclose(self) -> None:
         await self._network.aclose()
@@ -195,7 +195,7 @@ class _Guard(httpx2.AsyncBaseTransport):
 
 def _refusal(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response | None:
     if response.headers.get("content-encoding", "identity") != "identity":
-        return _error(McpRefusal.UNUSABLE, "sent a compressed answer, though asked not to")
+        return _error(McpRefusal.UNUSABLE, "sent a compressed answer, which was not requested")
     match response.status_code:
         case 401 | 403 as status:
             return _error(McpRefusal.UNAUTHORIZED, f"does not accept our credentials (HTTP {status})")
@@ -211,7 +211,7 @@ def _is_json(response: httpx2.Response) -> bool:
 
 
 def _error(code: McpRefusal, message: str) -> httpx2.Response:
-    """An error that the SDK takes for the server's own answer to the current request."""
+    """A response that the SDK treats as the server's own error for the current request."""
     body = {"jsonrpc": "2.0", "id": None, "error": {"code": int(code), "message": message}}
     headers = {"content-type": "application/json"}
     return httpx2.Response(502, headers=headers, content=msgspec.json.encode(body))

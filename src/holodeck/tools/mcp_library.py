@@ -34,14 +34,14 @@ class McpLibrary:
         self._server = server
 
     async def prompts(self) -> Sequence[ListedPrompt]:
-        """The prompts. None if the server has none, or is not available."""
+        """The prompts; an empty list if the server has none or is not available."""
         return await self._listed("prompts", McpSession.list_prompts)
 
     async def resources(self) -> Sequence[ListedResource]:
         return await self._listed("resources", McpSession.list_resources)
 
     async def prompt(self, name: str, arguments: dict[str, str]) -> str:
-        """The text of a prompt with its blanks filled in. Raises ToolUnavailable."""
+        """The text of a prompt with its arguments filled in. Raises ToolUnavailable."""
         filled = await self._asked(f"the prompt {name}", lambda session: session.get_prompt(name, arguments))
         lines = [
             f"{'' if message.role == 'user' else f'{one_line(message.role, 20)}: '}{text_of_block(message.content)}"

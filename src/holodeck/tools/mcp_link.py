@@ -11,7 +11,7 @@ from holodeck.tools.mcp_wire import Message
 
 
 class CannotConnect(Exception):
-    """No connection is possible. `advice` is what a person can do about it."""
+    """A connection is not possible. `advice` says what a person can do about it."""
 
     def __init__(self, reason: str, advice: str = "") -> None:
         super().__init__(reason)
@@ -24,7 +24,7 @@ class LinkClosed(Exception):
 
 
 class McpRefusal(IntEnum):
-    """JSON-RPC error codes that a transport answers with in the server's name. Its messages are sentences of ours."""
+    """JSON-RPC error codes that a transport answers with on behalf of the server. Their messages are our own."""
 
     UNAUTHORIZED = 401
     UNKNOWN_SESSION = 404  # the server lost the session before it read the request, which may be repeated
@@ -55,8 +55,8 @@ class Link:
         self.receive: Callable[[Message], None] = _dropped
         self.on_end: Callable[[], None] = _ignored
         self.ended = asyncio.Event()
-        self.credentials_advice = "Check its `headers`."  # when the server refuses them
-        self.protocol_version: str | None = None  # once it is agreed on; some transports have to repeat it
+        self.credentials_advice = "Check its `headers`."  # shown if the server refuses the credentials
+        self.protocol_version: str | None = None  # set after the handshake; some transports send it with each request
         self._reason = ""
 
     async def send(self, message: Message) -> None:
@@ -64,7 +64,7 @@ class Link:
         raise NotImplementedError
 
     def send_now(self, message: Message) -> None:
-        """Sends without waiting. A server that no longer reads misses the message."""
+        """Sends without waiting. The message is dropped if the server no longer reads."""
         raise NotImplementedError
 
     def end(self, reason: str = "") -> None:
@@ -75,5 +75,5 @@ class Link:
             self.on_end()
 
     def how_it_ended(self) -> str:
-        """The reason why the connection is over, for people."""
+        """The reason why the connection ended, for error messages."""
         return self._reason or "closed the connection"

@@ -1,4 +1,4 @@
-"""Signs in at MCP servers that require OAuth, with the official SDK's client, and stores the tokens in a file.
+"""Signs in to MCP servers that require OAuth, with the official SDK's client, and stores the tokens in a file.
 
 A person signs in once (`holodeck login`): the browser opens, the authorization server redirects it to a port of this
 machine, and the tokens go to a file that only its owner can read. A running agent uses the file and renews tokens, but
@@ -33,11 +33,11 @@ from holodeck.tools.mcp_settings import McpSettings, OAuthClient
 from holodeck.tools.mcp_wire import OFFERED_VERSION
 
 SIGN_IN_SECONDS = 300.0  # for a person to sign in
-EARLY = 60.0  # seconds before its end that a token is renewed
+EARLY = 60.0  # a token is renewed this many seconds before it expires
 CALLBACK = "/callback"
 MAX_HEAD = 16_384
 DONE = "<!doctype html><title>HoloDeck</title><p>You are signed in. You can close this window."
-FAILED = "<!doctype html><title>HoloDeck</title><p>The sign-in failed. The terminal says why."
+FAILED = "<!doctype html><title>HoloDeck</title><p>The sign-in failed. The terminal shows the reason."
 
 FAILURES = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError, httpx2.HTTPError, ValidationError, ValueError)
 
@@ -60,7 +60,9 @@ class TokenFile:
         kept = tokens.model_dump(mode="json", exclude_none=True)
         before = self._kept.get("tokens", {})
         if "refresh_token" not in kept and "refresh_token" in before:
-            kept["refresh_token"] = before["refresh_token"]  # servers may keep it the same without repeating it
+            kept["refresh_token"] = before[
+                "refresh_token"
+            ]  # servers need not repeat a refresh token that stays the same
         self._kept["tokens"] = kept
         self._kept["expires_at"] = None if tokens.expires_in is None else time.time() + tokens.expires_in
         self._write()
@@ -94,7 +96,7 @@ class TokenFile:
             self._write()
 
     def forget(self) -> None:
-        """Drops the registration, so that the next sign-in registers anew: its redirect address has another port."""
+        """Drops the registration, so that the next sign-in registers again: its redirect address has another port."""
         self._kept = {}
 
     def _write(self) -> None:
@@ -134,7 +136,7 @@ def stored_auth(settings: McpSettings) -> httpx2.Auth | None:
 
 
 async def _refuse(*_url: str) -> NoReturn:
-    raise OAuthFlowError("an agent that runs does not open a browser")
+    raise OAuthFlowError("a running agent does not open a browser")
 
 
 def _provider(
@@ -155,7 +157,7 @@ def _provider(
 
 
 async def sign_in(settings: McpSettings, show: Callable[[str], None]) -> None:
-    """Signs in at a server. `show` gets the address that a person has to open. Raises StartError."""
+    """Signs in to a server. `show` gets the address that a person has to open. Raises StartError."""
     if settings.oauth is None:
         raise StartError(f"The tool server '{settings.name}' has no `oauth`.")
     tokens = TokenFile(settings.oauth)
@@ -181,14 +183,16 @@ async def sign_in(settings: McpSettings, show: Callable[[str], None]) -> None:
             ):
                 status = answer.status_code
         except TimeoutError:
-            raise StartError(f"The sign-in did not end within {SIGN_IN_SECONDS:g} s.") from None
+            raise StartError(f"The sign-in was not completed within {SIGN_IN_SECONDS:g} s.") from None
         except FAILURES as error:
             reason = settings.masked(str(error)) or type(error).__name__
-            raise StartError(f"The tool server '{settings.name}' cannot be signed in at: {reason}.") from error
+            raise StartError(f"The sign-in to the tool server '{settings.name}' failed: {reason}.") from error
     if status in {401, 403}:
         raise StartError(f"The tool server '{settings.name}' does not accept its own token (HTTP {status}).")
     if not tokens.signed_in:
-        raise StartError(f"The tool server '{settings.name}' asked for no sign-in (HTTP {status}); leave out `oauth`.")
+        raise StartError(
+            f"The tool server '{settings.name}' did not ask for a sign-in (HTTP {status}); leave out `oauth`."
+        )
     tokens.keep_metadata(provider)
 
 

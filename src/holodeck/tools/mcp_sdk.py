@@ -2,11 +2,11 @@
 
 `import mcp` runs the package's `__init__`, which loads the server, its web framework and the command line with it: 0.29 s
 of CPU at the start (0.57 instead of 0.28) and memory that an agent has no use for. Python runs a package's `__init__` before
-any of its modules, so this module puts `mcp` and `mcp.client` in place first, not yet run. The first access to a name that
-one of them does not have runs its `__init__`: other code in the process imports `mcp` as ever, with the same module
+any of its modules, so this module puts `mcp` and `mcp.client` in place first, not yet run. The first access to a missing
+name runs the package's `__init__`: other code in the process can import `mcp` as usual, with the same module
 objects and the same classes.
 
-Only `holodeck.tools.mcp_http` and `mcp_sse` come here: agents with local tools need nothing of the SDK.
+Only `holodeck.tools.mcp_http` and `mcp_sse` import this module: agents with local tools do not need the SDK.
 """
 
 import sys
@@ -20,7 +20,7 @@ _begun: set[ModuleType] = set()
 
 
 class _NotYetRun(ModuleType):
-    """A package whose `__init__` runs at the first question that its submodules cannot answer."""
+    """A package whose `__init__` runs at the first access to a name that it does not have."""
 
     def __getattr__(self, name: str) -> Any:
         with _running:

@@ -1,14 +1,13 @@
 """One MCP server: the session on its link, and the task that keeps the link.
 
-`McpSession` knows which answer belongs to which request, what is cancelled, and what the server may ask. The caller
-brings a timeout, and the server gets a cancellation when the wait ends. What a server asks of its client (sampling,
-elicitation, roots) is declined: we offered none of it.
+`McpSession` matches answers with requests, sends cancellations, and declines requests of the server (sampling,
+elicitation, roots), which we do not offer. The caller sets a timeout; when it expires, the server gets a cancellation.
 
 `McpServer` reconnects when the link breaks, and reports its health. A task group must be entered and left in the same
 task, so only the owner task touches it. Calls run in their callers' tasks, on the current session. A call is never
 repeated here, except when the server rejected the request because it had lost the session.
 
-Neither interprets tools: every listing goes to the server's creator. Neither knows what a transport is.
+Neither interprets tools: every listing goes to the `on_listing` callback. Neither knows the transports.
 """
 
 import asyncio
@@ -60,7 +59,7 @@ _log = logging.getLogger(__name__)
 MAX_PAUSE = 30.0
 OPTIONAL_WAIT = 10.0  # seconds that a start waits for a server that is not required
 RELIST_PAUSE = 1.0  # debounces list_changed to one listing a second
-_INSTALL = "pip install"  # error output of a server that needs no further advice
+_INSTALL = "pip install"  # error output that already contains advice
 PATIENCE = 3  # failures in a row after which calls no longer wait for the next attempt
 
 Page = TypeVar("Page", ToolsPage, PromptsPage, ResourcesPage)
@@ -69,7 +68,7 @@ Listing = Callable[[list[ListedTool]], None]
 
 
 class UnsupportedVersion(Exception):
-    """The server insists on a revision of MCP that we do not speak."""
+    """The server supports no revision of MCP that we speak."""
 
 
 @dataclass
@@ -92,7 +91,7 @@ class McpSession:
         self._numbers = count(1)
         self._waiting: dict[RequestId, asyncio.Future[dict[str, Any] | ErrorDetail]] = {}
         self._progress: dict[RequestId, Callable[[Progress], None]] = {}
-        self._declined: set[str] = set()  # already logged
+        self._declined: set[str] = set()  # methods that were logged already
         self.capabilities: frozenset[str] = frozenset()  # what the server declares: "tools", "prompts", …
         link.receive, link.on_end = self._receive, self._fail_all
 
@@ -195,7 +194,7 @@ class McpSession:
         number = message.answers
         answer = self._waiting.get(number) if number is not None else None
         if answer is None or answer.done():
-            _log.debug("an answer to no request, or a second one")
+            _log.debug("a response to an unknown request, or a second response")
         elif message.error is not None:
             answer.set_result(message.error)
         elif message.result is not None:
@@ -222,7 +221,7 @@ class McpSession:
 class McpState(StrEnum):
     STARTING = "starting"
     READY = "ready"
-    RESTARTING = "restarting"  # was ready and soon will be: calls wait
+    RESTARTING = "restarting"  # was ready, and is starting again: calls wait
     FAILED = "failed"  # attempts continue, but calls do not wait for them
     CLOSED = "closed"
 
@@ -235,7 +234,7 @@ def pause_before_attempt(setbacks: int, *, was_ready: bool) -> float:
 
 @dataclass(frozen=True)
 class _End:
-    """The reason why a connection ended, and what a person can do about it."""
+    """The reason why a connection ended, and advice for the user."""
 
     reason: str
     advice: str = ""
@@ -243,7 +242,7 @@ class _End:
 
 
 class McpServer:
-    """The actor. Public methods may be called from any task of its event loop."""
+    """One server and the task that keeps it connected. Public methods may be called from any task of its event loop."""
 
     def __init__(self, settings: McpSettings, open_link: OpenLink, on_listing: Listing) -> None:
         self._settings = settings
@@ -261,7 +260,7 @@ class McpServer:
         self.detail = ""
         self._advice = ""
 
-    # what others ask for
+    # called from other tasks
 
     async def start(self) -> None:
         """Returns when the first attempt is over. Raises StartError if it failed and the server is required.
@@ -303,7 +302,7 @@ class McpServer:
     async def call(self, call: ToolRequest) -> CallResult:
         """Makes one call as soon as there is a session.
 
-        Raises ToolUnavailable, McpError, ValidationError (no result).
+        Raises ToolUnavailable, McpError, or ValidationError for an answer that is not a result.
         """
         for is_last in (False, True):
             session, link = await self.until_ready()
@@ -316,7 +315,7 @@ class McpServer:
                 if is_last or error.code != McpRefusal.UNKNOWN_SESSION:
                     raise
             else:
-                self._setbacks = 0  # it works: the next crash is the first one again
+                self._setbacks = 0  # it works: the next crash counts as the first one
                 return answer
         raise AssertionError("unreachable")
 
@@ -365,7 +364,7 @@ class McpServer:
     async def _one_connection(self) -> "_End":
         """Connects and stays connected.
 
-        Returns the end instead of raising: the task groups on the way out wrap exceptions.
+        Returns the reason instead of raising it: task groups would wrap the exception.
         """
         try:
             async with self._open_link(self._settings) as link:
@@ -381,7 +380,7 @@ class McpServer:
         return _End(reason, "" if _INSTALL in reason else problem.advice)
 
     async def _introduce(self, session: McpSession, link: Link) -> CannotConnect | None:
-        """Makes the handshake and the first listing. An empty reason means that the link itself knows it."""
+        """Makes the handshake and the first listing. An empty reason means that the link has the reason."""
         if self._closing.is_set():
             return CannotConnect("is being closed")
         limit = self._settings.start_timeout
@@ -392,9 +391,9 @@ class McpServer:
             except McpError as error:
                 return _refused(error, link)
             except ValidationError:
-                return CannotConnect("does not speak MCP as the specification has it")
+                return CannotConnect("does not follow the MCP specification")
             except UnsupportedVersion as error:
-                return CannotConnect(f"cannot be talked to: {error}")
+                return CannotConnect(f"cannot be used: {error}")
         if self._attempt.cancelled_caught:
             return CannotConnect(f"did not answer in {limit:g} s", "If it needs longer, raise its `start_timeout`.")
         return None

@@ -12,7 +12,7 @@ MAX_RESULT_CHARS = 50_000
 
 @dataclass(frozen=True, kw_only=True)
 class OAuthClient:
-    """How to sign in at a server.
+    """How to sign in to a server.
 
     Without a `client_id` the client registers itself; `file` stores tokens and registration.
     """

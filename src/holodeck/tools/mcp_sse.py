@@ -1,4 +1,4 @@
-"""MCP over the older HTTP+SSE transport (2024-11-05): one stream for everything the server says, a POST for each message of ours.
+"""MCP over the older HTTP+SSE transport (2024-11-05): one stream for the server's messages, a POST for each of ours.
 
 The SDK's client behind a guard, as for streamable HTTP. The SDK only logs a POST that fails, and the call would wait for its
 timeout: the guard ends the link instead. It also bounds one event, which the SDK does not.
@@ -18,18 +18,18 @@ from holodeck.tools.mcp_link import CannotConnect, Link
 from holodeck.tools.mcp_sdk import sse_client
 from holodeck.tools.mcp_settings import McpSettings
 
-ENDPOINT_TIMEOUT = 15.0  # seconds for the server to say where messages go
-SILENCE = 86_400.0  # seconds without a word after which the stream counts as dead
+ENDPOINT_TIMEOUT = 15.0  # seconds for the server to send its endpoint event
+SILENCE = 86_400.0  # seconds without data after which the stream counts as dead
 UNAUTHORIZED = {401, 403}
 _ENDS_OF_EVENTS = (b"\n\n", b"\r\n\r\n")
 
 
 @asynccontextmanager
 async def open_sse(settings: McpSettings) -> AsyncGenerator[Link]:
-    """Raises CannotConnect if the server does not open the stream."""
+    """Opens a link. Raises CannotConnect if the server does not open the stream."""
     url = settings.url or ""
     check_scheme(url)
-    link = HttpLink(settings.name, "Check its `url`; a server of the newer kind needs no `transport`.")
+    link = HttpLink(settings.name, "Check its `url`; a newer server needs no `transport`.")
 
     def client(
         headers: dict[str, str] | None = None, timeout: httpx2.Timeout | None = None, auth: httpx2.Auth | None = None
@@ -69,12 +69,12 @@ def _not_opened(error: Exception, settings: McpSettings) -> CannotConnect:
         case httpx2.HTTPStatusError():
             return CannotConnect(f"answered with HTTP {error.response.status_code}", "Check its `url`.")
         case httpx2.ReadTimeout():
-            return CannotConnect("did not say where messages go", "Is it a server of the older SSE transport?")
+            return CannotConnect("sent no endpoint for messages", "Is it a server of the older SSE transport?")
     return CannotConnect("does not speak MCP's SSE transport", "Check its `url` and `transport`.")
 
 
 class _SseGuard(httpx2.AsyncBaseTransport):
-    """Between the SDK and the network."""
+    """A transport between the SDK and the network."""
 
     def __init__(self, network: httpx2.AsyncBaseTransport, limit: int, link: HttpLink) -> None:
         self._network = network
@@ -104,7 +104,7 @@ class _SseGuard(httpx2.AsyncBaseTransport):
 
 
 class _Events(httpx2.AsyncByteStream):
-    """The stream as it is, ended by an event over the limit."""
+    """The stream, unchanged; an event over the limit ends it."""
 
     def __init__(self, stream: Any, limit: int) -> None:
         self._stream = stream
@@ -120,7 +120,7 @@ class _Events(httpx2.AsyncByteStream):
             yield chunk
 
     async def _with_deadline(self) -> AsyncIterator[bytes]:
-        """The first bytes, which say where messages go, have to come soon; later ones when there is something to say."""
+        """The chunks of the stream. Only the first one, the endpoint event, has a deadline."""
         chunks = aiter(self._stream)
         try:
             async with asyncio.timeout(ENDPOINT_TIMEOUT):

@@ -4,8 +4,8 @@ Values only. It validates the members that we use and ignores the rest. The test
 models. We do not use those models here: building hundreds of them would slow every start, and they would validate more
 of each message than we read.
 
-`tool_result` makes the model's value of an answer. An answer is hostile data: it is cleaned and capped, and what the
-model cannot read is named instead.
+`tool_result` turns an answer into text and media for the model. An answer is hostile data: it is cleaned and capped, and
+content that the model cannot read is only named.
 """
 
 import base64
@@ -50,7 +50,7 @@ _MIME = re.compile(r"[\w.+-]{1,64}/[\w.+-]{1,64}", re.ASCII)
 
 
 class McpError(Exception):
-    """An error instead of a result: the server's, or a transport's in its name."""
+    """An error instead of a result: the server's, or a transport's on its behalf."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -66,7 +66,7 @@ class ErrorDetail(Struct, frozen=True):
 class Message(Struct, frozen=True, omit_defaults=True):
     """A JSON-RPC message of any kind: a request has a method and an id, an answer a result or an error.
 
-    What is null counts as absent: there are servers that send `"error": null` with every result.
+    Null counts as absent: some servers send `"error": null` with every result.
     """
 
     jsonrpc: Literal["2.0"]
@@ -82,7 +82,7 @@ class Message(Struct, frozen=True, omit_defaults=True):
 
     @property
     def answers(self) -> RequestId | None:
-        """The request that this is the answer to. Some servers send our numbers back as texts."""
+        """The id of the request that this answers. Some servers send our numbers back as strings."""
         if self.method is not None:
             return None
         return int(self.id) if isinstance(self.id, str) and _NUMBER.fullmatch(self.id) else self.id
@@ -112,7 +112,7 @@ class Hello(Struct, frozen=True, rename="camel"):
 
 
 class Progress(Struct, frozen=True):
-    """How far a call has come; `total` is None when the server does not know."""
+    """The progress of a call; `total` is None if the server does not know it."""
 
     progress: float
     total: float | None = None
@@ -167,7 +167,7 @@ class LinkBlock(Struct, frozen=True, tag="resource_link"):
 
 
 class Resource(Struct, frozen=True, rename="camel"):
-    """A document in the answer: `text` or `blob`, as the server likes."""
+    """A document in the answer, as `text` or as `blob`."""
 
     uri: str
     text: str | None = None
@@ -199,7 +199,7 @@ class PromptArgument(Struct, frozen=True):
 
 
 class ListedPrompt(Struct, frozen=True):
-    """A text that a server has ready for its users, with blanks to fill in."""
+    """A prompt of a server: a text with arguments to fill in."""
 
     name: str
     description: str | None = None
@@ -221,7 +221,7 @@ class FilledPrompt(Struct, frozen=True):
 
 
 class ListedResource(Struct, frozen=True, rename="camel"):
-    """A document that a server has."""
+    """A document that a server offers."""
 
     uri: str
     name: str
@@ -242,7 +242,7 @@ R = TypeVar("R", Message, Hello, ToolsPage, CallResult, PromptsPage, FilledPromp
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _LENIENT = re.compile(rb"NaN|Infinity|\\u[dD][89a-fA-F]")
-_SURROGATES = re.compile(  # an escaped backslash and a whole pair are left as they are
+_SURROGATES = re.compile(  # escaped backslashes and complete pairs stay unchanged
     rb"(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
 
@@ -260,18 +260,18 @@ def encode(message: Message) -> bytes:
     except UnicodeEncodeError as error:
         raise UnsendableMessage("a text holds half a surrogate pair") from error
     except (TypeError, RecursionError) as error:
-        raise UnsendableMessage("they are no JSON, or nest too deep") from error
+        raise UnsendableMessage("they are not JSON, or nest too deeply") from error
 
 
 def decode(line: bytes) -> Message:
-    """Raises ValueError for a line that is no JSON-RPC message."""
+    """Decodes a message. Raises ValueError for a line that is not a JSON-RPC message."""
     try:
         try:
             return _decoder.decode(line)
         except ValueError:
             if not _LENIENT.search(line):
                 raise
-        # Not JSON, but what other languages write: NaN (Python's json module), half a surrogate pair (JavaScript's cut texts)
+        # Not JSON, but written by some libraries: NaN (Python's json module), half a surrogate pair (JavaScript's cut texts)
         value = json.loads(mended(line), parse_constant=lambda _: None)
         return _decoder.decode(_encode(value))
     except RecursionError as error:
@@ -279,12 +279,12 @@ def decode(line: bytes) -> Message:
 
 
 def mended(text: bytes) -> bytes:
-    """JSON text in which every half of a surrogate pair that stands alone is a replacement character."""
+    """The JSON text with lone surrogates replaced by U+FFFD."""
     return _SURROGATES.sub(lambda match: match[0] if match[1] else rb"\ufffd", text) if b"\\u" in text else text
 
 
 def progress_of(params: Mapping[str, Any]) -> Progress | None:
-    """None for a notification that breaks the schema."""
+    """The progress in a notification; None if it breaks the schema."""
     try:
         return msgspec.convert(params, Progress)
     except msgspec.ValidationError:
@@ -292,7 +292,7 @@ def progress_of(params: Mapping[str, Any]) -> Progress | None:
 
 
 def read(value: Mapping[str, Any], kind: type[R]) -> R:
-    """A result as what it should be. Raises msgspec.ValidationError."""
+    """The result as a value of type `kind`. Raises msgspec.ValidationError."""
     return msgspec.convert(value, kind)
 
 

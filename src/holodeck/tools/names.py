@@ -1,4 +1,4 @@
-"""How toolsets are named in messages, and what to say when a name does not exist: one wording for all of them."""
+"""Messages about names of toolsets and about unknown tools: one wording for all toolsets."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -6,9 +6,9 @@ from difflib import get_close_matches
 from holodeck.core.tools import ToolResult
 from holodeck.tools.port import Toolset
 
-_LONGEST = 100  # characters of a name; `repr` shows those that cannot be seen
+_LONGEST = 100  # characters of a name that are shown, by `repr`, which makes invisible ones visible
 _SHOWN = 20
-_NEAR = 0.75  # a typing mistake; lower, and delete_todo suggests list_todos
+_NEAR = 0.75  # a typo; with a lower cutoff, delete_todo would suggest list_todos
 
 
 def label_of(toolset: Toolset) -> str:

@@ -1,7 +1,7 @@
 """The port: a set of tools that can be listed and called.
 
-A toolset knows nothing of models or runs. Failing is part of its work: whatever a tool does wrong comes back as a
-ToolResult with a text that the model can act on. Only cancellation travels as an exception.
+A toolset knows nothing of models or runs. Every failure of a tool is returned as a ToolResult with a text that the model
+can act on. Only cancellation is an exception.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ class ToolContext:
     call_id: str = ""
     timezone: str = "UTC"
     emit: Emit = field(default=_ignore)  # for activity and custom events of long-running tools
-    shorten: Callable[[str, int], str] = shorten  # a run keeps what is cut off, so that the model can ask for it
+    shorten: Callable[[str, int], str] = shorten  # in a run, it keeps the part that is cut off, for `read_result`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +40,11 @@ class ToolsetHealth:
     ready: bool
     required: bool = False
     detail: str = ""
-    withdrawn: tuple[str, ...] = ()  # tools that it has but that are not offered, because they keep failing
+    withdrawn: tuple[str, ...] = ()  # tools that are not offered because they keep failing
 
 
 class ServerDocument(NamedTuple):
-    """A resource of a tool server as bytes, to be read as a file is."""
+    """A resource of a tool server as bytes, read like a file."""
 
     name: str
     data: bytes
@@ -56,7 +56,7 @@ class Toolset(Protocol):
         """Makes the tools callable. Raises StartError when a required one is not available."""
 
     async def close(self) -> None:
-        """Gives everything back; leaves no process, task or socket. May be called at any time, also twice."""
+        """Releases everything: no process, task or socket remains. May be called at any time. Idempotent."""
 
     def schemas(self) -> Sequence[ToolSchema]:
         """The tools that can be called now. Cheap: read before every model call."""

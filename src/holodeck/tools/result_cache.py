@@ -1,8 +1,8 @@
-"""Results of tools that are kept for a while, so that the same question is not asked twice (ORC-11).
+"""A cache of tool results, so that the same call is not made twice (ORC-11).
 
-A result is found again only for the same tool, the same arguments, bound ones included, and the same user; a rule may
-widen that to the tenant or to all. Failures are not kept, nor results that were too long to be kept whole. Tools that
-need approval have no cache.
+A result is reused only for the same tool, the same arguments (bound ones included) and the same user; a rule may widen
+that to the tenant or to all. Failures are not cached, nor are results that were shortened. Tools that need approval have
+no cache.
 """
 
 import time
@@ -35,7 +35,7 @@ class _Kept(msgspec.Struct, frozen=True):
 
 
 class ResultCache:
-    """The results of all tools of an agent. The one stored first makes room."""
+    """The results of all tools of an agent. The oldest one is evicted first."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

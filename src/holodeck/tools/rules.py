@@ -1,7 +1,7 @@
 """An agent file's rules for the tools of one toolset: which are offered, which need approval, which may be repeated.
 
-Names are the toolset's own, without a prefix, and may be patterns (`get_*`). The loop asks people, and the tool runner
-repeats calls; a row only carries the mark.
+Names are the toolset's own, without a prefix, and may be patterns (`get_*`). The loop asks for approval, and the tool
+runner repeats calls; the catalogue's rows only carry the flags.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +18,7 @@ ALL = "*"
 
 @dataclass(frozen=True, kw_only=True)
 class ToolRules:
-    """`include` None means all tools; `repeatable` None means that the toolset knows."""
+    """The rules. `include` None means all tools; `repeatable` None leaves it to the toolset."""
 
     include: Collection[str] | None = None
     exclude: Collection[str] = ()
@@ -32,7 +32,7 @@ class ToolRules:
         return not _matches(name, self.exclude) and (self.include is None or _matches(name, self.include))
 
     def approval_of(self, schema: ToolSchema) -> Approval:
-        """The rule for this very name, else the strictest of the patterns that match, else the one for `*`."""
+        """The rule for this exact name, else the strictest of the matching patterns, else the one for `*`."""
         if schema.name in self.approval:
             return self.approval[schema.name]
         patterns = [rule for name, rule in self.approval.items() if name != ALL and fnmatchcase(schema.name, name)]
@@ -54,11 +54,11 @@ class ToolRules:
         return next((rule for name, rule in self.cache.items() if fnmatchcase(schema.name, name)), None)
 
     def cached_though_approved(self, listing: Sequence[ToolSchema]) -> list[str]:
-        """Tools that the file names in `cache` by name though they need approval."""
+        """Tools that `cache` lists by name although they need approval."""
         return [each.name for each in listing if each.name in self.cache and self.cache_of(each) is None]
 
     def misnamed(self, label: str, known: Sequence[str]) -> list[str]:
-        """One sentence for each name that no tool has: a typing mistake would leave open what was meant to be closed."""
+        """One sentence for each name that matches no tool: a typo could leave a tool open that was meant to be closed."""
         repeatable = () if self.repeatable is None or isinstance(self.repeatable, bool) else self.repeatable
         named = {*(self.include or ()), *self.exclude, *self.approval, *repeatable, *self.cache} - {ALL}
         return [

@@ -24,13 +24,17 @@ from holodeck.tools.names import suggestion
 logger = logging.getLogger(__name__)
 
 MAX_WORK = 10_000  # keywords looked at in one check, which blocks the event loop; ordinary arguments need a few dozen
-_UNCHECKED = ("pattern", "patternProperties", "unevaluatedProperties")  # the ones that run foreign expressions
+_UNCHECKED = (
+    "pattern",
+    "patternProperties",
+    "unevaluatedProperties",
+)  # keywords that run the schema's own regular expressions, or depend on those
 
 Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
 
 
 class _TooMuchWork(Exception):
-    """The schema multiplies: `$ref`s that double at every level, or a huge array."""
+    """The check takes too many steps: `$ref`s that double at every level, or a huge array."""
 
 
 class SchemaCheck:
@@ -71,7 +75,7 @@ class SchemaCheck:
         if not self._warned:
             self._warned = True
             why = one_line(str(reason), 200)
-            logger.warning("%s go unchecked, their schema does not work: %s", self._subject, why)
+            logger.warning("%s are not checked: their schema does not work: %s", self._subject, why)
 
     def _counted(self, name: str, dialect: Any) -> Keyword:
         check = _OWN_KEYWORDS.get(name) or dialect.VALIDATORS[name]
@@ -92,7 +96,7 @@ def _unchecked(_validator: Any, _value: Any, _instance: Any, _schema: Any) -> No
 
 
 def _unique_items(_validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
-    """The library compares every pair where items cannot be sorted: hours for a megabyte of `{}`."""
+    """`uniqueItems` in linear time. The library compares every pair of unsortable items: hours for a megabyte of `{}`."""
     if not wanted or not isinstance(instance, list):
         return
     if len({msgspec.json.encode(item, order="deterministic") for item in instance}) != len(instance):
@@ -126,7 +130,7 @@ def _problems(error: ValidationError) -> Iterator[Problem]:
 
 
 def _wanted(error: ValidationError) -> tuple[str, ...]:
-    """The JSON types that would fit, where the type is what is wrong."""
+    """The JSON types that would match, if the type is the problem."""
     alternatives = error.context if _simple_alternatives(error) else [error]
     types: list[Any] = [each.validator_value for each in alternatives or () if each.validator == "type"]
     return tuple(name for each in types for name in ([each] if isinstance(each, str) else each))

@@ -1,6 +1,6 @@
-"""A Python function seen as a tool: its JSON Schema, and the way from JSON arguments to annotated types.
+"""A Python function as a tool: its JSON Schema, and the conversion of JSON arguments to the annotated types.
 
-Types are pydantic's business, so whatever pydantic can read may be a parameter. Calling the function is not done here.
+pydantic does both, so any type that it supports may be a parameter. This module does not call the function.
 """
 
 import inspect
@@ -27,7 +27,7 @@ class ArgumentsMismatch(ValueError):
 
 
 class _LeanSchema(GenerateJsonSchema):
-    """Without a title for every field, which only repeats its name, and without defaults that are no JSON."""
+    """A schema without field titles, which only repeat the names, and without defaults that JSON cannot encode."""
 
     ignored_warning_kinds = GenerateJsonSchema.ignored_warning_kinds | {"non-serializable-default"}
 
@@ -40,11 +40,13 @@ class Signature:
     description: str
     parameters: dict[str, Any]
     model: type[BaseModel]
-    names: tuple[str, ...]  # of the model's fields f0, f1, …: a parameter may be called `schema`, a field may not
+    names: tuple[
+        str, ...
+    ]  # parameters behind the fields f0, f1, …: a parameter may be called `schema`, a field may not
     context_name: str | None = None
 
     def keywords(self, arguments: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
-        """The keyword arguments of the call: only given values, so that its own defaults apply."""
+        """The keyword arguments of the call: only the values sent, so that the function's own defaults apply."""
         try:
             made = self.model.model_validate(dict(arguments))
         except ValidationError as error:
@@ -54,7 +56,7 @@ class Signature:
 
 
 def read_signature(function: Callable[..., Any]) -> Signature:
-    """Raises ConfigError with a sentence where a function cannot be offered to a model."""
+    """Reads a function's signature. Raises ConfigError if the function cannot be offered to a model."""
     name, doc = name_of(function), inspect.getdoc(_origin(function)) or ""
     parameters = _parameters(name, function)
     context_name = next((p.name for p in parameters if p.annotation is ToolContext), None)
@@ -119,13 +121,13 @@ _ENTRY = re.compile(r"^(?P<indent>\s+)\*{0,2}(?P<name>\w+)\s*(?:\([^)]*\))?:\s*(
 
 
 def _documented_parameters(doc: str) -> dict[str, str]:
-    """Google's `Args:` section: an entry a parameter, continued by lines that are indented deeper."""
+    """The descriptions in Google's `Args:` section: one entry per parameter, continued by deeper lines."""
     section = _SECTION.search(doc)
     found: dict[str, str] = {}
     indent, current = "", ""
     for line in doc[section.end() :].splitlines()[1:] if section else ():
         if not line.startswith((" ", "\t")):
-            break  # the end of the section, be it a blank line or the next heading
+            break  # the end of the section: a blank line or the next heading
         entry = _ENTRY.match(line)
         if entry and (not indent or entry["indent"] == indent):
             indent, current = entry["indent"], entry["name"]

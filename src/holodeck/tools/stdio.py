@@ -1,14 +1,14 @@
-"""MCP over a child's standard streams: the process, the lines it writes, the link that carries messages.
+"""MCP over a child's standard streams: the process, its output lines, the link that carries messages.
 
-Stands in for the SDK's own stdio transport, which hangs on a byte that is no UTF-8, buffers a long line without limit
-and in quadratic time, and leaves children behind when we are killed. Here a message that cannot be used fails the call
-that waits for it, by answering in the server's name; everything else continues.
+Replaces the SDK's own stdio transport, which hangs on invalid UTF-8, buffers a long line without limit and in quadratic
+time, and leaves children behind when HoloDeck is killed. Here an unusable message fails only the call that waits for it,
+with an error on behalf of the server.
 
-`LineFramer` cuts bytes at newlines, bounded and linear. `ServerProcess` is started without a shell and ended without
-leftovers: it gets an allow-list of our environment, a session of its own (so that its whole group can be ended) and a
-launcher that makes it die with us, even when we are killed. Neither knows MCP.
+`LineFramer` cuts bytes at newlines, bounded and linear. `ServerProcess` starts a child without a shell: with an
+allow-list of our environment, its own session (so that its whole process group can be ended) and a launcher that makes it
+die with HoloDeck, even after SIGKILL. Neither knows MCP.
 
-Which tools there are, when to restart: `holodeck.tools.mcp_server` knows, not this module.
+`holodeck.tools.mcp_server` lists the tools and decides when to restart, not this module.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ INHERITED = frozenset({"PATH", "HOME", "LANG", "TZ", "USER", "TMPDIR"})  # and L
 GRACE = 2.0  # seconds between end of input, SIGTERM and SIGKILL
 LAST_WORDS = 0.05  # seconds for output that is still in the pipe when the process has ended
 STDERR_LINES = 20
-STDERR_RATE = 64_000  # bytes a second; more is thrown away unread
+STDERR_RATE = 64_000  # bytes a second; more is discarded
 STDERR_LINE = 500
 
 _log = logging.getLogger(__name__)
@@ -48,8 +48,8 @@ _log = logging.getLogger(__name__)
 HEAD = 256
 TAIL = 128
 
-MAX_UNREAD = 1_000_000  # bytes that a server has not read yet, beyond which notices are dropped
-ENDLESS = 1_000_000_000  # bytes of one line after which the server is beyond help
+MAX_UNREAD = 1_000_000  # bytes that the server has not read; beyond it notifications are dropped
+ENDLESS = 1_000_000_000  # bytes of one line after which the server is killed
 NOISE_SHOWN = 3
 
 _ID_FIRST = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\s*[,}]')  # Python's SDK
@@ -116,7 +116,7 @@ class StderrTail:
 class ServerProcess(asyncio.SubprocessProtocol):
     """A running child. `exited` is about the process itself, not about pipes that its own children may hold.
 
-    `on_output` gets what it writes to its standard output, `on_end` is called once when no more will come.
+    `on_output` gets its standard output, `on_end` is called once when that has ended.
     """
 
     def __init__(self, name: str, on_output: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
@@ -126,14 +126,14 @@ class ServerProcess(asyncio.SubprocessProtocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._stdout_over = False
-        self._verdict = ""  # why we ended it, if we did
+        self._verdict = ""  # the reason, if we ended the process
         self._transport: asyncio.SubprocessTransport | None = None
         self._stdin: asyncio.WriteTransport | None = None
 
     # asyncio.SubprocessProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.SubprocessTransport", transport)  # uvloop's own class is no subclass
+        self._transport = cast("asyncio.SubprocessTransport", transport)  # uvloop's class is not a subclass
         self._stdin = cast("asyncio.WriteTransport", self._transport.get_pipe_transport(0))
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
@@ -146,8 +146,8 @@ class ServerProcess(asyncio.SubprocessProtocol):
         if fd == 1:
             self._end_stdout()
         elif fd == 0:
-            self._writable.set()  # a waiting writer finds out
-            self._end_stdout_soon()  # a server that no longer listens is of no use
+            self._writable.set()  # wakes a waiting writer, which then raises
+            self._end_stdout_soon()  # a server that no longer reads is useless
 
     def process_exited(self) -> None:
         self.exited.set()
@@ -170,23 +170,23 @@ class ServerProcess(asyncio.SubprocessProtocol):
     # for the transport
 
     async def writable(self) -> None:
-        """Waits until the child has read enough. Raises BrokenPipeError when it no longer reads."""
+        """Waits until the write buffer has room. Raises BrokenPipeError if the child no longer reads."""
         await self._writable.wait()
         if self._stdin is None or self._stdin.is_closing():
             raise BrokenPipeError
 
     def write(self, data: bytes) -> None:
-        """Never waits; after `writable` it adds little to what the child has not read yet."""
+        """Writes without waiting. After `writable` the buffer has room."""
         if self._stdin is not None and not self._stdin.is_closing():
             self._stdin.write(data)
 
     @property
     def unread(self) -> int:
-        """Bytes that the child has not taken yet."""
+        """Bytes that the child has not read yet."""
         return self._stdin.get_write_buffer_size() if self._stdin is not None else 0
 
     async def close(self) -> None:
-        """End of input, then SIGTERM, then SIGKILL, two seconds apart; the whole group, no matter what is left of it."""
+        """Ends the whole process group: end of input, then SIGTERM, then SIGKILL, two seconds apart."""
         if self._stdin is not None:
             self._stdin.close()
         if not await self._exits_within(GRACE):
@@ -194,7 +194,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
             self._signal_group(signal.SIGTERM)
             if not await self._exits_within(GRACE):
                 await self.kill(self._verdict)
-        self._signal_group(signal.SIGKILL)  # what the process left behind
+        self._signal_group(signal.SIGKILL)  # children that the process left behind
         if self._transport is not None:
             self._transport.close()
 
@@ -208,7 +208,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
             _log.error("mcp_server_cannot_be_killed", extra={"details": {"pid": self._pid}})
 
     def how_it_ended(self) -> str:
-        """The reason why the child is no longer usable, for people."""
+        """The reason why the child ended, for error messages."""
         how = self._verdict or _exit_sentence(self._transport.get_returncode() if self._transport else None)
         return f"{how}: {lines[-1]}" if (lines := self.stderr.lines()) else how
 
@@ -244,7 +244,7 @@ async def launch(
     await asyncio.get_running_loop().subprocess_exec(
         lambda: process,
         *launcher,
-        str(found),  # as argv[0] too: a Python finds its virtual environment by it
+        str(found),  # also argv[0]: Python finds its virtual environment by it
         *args,
         env=environment,
         cwd=cwd,
@@ -254,7 +254,7 @@ async def launch(
 
 @dataclass(frozen=True)
 class Oversize:
-    """The two ends of a line that is too long; `ended` is False while it still continues."""
+    """The beginning and the end of a line that is too long; `ended` is False while it still continues."""
 
     head: bytes
     tail: bytes
@@ -262,7 +262,7 @@ class Oversize:
 
 
 class LineFramer:
-    """Cuts a stream at newlines. `discarded` is how much of the current line was thrown away."""
+    """Cuts a stream at newlines. `discarded` counts the bytes of the current line that were dropped."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -309,7 +309,7 @@ class LineFramer:
 
 @asynccontextmanager
 async def open_stdio(settings: McpSettings) -> AsyncGenerator[Link]:
-    """Raises CannotConnect when there is nothing to run."""
+    """Starts the server and opens a link. Raises CannotConnect if the command cannot be started."""
     link = StdioLink(settings)
     link.process = await _launched(settings, link)
     try:
@@ -330,20 +330,20 @@ async def _launched(settings: McpSettings, link: "StdioLink") -> ServerProcess:
 
 
 def _advice(command: str) -> str:
-    """Advice for a command that does not exist. Many files of other programs have its arguments in the same text."""
+    """Advice for a command that does not exist. Other programs' configurations have command and arguments in one text."""
     program, *arguments = command.split()
     if arguments and os.sep not in program:
-        return f"Arguments are a list of their own: `command: {program}` and `args: [{', '.join(arguments)}]`."
+        return f"Put the arguments into a list: `command: {program}` and `args: [{', '.join(arguments)}]`."
     return "Install it, or give its full path as `command`."
 
 
 class StdioLink(Link):
-    """Both directions of one child's life, and which requests it has not answered yet."""
+    """The link to one child, and the requests that it has not answered yet."""
 
     process: ServerProcess
 
     def __init__(self, settings: McpSettings) -> None:
-        super().__init__(settings.name, f"Run `{settings.command}` by hand to see why.")
+        super().__init__(settings.name, f"Run `{settings.command}` in a terminal to see why.")
         self._max_bytes = settings.max_line_bytes
         self._framer = LineFramer(settings.max_line_bytes)
         self._owed: dict[RequestId, None] = {}
@@ -374,7 +374,7 @@ class StdioLink(Link):
             self._take(line)
         if self._framer.discarded > ENDLESS:
             self._warn("mcp_endless_line")
-            self.process.kill_now("wrote a line without end")
+            self.process.kill_now("wrote an endless line")
 
     def _take(self, line: bytes | Oversize) -> None:
         if isinstance(line, Oversize):
@@ -392,7 +392,7 @@ class StdioLink(Link):
         self.receive(message)
 
     def _refuse(self, line: bytes) -> None:
-        """A line that is no message: an answer that got damaged, or something that is none of our business."""
+        """Handles a line that is not a message: a damaged answer, or other output."""
         if not line.lstrip().startswith(b"{"):
             self._noise += 1
             if self._noise <= NOISE_SHOWN:
@@ -404,17 +404,17 @@ class StdioLink(Link):
     def _refuse_oversize(self, line: Oversize) -> None:
         known = _id_in(line.head, b"")
         if line.ended and known is not None:
-            return  # answered when it began
+            return  # the call was failed when the line began
         if line.ended or known is not None:
             self._warn("mcp_message_too_large")
             megabytes = self._max_bytes / 1_000_000
-            why = f"it sent an answer over {megabytes:g} MB, which was thrown away (too_large): ask for less"
+            why = f"it sent an answer over {megabytes:g} MB, which was discarded (too_large): ask for less"
             self._answer(_id_in(line.head, line.tail), line.head, why)
 
     def _answer(self, request: RequestId | None, head: bytes, why: str) -> None:
-        """Fails the call whose answer it was; all of them when that cannot be known."""
+        """Fails the call that the line answers, or all calls if it is not known which."""
         if request is None and _METHOD_FIRST.match(head):
-            return  # a notification, or a request of the server's: no call waits for it
+            return  # a notification or a request of the server: no call waits for it
         for waiting in list(self._owed) if request is None else [request]:
             self._owed.pop(waiting, None)
             self.receive(wire.error(waiting, McpRefusal.UNUSABLE, why))
@@ -424,6 +424,6 @@ class StdioLink(Link):
 
 
 def _id_in(head: bytes, tail: bytes) -> RequestId | None:
-    """The request that a damaged answer belongs to, as far as its two ends say. Our ids are whole numbers."""
+    """The id of the request that a damaged answer belongs to, if either end of it shows it. Our ids are integers."""
     found = _ID_FIRST.match(head) or (None if _METHOD_FIRST.match(head) else _ID_LAST.search(tail[-128:]))
     return int(found[1]) if found else None

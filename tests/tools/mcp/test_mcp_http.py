@@ -130,7 +130,9 @@ async def test_credentials_of_the_agent_file_are_what_the_server_sees():
 @pytest.mark.req("B16")
 async def test_missing_credentials_are_named_at_the_start():
     async with rogue_http(token="ours") as rogue:
-        with pytest.raises(StartError, match=r"our credentials \(HTTP 401\)\. Check its `headers`; if it wants OAuth"):
+        with pytest.raises(
+            StartError, match=r"our credentials \(HTTP 401\)\. Check its `headers`; if it requires OAuth"
+        ):
             async with connected(rogue.url):
                 pass
 
@@ -188,8 +190,8 @@ async def test_half_a_surrogate_pair_does_not_cost_the_whole_answer(tool):
     [
         ("http://tools.example/mcp", "plain http is for this machine only"),
         ("http://10.0.0.1/mcp", "plain http is for this machine only"),
-        ("ftp://127.0.0.1/mcp", "is no http address"),
-        ("https://", "is no http address"),
+        ("ftp://127.0.0.1/mcp", "is not an http address"),
+        ("https://", "is not an http address"),
     ],
 )
 async def test_addresses_that_are_never_talked_to(url, words):

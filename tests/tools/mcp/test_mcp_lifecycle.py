@@ -30,7 +30,7 @@ def messages(caplog, event: str) -> list[dict]:
         ({"command": "no-such-command-here"}, "the command 'no-such-command-here' was not found. Install it"),
         (
             {"command": "npx -y it"},
-            "'npx -y it' was not found. Arguments are a list of their own: `command: npx` and `args: [-y, it]`.",
+            "'npx -y it' was not found. Put the arguments into a list: `command: npx` and `args: [-y, it]`.",
         ),
         ({"command": "./missing"}, "there is no './missing'"),
         ({"command": __file__}, "is not executable"),

@@ -96,7 +96,7 @@ async def test_a_client_that_was_registered_by_hand(tmp_path):
 async def test_a_person_who_says_no(tmp_path):
     async with guarded_server(Authority(denies=True)) as url:
         browser = Browser()
-        with pytest.raises(StartError, match="cannot be signed in at: Ann said no"):
+        with pytest.raises(StartError, match="failed: Ann said no"):
             await sign_in(settings_for(url, tmp_path), browser.open)
     assert not (tmp_path / "oauth" / "x.json").exists() or "tokens" not in (tmp_path / "oauth" / "x.json").read_text()
 
@@ -113,7 +113,7 @@ async def test_holodeck_login_and_check(tmp_path):
         async with aiohttp.ClientSession() as client, client.get(line.split()[-1]) as page:
             assert "You are signed in" in await page.text()
         out, err = await asyncio.to_thread(login.communicate)
-        assert (out, err) == (b"Signed in at wiki.\n", b"")
+        assert (out, err) == (b"Signed in to wiki.\n", b"")
         out, err = await asyncio.to_thread(Piped("check", folder=tmp_path).communicate)
         assert "whoami" in out.decode(), err
     kept = list((tmp_path / "data" / "holodeck" / "oauth").iterdir())
