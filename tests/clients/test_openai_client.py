@@ -198,7 +198,7 @@ async def test_the_same_key_asks_once() -> None:
         answers = [await mine.chat.completions.create(model="tester", messages=HELLO) for _ in range(2)]
         assert [answer.choices[0].message.content for answer in answers] == ["once", "once"]
         assert answers[0].id == answers[1].id
-        with pytest.raises(openai.BadRequestError, match="was given to another request"):
+        with pytest.raises(openai.BadRequestError, match="was already used for a different request"):
             await mine.chat.completions.create(model="tester", messages=[{"role": "user", "content": "Another"}])
         assert len(s.model.prompts) == 1
 

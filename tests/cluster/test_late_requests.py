@@ -110,7 +110,7 @@ async def test_with_another_body_it_is_refused(pair: Pair) -> None:
     _, (status, problem) = await pair.play(
         lambda s: s.post(ask(run="r")), lambda s: s.post(ask("something else", run="r"))
     )
-    assert (status, b"was given to another request" in problem) == (422, True)
+    assert (status, b"was already used for a different request" in problem) == (422, True)
     assert len(pair.model.prompts) == 1
 
 

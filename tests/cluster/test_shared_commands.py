@@ -17,7 +17,7 @@ def test_check_says_what_survives(tmp_path, postgres_database):
     done = holodeck("check", folder=tmp_path)
     assert done.code == 0, done.err
     assert "sessions are kept in PostgreSQL on" in done.out
-    assert "a loss of power may lose the last messages (fsync off" in done.out
+    assert "a power failure may lose the last messages (fsync off" in done.out
 
 
 def test_check_fails_without_the_database(tmp_path):
@@ -41,7 +41,7 @@ async def test_sessions_are_listed_moved_and_deleted(tmp_path, postgres_database
     assert json.loads(exported)["session"]["session_id"] == "s"
     (tmp_path / "all.jsonl").write_text(exported)
     assert holodeck("sessions", "delete", "s", folder=tmp_path).code == 0
-    assert "None yet;" in holodeck("sessions", "list", folder=tmp_path).err
+    assert "No sessions yet;" in holodeck("sessions", "list", folder=tmp_path).err
     assert holodeck("sessions", "import", "all.jsonl", folder=tmp_path).code == 0
     assert "1 messages" in holodeck("sessions", "list", folder=tmp_path).out
     refused = holodeck("sessions", "backup", "copy.db", folder=tmp_path)

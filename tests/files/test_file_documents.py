@@ -122,7 +122,7 @@ def test_excel_epoch_and_hidden_sheets():
 def test_a_sheet_that_goes_on_says_so(monkeypatch):
     monkeypatch.setattr(xlsx, "MAX_ROWS", 2)
     found = blocks(xlsx, d.xlsx({"s": d.sheet(d.row(d.cell("x")) * 5)}))
-    assert found[-1] == "[The sheet goes on; its first 2 rows with text are shown.]"
+    assert found[-1] == "[The sheet is longer; only its first 2 rows with text are shown.]"
 
 
 def test_slides_in_their_order_with_groups_pictures_and_hidden_ones():

@@ -177,7 +177,7 @@ async def test_a_long_text_is_cut_and_says_so():
     [(part, note)] = await reader.read([Upload(name="long.txt", data=("é" * 5_000).encode())])
     assert isinstance(part, TextPart)
     assert (note.characters, note.truncated) == (1_000, True)
-    assert "[long.txt goes on; its first 1,000 characters are shown.]" in part.text
+    assert "[long.txt is longer; only its first 1,000 characters are shown.]" in part.text
 
 
 async def test_a_long_document_is_cut_and_says_so():
@@ -186,7 +186,7 @@ async def test_a_long_document_is_cut_and_says_so():
     [(part, note)] = await reader.read([Upload(name="long.docx", data=documents.docx(body))])
     assert isinstance(part, TextPart)
     assert (note.characters, note.truncated) == (1_000, True)
-    assert "[long.docx goes on" in part.text
+    assert "[long.docx is longer" in part.text
 
 
 @pytest.mark.req("SRV-12", "SRV-13")
@@ -196,7 +196,7 @@ async def test_limits_on_number_and_size():
         await reader.read([Upload(data=b"a")] * 3)
     with pytest.raises(PayloadTooLarge, match="big has 11 bytes; 10 is the limit"):
         await reader.read([Upload(name="big", data=b"a" * 11)])
-    with pytest.raises(PayloadTooLarge, match="more than 15 bytes together"):
+    with pytest.raises(PayloadTooLarge, match="more than 15 bytes in total"):
         await reader.read([Upload(data=b"a" * 8)] * 2)
     picture = documents.picture("x")
     with pytest.raises(PayloadTooLarge, match="limit for images"):

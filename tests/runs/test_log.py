@@ -70,7 +70,7 @@ async def test_the_log_is_bounded_and_says_what_it_does_not_have():
     assert len(log) == 1000
     assert len(log._events) <= 100
     assert log.since(999)[0].delta == "999"
-    with pytest.raises(ReplayGone, match="from 9"):
+    with pytest.raises(ReplayGone, match="from number 9"):
         log.since(0)
 
 

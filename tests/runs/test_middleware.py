@@ -103,7 +103,7 @@ def test_a_hidden_family_is_not_in_snapshots_either(family: str, shown_of_it: tu
 
 
 def test_a_family_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    with pytest.raises(ValueError, match="cannot hide steps, thoughts; known are reasoning, text, tools"):
+    with pytest.raises(ValueError, match="cannot hide steps, thoughts; known families: reasoning, text, tools"):
         hide(["thoughts", "steps", "text"])
 
 

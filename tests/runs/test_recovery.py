@@ -351,7 +351,7 @@ async def test_it_does_not_go_on_with_another_agent_file(restarted):
         await server.left(QUESTION, events=BEGINNING, record=msgspec.structs.replace(RECORD, request=request))
         await server.stored.recover()
         ending = (await server.stored.find("r", owner=ME)).log.since(0)[-1]
-        assert (ending.code, "agent's file was changed" in ending.message) == ("interrupted", True)
+        assert (ending.code, "agent file was changed" in ending.message) == ("interrupted", True)
         assert (await server.records.find("r", owner=ME)).state is RunState.INTERRUPTED
         assert server.model.prompts == []
         run = await server.runs.start(RunRequest(session_id="t", messages=(UserMessage(content="hi"),)))

@@ -149,7 +149,7 @@ async def test_start_up_failures_are_one_sentence_without_the_password(opened, p
     for url, words in (
         (f"postgresql://me:hunter2@127.0.0.1:{free_port()}/db", "cannot be reached: Connection refused"),
         (missing, 'database "nothing" does not exist'),
-        ("mysql://me:hunter2@127.0.0.1/db", "no address of a PostgreSQL database"),
+        ("mysql://me:hunter2@127.0.0.1/db", "not the address of a PostgreSQL database"),
     ):
         with pytest.raises(StartError, match=words) as caught:
             await opened(url=url)

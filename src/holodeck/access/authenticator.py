@@ -154,7 +154,7 @@ class Authenticator:
                 found,
                 kind="limited",
                 reason="limited",
-                message="Too many credentials that are not valid came from this address.",
+                message="Too many invalid credentials came from this address.",
                 retry_after=wait,
             )
         if found.kind in _COUNTED:

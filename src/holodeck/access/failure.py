@@ -44,7 +44,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NO_CREDENTIAL = Failure(
-    kind="missing", reason="missing", message="Authentication is needed: send Authorization: Bearer <key or token>."
+    kind="missing", reason="missing", message="Authentication is required: send Authorization: Bearer <key or token>."
 )
 TWO_CREDENTIALS = Failure(
     kind="two-credentials", reason="malformed", message="Send exactly one credential, in one header."
@@ -52,5 +52,5 @@ TWO_CREDENTIALS = Failure(
 IN_QUERY = Failure(
     kind="two-credentials",
     reason="malformed",
-    message="A credential does not belong into a URL, which is logged; send Authorization: Bearer <key or token>.",
+    message="Do not put a credential into the URL: URLs are logged. Send Authorization: Bearer <key or token>.",
 )

@@ -96,12 +96,12 @@ def key_set_of_pem(pem: bytes) -> KeySet:
         if key.is_private:
             raise BadKey("this is a private key; the server needs the public one (openssl pkey -pubout)")
         return KeySet((_checked(key, None, None),))
-    raise BadKey("this is no public key in PEM form (-----BEGIN PUBLIC KEY-----)")
+    raise BadKey("this is not a public key in PEM format (-----BEGIN PUBLIC KEY-----)")
 
 
 def key_set_of_secret(secret: str) -> KeySet:
     if len(secret.encode()) < MIN_SECRET:
-        raise BadKey(f"the secret has to have at least {MIN_SECRET} bytes (openssl rand -hex 32)")
+        raise BadKey(f"the secret must have at least {MIN_SECRET} bytes (openssl rand -hex 32)")
     return KeySet((VerifyingKey(None, SHARED, _quietly(OctKey, secret.encode()), "secret"),))
 
 
@@ -121,9 +121,9 @@ def _imported(jwk: Any) -> VerifyingKey:
         raise BadKey("its key_ops do not include verify")
     kid, algorithm = jwk.get("kid"), jwk.get("alg")
     if kid is not None and not (isinstance(kid, str) and len(kid) <= MAX_KID):
-        raise BadKey("its kid is not a short text")
+        raise BadKey("its kid is not a short string")
     if algorithm is not None and not isinstance(algorithm, str):
-        raise BadKey("its alg is not a text")
+        raise BadKey("its alg is not a string")
     wanted = {name: jwk[name] for name in ("kty", "n", "e", "crv", "x", "y") if name in jwk}
     try:
         key = _quietly(kind, wanted)
@@ -137,7 +137,7 @@ def _checked(key: Key, kid: str | None, algorithm: str | None) -> VerifyingKey:
     if algorithm is not None:
         possible &= EDWARDS if algorithm in EDWARDS else {algorithm}
     if not possible:
-        raise BadKey("its alg does not fit it")
+        raise BadKey("its alg does not match its key type")
     return VerifyingKey(kid, possible, key, key.thumbprint())
 
 

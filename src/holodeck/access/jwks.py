@@ -251,7 +251,7 @@ class RemoteKeys:
                 self._keys, self._confirmed = key_set_of(kept.document.encode()), kept.time
 
     async def _store(self, document: bytes) -> None:
-        """Caches the document for a start without the issuer. A full disk is no reason not to serve."""
+        """Caches the document for a start without the issuer. A full disk must not stop the server."""
         if self._cache is None:
             return
         try:
@@ -295,7 +295,7 @@ async def get_document(url: str) -> bytes:
             url = target
     finally:
         await client.close()
-    raise BadKey("the document is redirected too often")
+    raise BadKey("the document has too many redirects")
 
 
 def _origin(address: Address) -> tuple[str, str, int]:

@@ -160,7 +160,7 @@ def _decoded(data: bytes) -> KeyFile:
         _check(key)
     ids = [key.id for key in file.keys]
     if len(set(ids)) != len(ids):
-        raise KeyFileError("the key file has one id twice")
+        raise KeyFileError("the key file has the same id twice")
     return file
 
 
@@ -182,7 +182,7 @@ def _check(key: StoredKey) -> None:
         raise KeyFileError(f"key {key.id}: unknown scope {unknown[0]!r}; known: {', '.join(sorted(SCOPES))}")
     for time in (key.created, key.expires, key.revoked):
         if time is not None and time.tzinfo is None:
-            raise KeyFileError(f"key {key.id}: a time has no zone; end it with Z")
+            raise KeyFileError(f"key {key.id}: a time has no time zone; end it with Z")
 
 
 def is_user_of_key(name: str) -> bool:

@@ -83,7 +83,7 @@ class _OneAlgorithm(JWSRegistry):
 
     def get_alg(self, name: str) -> Any:
         if not self.allowed or name not in self.allowed:
-            raise JoseError(f"the algorithm {name!r} was not asked for")
+            raise JoseError(f"the algorithm {name!r} is not allowed")
         return self.algorithms[name]
 
 
@@ -128,7 +128,7 @@ class Tokens:
         if known is not None:
             return known
         if only_remembered:
-            return Failure(kind="limited", reason="limited", message="Too many credentials that are not valid.")
+            return Failure(kind="limited", reason="limited", message="Too many invalid credentials.")
         try:
             return await self._verified(token, name)
         except _Refused as refused:

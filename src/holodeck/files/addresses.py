@@ -10,7 +10,7 @@ _LAST_32_BITS = 0xFFFFFFFF
 
 
 def is_public(text: str) -> bool:
-    """Returns False for text that is no address, for every special range, and for IPv6 that embeds such an IPv4."""
+    """Returns False for text that is not an address, for every special range, and for IPv6 that embeds such an IPv4."""
     try:
         address = ip_address(text)
     except ValueError:

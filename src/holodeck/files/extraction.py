@@ -120,8 +120,8 @@ def _kept_for_worker(data: bytes) -> IO[bytes]:
     try:
         return _nameless_file(data)
     except OSError as error:
-        _log.error("a document cannot be kept while it is read: %s", error.strerror)
-        raise StorageFull("The server has no room to keep the file while it reads it.") from error
+        _log.error("no temporary file for a document: %s", error.strerror)
+        raise StorageFull("The server has no disk space for the file while it reads it.") from error
 
 
 def _nameless_file(data: bytes) -> IO[bytes]:

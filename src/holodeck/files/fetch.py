@@ -42,7 +42,7 @@ class AllowedHost(NamedTuple):
         except Unsendable:
             address = None
         if address is None or not address.host.removeprefix("*."):
-            raise ConfigError(f"files.allow_hosts: {text!r} is no host name")
+            raise ConfigError(f"files.allow_hosts: {text!r} is not a host name")
         return cls(address.scheme, address.host, address.port)
 
     def covers(self, address: Address) -> bool:
@@ -83,7 +83,7 @@ class Fetcher:
                     host = self._checked(url, field)
         except (HttpError, OSError, ValueError) as error:  # TimeoutError is an OSError
             raise InvalidRequest(f"The file at {host} could not be fetched", field=field) from error
-        raise InvalidRequest(f"The file at {host} is redirected too often", field=field)
+        raise InvalidRequest(f"The file at {host} has too many redirects", field=field)
 
     def _checked(self, url: str, field: str) -> str:
         """The host of an address that may be asked."""
@@ -100,7 +100,7 @@ class Fetcher:
         return address.host
 
     async def _ask(self, url: str, host: str, field: str) -> Fetched | str:
-        """The file, or where it is instead. Each question has a connection of its own, made to an address just checked."""
+        """Returns the file, or the URL of a redirect. Each request has its own connection, to an address that was just checked."""
         resolve = public_addresses(self._permit, self._resolve)
         client = Client({}, self._seconds, resolve=resolve, proxied=False)
         try:
@@ -115,7 +115,7 @@ class Fetcher:
         if response.status != _OK:
             raise InvalidRequest(f"The file at {host} could not be fetched: HTTP {response.status}", field=field)
         if response.headers.get("content-encoding", "identity").lower() != "identity":
-            raise InvalidRequest(f"The file at {host} came compressed, though it was not asked to", field=field)
+            raise InvalidRequest(f"The file at {host} was sent compressed, which was not requested", field=field)
         data = bytearray()
 
         def take(piece: bytes) -> bool:
@@ -138,7 +138,7 @@ def public_addresses(permit: Callable[[str], bool] = is_public, resolve: Address
     async def found(host: str, port: int) -> Found:
         addresses = await resolve(host)
         if not addresses or not all(permit(address) for address in addresses):
-            raise OSError(f"{host} has no address that may be asked")
+            raise OSError(f"{host} has no address that may be fetched from")
         return [_found(address, port) for address in dict.fromkeys(addresses)]
 
     return found

@@ -105,7 +105,7 @@ class FileReader:
         """
         self._check_count(len(uploads), "files")
         if sum(len(upload.data) for upload in uploads) > self._limits.max_request_bytes:
-            raise PayloadTooLarge(f"The files have more than {self._limits.max_request_bytes:,} bytes together")
+            raise PayloadTooLarge(f"The files have more than {self._limits.max_request_bytes:,} bytes in total")
         return await _in_order(self._read(upload, tenant, progress) for upload in uploads)
 
     async def resolve(
@@ -293,7 +293,7 @@ class FileReader:
             async with asyncio.timeout(self._limits.queue_seconds):
                 await self._turns.acquire()
         except TimeoutError as error:
-            raise RateLimited("Too many files are being read at the moment; try again in a while") from error
+            raise RateLimited("Too many files are being read at the moment; try again in a moment") from error
 
 
 def has_files(message: Message) -> bool:
@@ -340,7 +340,7 @@ def _shown(upload: Upload, type_: FileType, read_as: str, answer: WorkerAnswer) 
         text or "[No text was found in it.]",
     ]
     if answer.truncated:
-        lines.append(f"[{upload.name} goes on; its first {len(text):,} characters are shown.]")
+        lines.append(f"[{upload.name} is longer; only its first {len(text):,} characters are shown.]")
     lines.append(f"[End of {upload.name}]")
     note = FileNote(
         name=upload.name, mime_type=type_.mime, read_as=read_as, characters=len(text), truncated=answer.truncated

@@ -75,7 +75,7 @@ def _claim(declared: str | None) -> str:
 
 def _complaint(upload: Upload, claimed: str) -> str:
     if upload.data.startswith(_OLD_OFFICE):
-        return "is an Office file of the old kind (doc, xls, ppt) or protected by a password; save it as docx, xlsx or pptx"
+        return "is an old Office file (doc, xls, ppt) or protected by a password; save it as docx, xlsx or pptx"
     named = types.of_mime(claimed) or (None if claimed else types.of_name(upload.name))
     if named:
         how = f"is declared as {claimed}" if claimed else f"is named like {named.mime}"

@@ -36,7 +36,7 @@ async def upload_of(part: MediaPart, *, field: str, limits: FileLimits, fetcher:
         return await _of_data_url(url, name, field, limits)
     if url[:4].lower() == _HANDLE:
         raise InvalidRequest(
-            f"{name} is a handle of a file store that this server does not know; send its bytes",
+            f"{name} names a file in a file store that this server does not know; send its bytes",
             status=400,
             field=field,
         )
@@ -64,7 +64,7 @@ def name_of(part: MediaPart) -> str:
 async def _of_data_url(url: str, name: str, field: str, limits: FileLimits) -> Upload:
     head = _DATA_URL.match(url[:1_000])
     if head is None:
-        raise InvalidRequest(f"{name} is no valid data URL", field=field)
+        raise InvalidRequest(f"{name} is not a valid data URL", field=field)
     payload, limit, declared = url[head.end() :], limits.max_base64_bytes, head["type"] or "text/plain"
     if head["parameters"].lower().endswith(";base64"):
         return await Upload.from_base64(payload, limit=limit, field=field, name=name, declared_type=declared)

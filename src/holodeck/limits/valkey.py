@@ -186,7 +186,7 @@ class ValkeyWindows:
 
     def _without_store(self) -> None:
         if self._when_down == "refuse":
-            raise StoreDown("The store of limits cannot be reached.")
+            raise StoreDown("The store of the limits (limits.store) cannot be reached.")
 
     def _complain(self, error: BaseException) -> None:
         now = time.monotonic()

@@ -35,7 +35,7 @@ async def branch_after(
         return Branch(session_id, run_id)
     stored = await store.read(session_id, owner=owner)
     if stored is None or not is_in(run_id, stored):
-        raise RunNotFound(f"What run {run_id!r} wrote is no longer stored.")
+        raise RunNotFound(f"The messages of run {run_id!r} are no longer stored.")
     return Branch(await store.fork(session_id, next_question(stored.messages, {run_id}), owner=owner))
 
 
@@ -61,4 +61,4 @@ def next_question(messages: Sequence[Message], runs: Collection[str]) -> str | N
 def check_head(follows: str, conversation: Conversation) -> None:
     """Refuses to add to a conversation that has continued since its client was given a branch."""
     if head_of(conversation) != follows:
-        raise SessionBusy("The conversation has gone on with another request meanwhile; ask again.")
+        raise SessionBusy("Another request has continued the conversation in the meantime; try again.")

@@ -121,4 +121,6 @@ class Idempotency:
 
 def _check(key: RunKey, fingerprint: bytes, first: bytes) -> None:
     if fingerprint != first:
-        raise InvalidRequest(f"{key.header_name} {key.name!r} was given to another request.", field=key.header_name)
+        raise InvalidRequest(
+            f"{key.header_name} {key.name!r} was already used for a different request.", field=key.header_name
+        )

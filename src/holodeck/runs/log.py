@@ -124,7 +124,7 @@ class RunLog:
     def since(self, number: int, limit: int | None = None) -> Sequence[Event]:
         """The existing events from `number` on, at most `limit` of them."""
         if number < self._dropped:
-            raise ReplayGone(f"Only events from {self._dropped} on are kept.")
+            raise ReplayGone(f"Only the events from number {self._dropped} on are still stored.")
         start = number - self._dropped
         return self._events[start : None if limit is None else start + limit]
 

@@ -79,7 +79,7 @@ def hide(families: Iterable[str]) -> Stage:
     names = tuple(families)
     unknown = sorted(set(names) - set(FAMILIES))
     if unknown:
-        raise ValueError(f"cannot hide {', '.join(unknown)}; known are {', '.join(FAMILIES)}")
+        raise ValueError(f"cannot hide {', '.join(unknown)}; known families: {', '.join(FAMILIES)}")
     hidden = frozenset[type[e.Event]]().union(*(FAMILIES[name] for name in names))
     of_messages = _IN_MESSAGES.intersection(names)
 
@@ -90,7 +90,7 @@ def hide(families: Iterable[str]) -> Stage:
                 continue
             if of_messages and isinstance(plain, e.MessagesReplaced):
                 messages = tuple(_without(of_messages, plain.messages))
-                event = _rewrapped(event, e.MessagesReplaced(messages, corrects=plain.corrects))  # noqa: PLW2901  the changed one goes on
+                event = _rewrapped(event, e.MessagesReplaced(messages, corrects=plain.corrects))  # noqa: PLW2901  passes the changed event on
             yield n, event
 
     return stage
@@ -298,7 +298,7 @@ def _answer(answer: Any) -> tuple[e.Event, ...]:
     if len(made) > MAX_ANSWER:
         raise ValueError(f"it returned more than {MAX_ANSWER:,} events for one")
     if not all(isinstance(each, e.Event) for each in made):
-        raise TypeError("it returned something that is no event")
+        raise TypeError("it returned something that is not an event")
     return made
 
 

@@ -1,4 +1,4 @@
-"""This process among those that share its store: it reports that it is alive, obeys the others, takes over dead ones.
+"""This process among those that share its store: it reports that it is alive, handles their requests, takes over dead ones.
 
 A process counts as dead when its counter has stood still for `take_over_seconds` by another process's own clock. A
 process that could not raise its counter for most of that time ends its runs itself, so that no run is ever in two
@@ -92,7 +92,7 @@ class Replica:
         begun = time.monotonic()
         pulse = await self._records.beat()
         if not pulse.is_alive:
-            log.warning("the other processes took this one for dead; its runs end")
+            log.warning("other processes considered this one dead; its runs are stopped")
             self._runs.stop_all(LostClaim("Another process has taken this run over."))
             await self._records.join()
             return

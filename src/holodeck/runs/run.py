@@ -203,7 +203,7 @@ def size_of_request(request: RunRequest) -> int:
 
 
 def ending_of(run: Run, error: HoloDeckError | None) -> Ending:
-    """The ending of a run that did not end itself: of a client's stop if there is no error."""
+    """The ending of a run that did not end itself: with this error, or as stopped by a client if there is none."""
     return stopped(run) if error is None else failure(run.run_id, run.session_id, error)
 
 

@@ -83,7 +83,7 @@ class _Feed:
                 log.warning("the runs of a session cannot be read: %s", error.message)
                 await asyncio.sleep(FEED_SECONDS)
             except Exception:  # a bug: readers must not wait for runs that are never announced
-                log.exception("the runs of a session are not announced any more")
+                log.exception("the runs of a session are no longer announced")
                 self._call(InternalError("The server cannot show further runs of this session; connect again."))
                 return
 

@@ -32,8 +32,10 @@ from holodeck.sessions.port import KEEP, SessionStore
 
 log = logging.getLogger(__name__)
 
-INTERRUPTED_TEXT = "The server was stopped in the middle of this run. The session has what is stored of it; ask again."
-CHANGED_TEXT = "The agent's file was changed while this run was in progress, so it does not continue; ask again."
+INTERRUPTED_TEXT = "The server was stopped in the middle of this run. The session has the part that was stored; send the message again."
+CHANGED_TEXT = (
+    "The agent file was changed while this run was in progress, so it does not continue; send the message again."
+)
 TAKEN_UP = "taken-up"  # the warning in the log of a run that continues after a crash
 
 
@@ -60,7 +62,9 @@ class StoredRuns:
         """The run, read from the store if this process does not have it. Raises RunNotFound."""
         found = self._runs.find(run_id, owner=owner)
         is_here = found is not None and (self.remote is None or not found.log.ended)
-        if self._records is None or is_here or not is_foreign_id(run_id):  # a database may reject a text that is no id
+        if (
+            self._records is None or is_here or not is_foreign_id(run_id)
+        ):  # a database may reject a text that is not an id
             return self._runs.get(run_id, owner=owner)
         record = await self._records.find(run_id, owner=owner)
         if record is None or (found is not None and record.ending is not None):

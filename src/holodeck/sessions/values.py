@@ -33,7 +33,7 @@ class ValueStore(Protocol):
     async def put(
         self, value: KeptValue, *, owner: Owner, seconds: float | None = None, at_most: int | None = None
     ) -> None:
-        """Stores a value for `seconds`, or for good if that is None. Replaces the value with the same names.
+        """Stores a value for `seconds`, or permanently if that is None. Replaces the value with the same names.
 
         An owner with more than `at_most` values of this kind loses the oldest ones.
         """

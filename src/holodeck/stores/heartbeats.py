@@ -8,7 +8,7 @@ from typing import NamedTuple
 from holodeck.core.owner import OwnedId
 from holodeck.runs.port import Pulse
 
-LOOKS = 3  # reads of a counter that stands still, before its process counts as dead
+LOOKS = 3  # reads of an unchanged counter before its process counts as dead
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from holodeck.stores.postgres_database import Connection
 from holodeck.stores.postgres_runs import RunClause
 from holodeck.stores.stored_conversation import SessionRow, Step, size_of_steps, steps_of
 
-LOST = "Another process works on this conversation; this run may not store any more of it."
+LOST = "Another process writes to this conversation now; this run can no longer store messages."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,7 @@ async def fill(connection: Connection, row: SessionRow, content: StoredSession, 
         },
     )
     if not cursor.rowcount:
-        raise LostClaim("Another process has changed this conversation meanwhile; try again.")
+        raise LostClaim("Another process has changed this conversation in the meantime; try again.")
     await connection.execute("DELETE FROM holodeck.steps WHERE session = %s", (row.key,))
     async with connection.cursor() as adding:
         await adding.executemany(

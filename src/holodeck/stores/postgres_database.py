@@ -115,12 +115,12 @@ class PostgresDatabase:
         )
         fsync, commit, names, synchronous, standbys = found or ("off", "off", "", 0, 0)
         if fsync != "on" or commit == "off":
-            return f"a loss of power may lose the last messages (fsync {fsync}, synchronous_commit {commit})"
+            return f"a power failure may lose the last messages (fsync {fsync}, synchronous_commit {commit})"
         if names and commit != "local" and synchronous:
-            return f"a loss of power or a failover loses nothing (synchronous_commit {commit}, synchronous standby)"
+            return f"a power failure or a failover loses nothing (synchronous_commit {commit}, synchronous standby)"
         if standbys or names:
             return f"a failover may lose the last messages: no standby is synchronous (synchronous_commit {commit})"
-        return f"a loss of power loses nothing that was acknowledged (synchronous_commit {commit}, no standby)"
+        return f"a power failure loses nothing that was acknowledged (synchronous_commit {commit}, no standby)"
 
     async def rows(
         self,
@@ -210,7 +210,7 @@ class PostgresDatabase:
             )
         except psycopg.ProgrammingError as error:
             raise StartError(
-                "sessions.url is no address of a PostgreSQL database: postgresql://user@host/name"
+                "sessions.url is not the address of a PostgreSQL database: postgresql://user@host/name"
             ) from error
         except psycopg.OperationalError as error:
             raise StartError(f"{self.name} cannot be reached: {_words_of(error)}") from error

@@ -195,7 +195,7 @@ class PostgresRunStore:
             await self._copier.close()
             await self._database.rows("DELETE FROM holodeck.replicas WHERE id = %(id)s", {"id": self.replica})
         except HoloDeckError as error:  # then the counter stands still, which has the same effect a little later
-            log.warning("this process could not sign off: %s", error.message)
+            log.warning("this process could not be deregistered: %s", error.message)
         finally:
             if self._link is not None:
                 await self._link.close()

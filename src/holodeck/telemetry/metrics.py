@@ -90,40 +90,47 @@ class Metrics:
         self._tenants = frozenset(tenants)
         self.requests = Counter("holodeck_http_requests_total", "Requests answered", ("method", "route", "status"))
         self.request_seconds = Histogram(
-            "holodeck_http_request_seconds", "From a request's head to the end of its answer", _SECONDS, ("route",)
+            "holodeck_http_request_seconds",
+            "Time from a request's head to the end of its response",
+            _SECONDS,
+            ("route",),
         )
         self.connections = Counter(
             "holodeck_connections_total", "Connections: served, over the limit but answered, closed at once", ("entry",)
         )
-        self.runs = Counter("holodeck_runs_total", "Runs that ended, and how", ("outcome", "code"))
-        self.run_seconds = Histogram("holodeck_run_seconds", "From a run's start to its end", _SECONDS)
+        self.runs = Counter("holodeck_runs_total", "Finished runs, by outcome", ("outcome", "code"))
+        self.run_seconds = Histogram("holodeck_run_seconds", "Time from a run's start to its end", _SECONDS)
         self.steps = Counter("holodeck_model_calls_total", "Model calls, by the model that answered", ("model",))
         self.tokens = Counter("holodeck_tokens_total", "Tokens, as the model's endpoint counts them", ("kind", "model"))
         self.cost = Counter(
             "holodeck_cost_total", "What model calls cost, in the currency of model.price or of the gateway", ("model",)
         )
-        self.tenant_runs = Counter("holodeck_tenant_runs_total", "Runs that ended, by tenant", ("tenant", "outcome"))
+        self.tenant_runs = Counter("holodeck_tenant_runs_total", "Finished runs, by tenant", ("tenant", "outcome"))
         self.tenant_tokens = Counter("holodeck_tenant_tokens_total", "Tokens, by tenant", ("tenant",))
         self.tenant_cost = Counter("holodeck_tenant_cost_total", "What model calls cost, by tenant", ("tenant",))
         self.first_token = Histogram(
-            "holodeck_time_to_first_token_seconds", "From a run's start to its first text", _SECONDS
+            "holodeck_time_to_first_token_seconds", "Time from a run's start to its first text", _SECONDS
         )
         self.inter_token = Histogram(
-            "holodeck_inter_token_seconds", "Between two pieces of a text, the average of each text", _GAPS
+            "holodeck_inter_token_seconds", "Time between two pieces of a text, averaged over each text", _GAPS
         )
         self.tool_calls = Counter("holodeck_tool_calls_total", "Tool calls carried out", ("tool", "status"))
-        self.tool_seconds = Histogram("holodeck_tool_call_seconds", "A tool's time", _SECONDS, ("tool",))
+        self.tool_seconds = Histogram("holodeck_tool_call_seconds", "Duration of tool calls", _SECONDS, ("tool",))
         self.breaker_changes = Counter(
-            "holodeck_circuit_breaker_changes_total", "Changes of a breaker, to this state", ("service", "state")
+            "holodeck_circuit_breaker_changes_total",
+            "State changes of circuit breakers, by the new state",
+            ("service", "state"),
         )
         self.auth = Counter(
-            "holodeck_auth_total", "Credentials checked: accepted, denied a scope, or why refused", ("via", "outcome")
+            "holodeck_auth_total",
+            "Credential checks, by outcome: accepted, scope missing, or the reason of the refusal",
+            ("via", "outcome"),
         )
         self.limit_refusals = Counter(
-            "holodeck_limit_refusals_total", "Requests over a limit, by the limit", ("limit",)
+            "holodeck_limit_refusals_total", "Requests refused with 429, by limit", ("limit",)
         )
-        self.auth_seconds = Histogram("holodeck_auth_seconds", "The time to check a credential", _CHECKS)
-        self.loop_lag = Histogram("holodeck_event_loop_lag_seconds", "How long the event loop lets a task wait", _LAGS)
+        self.auth_seconds = Histogram("holodeck_auth_seconds", "Time to check a credential", _CHECKS)
+        self.loop_lag = Histogram("holodeck_event_loop_lag_seconds", "Delay of the event loop", _LAGS)
         self.log_drops: Callable[[], int] = int  # returns how many lines were dropped so far
         self.offered_tools: Callable[[], Iterable[str]] = tuple  # returns the names that may become labels
         self._tools: set[str] = set()

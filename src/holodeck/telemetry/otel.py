@@ -173,7 +173,7 @@ def _in(parent: Span | None) -> Any:
 
 
 def _model_attributes(model: str) -> Attributes:
-    """Splits `provider/model`, our form: the conventions want them apart."""
+    """Splits `provider/model`, our form: the conventions have two attributes."""
     provider, slash, name = model.partition("/")
     if not model:
         return {}

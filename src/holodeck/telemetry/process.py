@@ -12,7 +12,7 @@ _SELF = Path("/proc/self")
 def process_figures(uptime: float) -> list[Figure]:
     cpu = Gauge("process_cpu_seconds_total", "CPU time, user and system", time.process_time(), kind="counter")
     started = Gauge(
-        "process_start_time_seconds", "Start, in seconds since 1970", round(time.time() - uptime), together="min"
+        "process_start_time_seconds", "Start time, in seconds since 1970", round(time.time() - uptime), together="min"
     )
     return [cpu, started, *_of_linux()]
 

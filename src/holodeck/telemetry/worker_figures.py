@@ -61,7 +61,7 @@ class WorkerFigures:
             beside.write_bytes(msgspec.json.encode(figures))
             beside.replace(self._folder / f"{self._name}.figures")
         except OSError as error:  # a full disk, or a deleted folder: this worker's own page still has them
-            log.warning("the figures of this worker cannot be written: %s", os.strerror(error.errno or 0))
+            log.warning("the metrics of this worker cannot be written: %s", os.strerror(error.errno or 0))
         return figures
 
     async def _answer(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

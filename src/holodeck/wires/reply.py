@@ -107,7 +107,7 @@ def failure_of(ending: Ending, answer: str) -> HoloDeckError | None:
         return Cancelled("The run was stopped before it had answered.")
     if ending.outcome is not Outcome.MAX_ITERATIONS or answer.strip():
         return None
-    error = ModelError(ending.warning or "The model did not come to an answer.")
+    error = ModelError(ending.warning or "The model did not produce an answer.")
     error.reason = "max_iterations"
     return error
 

@@ -39,7 +39,7 @@ def _guess(sample: bytes) -> str:
         return WESTERN
     best = from_bytes(sample, cp_isolation=CANDIDATES).best()
     if best is None:
-        raise DocumentRefused("not_text", "is no text in any encoding that can be recognized; save it as UTF-8")
+        raise DocumentRefused("not_text", "is not text in any known encoding; save it as UTF-8")
     return best.encoding
 
 

@@ -15,7 +15,7 @@ def read(data: bytes) -> Document:
     container = package.root("META-INF/container.xml", "container")
     root = next((file.attributes.get("full-path", "") for file in container.descendants("rootfile")), "")
     if not package.has(root):
-        raise DocumentRefused("damaged", "is damaged: it does not say which of its parts is the book")
+        raise DocumentRefused("damaged", "is damaged: it does not name its main document")
     book = package.root(root, "package")
     chapters = _chapters(book, posixpath.dirname(root))
     return Document(_blocks(package, book, chapters), [counted(len(chapters), "chapter")])

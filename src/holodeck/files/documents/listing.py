@@ -16,7 +16,7 @@ def read(data: bytes) -> Document:
     try:
         entries = [entry for entry in zipfile.ZipFile(BytesIO(data)).infolist() if not entry.is_dir()]
     except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError) as error:
-        raise DocumentRefused("damaged", "is damaged: it is no complete zip archive") from error
+        raise DocumentRefused("damaged", "is damaged: it is not a complete zip archive") from error
     return Document(_blocks(entries), [counted(len(entries), "file")])
 
 

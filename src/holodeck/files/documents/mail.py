@@ -16,7 +16,7 @@ MAX_PARTS = 500
 def read(data: bytes) -> Document:
     message = BytesParser(policy=policy.default).parsebytes(data)
     if not any(message.get(name) for name in HEADERS):
-        raise DocumentRefused("damaged", "is no e-mail: it has no From, To or Subject line")
+        raise DocumentRefused("damaged", "is not an e-mail: it has no From, To or Subject line")
     return Document(_blocks(message))
 
 

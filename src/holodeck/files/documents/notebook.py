@@ -16,9 +16,9 @@ def read(data: bytes) -> Document:
         cells = notebook["cells"]
         language = notebook.get("metadata", {}).get("kernelspec", {}).get("language", "python")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise DocumentRefused("damaged", "is no Jupyter notebook of version 4") from error
+        raise DocumentRefused("damaged", "is not a Jupyter notebook of version 4") from error
     if not isinstance(cells, list):
-        raise DocumentRefused("damaged", "is no Jupyter notebook of version 4")
+        raise DocumentRefused("damaged", "is not a Jupyter notebook of version 4")
     found = [cell for cell in cells if isinstance(cell, dict)]
     return Document(_blocks(found, language if isinstance(language, str) else ""), [counted(len(found), "cell")])
 

@@ -169,7 +169,7 @@ def _sheets(reader: _Reader) -> Iterator[Sheet]:
 
 
 def _sheet(title: str, rows: list[list[str]], left_out: int) -> Sheet:
-    goes_on = f"[The sheet goes on; its first {counted(len(rows), 'row')} with text are shown.]"
+    goes_on = f"[The sheet is longer; only its first {counted(len(rows), 'row')} with text are shown.]"
     return Sheet(title, markdown.table(rows), [goes_on] if left_out else [])
 
 

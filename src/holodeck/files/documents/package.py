@@ -27,7 +27,7 @@ class Package:
         try:
             self._archive = zipfile.ZipFile(BytesIO(data))
         except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError) as error:
-            raise DocumentRefused("damaged", "is damaged: it is no complete zip archive") from error
+            raise DocumentRefused("damaged", "is damaged: it is not a complete zip archive") from error
         self._names = _checked(self._archive.infolist(), len(data))
 
     def has(self, name: str) -> bool:

@@ -32,7 +32,7 @@ def opened(data: bytes) -> pdfium.PdfDocument:
         if getattr(error, "err_code", None) == api.FPDF_ERR_PASSWORD:
             raise DocumentRefused("encrypted", "is protected by a password") from error
         if getattr(error, "err_code", None) in _LOCKED:
-            raise DocumentRefused("encrypted", "is protected in a way that cannot be opened here") from error
+            raise DocumentRefused("encrypted", "is encrypted in a way that is not supported") from error
         raise DocumentRefused("damaged", "is damaged: it cannot be read as PDF") from error
 
 

@@ -66,7 +66,7 @@ class _Workbook:
                 remarks += [f"Printed {_plain_kind(line.tag)}: {line.text}" for line in element.children if line.text]
                 continue
             if len(rows) >= MAX_ROWS or cells >= MAX_CELLS:
-                return rows, [f"[The sheet goes on; its first {counted(len(rows), 'row')} with text are shown.]"]
+                return rows, [f"[The sheet is longer; only its first {counted(len(rows), 'row')} with text are shown.]"]
             if found := self._cells(element):
                 rows.append(found)
                 cells += len(found)

@@ -61,7 +61,7 @@ def elements(
             yield from builder.take()
         builder.parser.Parse(b"", True)
     except expat.ExpatError as error:
-        raise DocumentRefused("damaged", "is damaged: its XML breaks off or makes no sense") from error
+        raise DocumentRefused("damaged", "is damaged: its XML is incomplete or malformed") from error
     yield from builder.take()
 
 

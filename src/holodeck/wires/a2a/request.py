@@ -188,7 +188,7 @@ def history_length(value: Any, path: str) -> int | None:
         return None
     number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < MAX_PARTS else value
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-        raise InvalidRequest(f"{path} has to be a whole number from 0 on", field=path)
+        raise InvalidRequest(f"{path} must be a whole number, 0 or more", field=path)
     return number
 
 

@@ -308,7 +308,7 @@ def _tools(value: Any, warn: Warn) -> tuple[ToolSchema, ...]:
         is_schema = isinstance(raw.get("parameters"), dict | None)
         tool = client_tool(raw if is_schema else {**raw, "parameters": None}, path)
         if not is_schema:
-            warn(f"{path}.parameters dropped: no JSON Schema of an object")
+            warn(f"{path}.parameters dropped: not the JSON Schema of an object")
         if tool.name in read:
             warn(f"{path} dropped: there is another tool of this name")
         read.setdefault(tool.name, tool)
@@ -330,7 +330,7 @@ def _properties(value: Any, context: tuple[tuple[str, str], ...], warn: Warn) ->
     properties = opaque(value, "forwardedProps")
     if not isinstance(properties, dict):
         if properties is not None:
-            warn("forwardedProps dropped: no object")
+            warn("forwardedProps dropped: not an object")
         properties = {}
     zone = next((text for described, text in context if described == "timezone"), None) if context else None
     return {"timezone": zone, **properties} if zone else properties

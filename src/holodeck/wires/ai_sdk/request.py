@@ -284,7 +284,7 @@ def _tools(value: Any) -> tuple[ToolSchema, ...]:
     for path, raw in tables(value, "tools", MAX_TOOLS):
         tool = client_tool(raw, path)
         if tool.name in read:
-            raise InvalidRequest(f"{path} has the name of another tool", field=f"{path}.name")
+            raise InvalidRequest(f"{path} has the same name as another tool", field=f"{path}.name")
         read[tool.name] = tool
     return tuple(read.values())
 

@@ -125,7 +125,7 @@ def _routing_headers(headers: Iterable[tuple[str, str]], request_id: RequestId) 
         if key not in (VERSION_HEADER, METHOD_HEADER, NAME_HEADER):
             continue
         if key in found:
-            raise _mismatch(f"{key} is there twice.", request_id)
+            raise _mismatch(f"{key} is sent twice.", request_id)
         found[key] = value.strip(" \t")
     return found
 

@@ -34,7 +34,7 @@ MAX_DECISIONS = 64
 MAX_TYPE = 255
 
 _ID = {"minLength": 1, "maxLength": MAX_FOREIGN_ID}
-_SESSION = string("The conversation to go on with, as an earlier answer names it; without it, a new one", **_ID)
+_SESSION = string("The conversation to continue, from an earlier answer; without it, a new one", **_ID)
 _FILE = object_of(
     {
         "name": string(),
@@ -63,7 +63,7 @@ _APPROVAL = object_of(
 ANSWER_SCHEMA = object_of(
     {
         "status": _STATUS,
-        "session": string("The conversation: give it to the next call to go on"),
+        "session": string("The conversation: pass it to the next call to continue"),
         "run": string(),
         "answer": string(),
         "output": {"description": "The answer as a JSON value, if the agent has an output type"},

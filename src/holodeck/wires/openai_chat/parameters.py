@@ -42,7 +42,7 @@ def token_limit(value: Any, path: str) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidRequest(f"{path} has to be a whole number from 1 on", field=path)
+        raise InvalidRequest(f"{path} must be a whole number, 1 or more", field=path)
     return value
 
 
@@ -81,6 +81,6 @@ def function_tools(value: Any, member: str | None = None) -> tuple[ToolSchema, .
         where = f"{path}.{member}" if member else path
         tool = client_tool(table(raw.get(member), where) if member else raw, where)
         if tool.name in read:
-            raise InvalidRequest(f"{path} has the name of another tool", field=f"{where}.name")
+            raise InvalidRequest(f"{path} has the same name as another tool", field=f"{where}.name")
         read[tool.name] = tool
     return tuple(read.values())

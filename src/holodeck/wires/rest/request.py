@@ -53,7 +53,7 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
     interrupt_id: Annotated[str, Meta(max_length=MAX_NAME)]
     approved: bool
     reason: Annotated[
-        Annotated[str, Meta(max_length=MAX_REASON)] | None, Meta(description="Of a refusal; the model reads it")
+        Annotated[str, Meta(max_length=MAX_REASON)] | None, Meta(description="The reason of a refusal, for the model")
     ] = None
 
 
