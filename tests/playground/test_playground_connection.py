@@ -174,7 +174,7 @@ async def test_a_server_that_forgot_the_session_says_so(browser):
         await stage.end()
         async with staged(says("after")) as new:
             await browser.reload()
-            await browser.shows("#banner", "has nothing of this session")
+            await browser.shows("#banner", "does not know this session")
             await say(browser, "hello again")
             await see_answer(browser, "after")
             assert await browser.texts(".said") == ["hello again"]
@@ -196,6 +196,6 @@ async def test_a_tool_server_that_is_down_is_named(browser):
         stage.tools.down = (ToolsetHealth(name="todos", ready=False, required=False, detail="It exited with code 1."),)
         await browser.open(stage.url)
         await browser.shows("#banner", "Tool server down: todos.")
-        await browser.shows("#banner", "exited with code 1. The agent goes on without its tools")
+        await browser.shows("#banner", "exited with code 1. The agent continues without its tools")
         await say(browser, "hello")
         await see_answer(browser, "Hello there.")

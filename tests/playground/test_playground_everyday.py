@@ -98,14 +98,14 @@ async def test_a_session_that_the_server_no_longer_has_is_reported_as_new(browse
     async with staged(says("Ann.")) as again:  # a store of its own
         await say(browser, "who am I?")
         await see_answer(browser, "Ann.")
-        await browser.shows(".notice", "This session is new on the server")
+        await browser.shows(".notice", "The server does not know this session")
         await browser.shows(".notice", "2 messages that this page had")
         assert len(again.model.prompts[-1].messages) == 3
 
 
 async def test_a_rejected_call_is_no_failure(browser):
     assert pending.REFUSED.startswith("The user refused this call.")
-    assert pending.UNDECIDED == "Not carried out: the user went on without approving it."
+    assert pending.UNDECIDED == "Not carried out: the user continued without approving it."
     async with staged(DELETE, says("As you wish."), DELETE, says("So be it.")) as stage:
         await browser.open(stage.url)
         await say(browser, "delete it")
@@ -118,7 +118,7 @@ async def test_a_rejected_call_is_no_failure(browser):
         await see_answer(browser, "So be it.")
         await browser.open(await browser.run("return location.href"))
         await browser.until("document.querySelectorAll('.call .status').length === 2")
-        assert (await browser.texts(".call .status"))[1] == "not carried out: you went on without approving it"
+        assert (await browser.texts(".call .status"))[1] == "not carried out: you continued without approving it"
 
 
 async def test_activities_are_shown_in_words(browser):

@@ -166,7 +166,7 @@ async def test_an_agent_is_mounted_in_three_lines(kind, tmp_path):
             assert await store.get(json.loads(body)["session_id"], owner=ANONYMOUS_OWNER)
         async with client.get("/agents/awp") as answer:
             assert answer.status == 404
-    with pytest.raises(InvalidRequest, match="protocols has to name some of ag-ui"):
+    with pytest.raises(InvalidRequest, match="protocols must name at least one of ag-ui"):
         create_app(agent, protocols=["soap"])
 
 

@@ -87,10 +87,10 @@ def test_the_schema_may_stand_in_the_file(tmp_path):
     [
         (
             "response_format: {type: objekt}\n",
-            "agent.yaml:3:18: response_format: is no JSON Schema: 'objekt' is not valid",
+            "agent.yaml:3:18: response_format: is not a JSON Schema: 'objekt' is not valid",
         ),
         ("response_format: nothing.json\n", "agent.yaml:3:18: response_format: there is no file nothing.json"),
-        ("response_format: list.json\n", "agent.yaml:3:18: response_format: list.json holds no JSON Schema"),
+        ("response_format: list.json\n", "agent.yaml:3:18: response_format: list.json does not contain a JSON Schema"),
     ],
 )
 def test_a_schema_that_is_none_is_reported_at_its_line(tmp_path, text, problem):

@@ -1,6 +1,6 @@
 """The operations of A2A, shared by all bindings: parameters and results are in the JSON of version 1.0.
 
-A task continues when its client disconnects: A2A has a method of its own that stops a task. A message to a task that
+A task continues when its client disconnects: A2A has a separate method that stops a task. A message to a task that
 waits for input answers it. A message to a task that has ended is refused. A message to a task that is still working has
 to wait for it.
 """

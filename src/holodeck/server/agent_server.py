@@ -157,7 +157,7 @@ class AgentServer:
             metadata_url=self.settings.access.metadata_url if self.access.takes_tokens else None,
         )
         self.at_drain: list[Callable[[], Awaitable[None]]] = []  # called when the last run has ended
-        self.arriving = 0  # runs that are admitted and not yet started
+        self.arriving = 0  # runs that are admitted but not yet started
         self._trace = trace
         self.run_settings = run_settings or RunSettings()
         self.runs = Runs(self.agent, store, self.run_settings, records=records, observe=self._observers)
@@ -257,7 +257,7 @@ class AgentServer:
         If the block raises, the reservation in the owner's limits is given back.
         """
         if self.runs.busy + self.arriving >= self.settings.max_concurrent_runs:
-            raise Overloaded("The server has as many runs as it can take; try again in a moment.")
+            raise Overloaded("The server has too many runs at the moment; try again in a moment.")
         self.arriving += 1
         try:
             meter = await self.quotas.admit(spender_of(owner)) if self.quotas.counts else None

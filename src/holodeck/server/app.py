@@ -100,7 +100,9 @@ class Application:
             return
         if scope["type"] == "websocket":  # from other ASGI servers: ours reads the request as HTTP
             await receive()
-            await send({"type": "websocket.close", "code": _POLICY, "reason": "No WebSockets here."})  # HTTP 403
+            await send(
+                {"type": "websocket.close", "code": _POLICY, "reason": "WebSockets are not supported."}
+            )  # HTTP 403
             return
         if scope["type"] != "http":
             raise InternalError(f"Only HTTP is served here, not {scope['type']}.")

@@ -43,7 +43,7 @@ class Audit:
         log.warning("auth_refused", extra={"details": details})
 
     def _sum_up_later(self, key: tuple[str | None, str]) -> None:
-        """Logs in a context of its own: the sum covers many requests, and must not carry the id of the first."""
+        """Logs in an empty context: the sum covers many requests, and must not carry the id of the first."""
         asyncio.get_running_loop().call_later(SUMMED_SECONDS, self._sum_up, key, context=Context())
 
     def _sum_up(self, key: tuple[str | None, str]) -> None:

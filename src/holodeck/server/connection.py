@@ -50,7 +50,7 @@ REQUEST_TIMEOUT = 408
 
 
 class TooManyConnections(Overloaded):
-    title = "Too many connections at a time"
+    title = "Too many concurrent connections"
     reason = "connections"
 
 
@@ -155,7 +155,7 @@ def room_for(wanted: int) -> int:
     needed = OWN_FILES + ANSWERED_OVER_LIMIT + FILES_EACH * wanted
     if soft != resource.RLIM_INFINITY and soft < needed:
         higher = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        with suppress(OSError, ValueError):  # without a hard limit, the kernel may still have one of its own (macOS)
+        with suppress(OSError, ValueError):  # without a hard limit, the kernel may still enforce one (macOS)
             resource.setrlimit(resource.RLIMIT_NOFILE, (higher, hard))
             soft = higher
     if soft == resource.RLIM_INFINITY or soft >= needed:
@@ -227,7 +227,7 @@ class MeteredBody:
             async with asyncio.timeout(self._seconds_left()):
                 message = await self._receive()
         except TimeoutError:
-            raise InvalidRequest("The body came too slowly.", status=REQUEST_TIMEOUT) from None
+            raise InvalidRequest("The body arrived too slowly.", status=REQUEST_TIMEOUT) from None
         self._size += len(message.get("body", b""))
         if self._size > self._max:
             raise too_large(self._max)

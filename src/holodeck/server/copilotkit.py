@@ -1,8 +1,8 @@
 """CopilotKit's runtime contract, so that its front ends talk to the agent without a Node process.
 
-Each route exists twice, as a path of its own and as a `method` of one route; clients use either. The contract was read
-from `@copilotkit/runtime` 1.75. `run` is the run of AG-UI, and `connect` is a cursor: nothing here runs the agent in
-its own way.
+Each route exists twice, as its own path and as a `method` of a single route; clients use either. The contract was read
+from `@copilotkit/runtime` 1.75. `run` is the run of AG-UI, and `connect` is a cursor: this module
+starts no runs in any other way.
 """
 
 from collections.abc import Iterator, Sequence

@@ -151,7 +151,7 @@ class OriginCheck:
 
 def _forbidden(origin: str | None) -> Forbidden:
     page = "another site" if origin is None else one_line(origin, 200)
-    error = Forbidden(f"Pages of {page} may not use this server; --cors-origins adds it by name.")
+    error = Forbidden(f"Pages of {page} may not use this server; --cors-origins allows it by name.")
     error.reason = "foreign-page"
     return error
 

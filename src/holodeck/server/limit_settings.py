@@ -42,11 +42,11 @@ def open_store(config: LoadedConfig) -> tuple[WindowStore | None, LeaseStore | N
     except ModuleNotFoundError as error:
         raise StartError("limits.store needs the package redis: pip install 'holodeck-agents[valkey]'") from error
     except ValueError as error:
-        text = "this is no address of a Valkey or Redis; write e.g. valkeys://user:password@host:6379/0"
+        text = "this is not the address of a Valkey or Redis; write e.g. valkeys://user:password@host:6379/0"
         raise StartError(str(config.error((*_PLACE, "store"), text))) from error
     if not url.startswith(_SECURE) and not _on_loopback(url):
         log.warning(
-            "limits.store is asked without TLS: others on the network can read and change the counts; use rediss://"
+            "limits.store is used without TLS: others on the network can read and change the counts; use rediss://"
         )
     return windows, ValkeyLeases(windows)
 

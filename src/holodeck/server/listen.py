@@ -26,7 +26,7 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (socket.gaierror, UnicodeError) as error:
-        raise StartError(f"--host: {host!r} is no address of this machine.") from error
+        raise StartError(f"--host: {host!r} is not an address of this machine.") from error
     taken = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio asks for it before TCP_NODELAY
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if _NOTSENT_LOWAT is not None:
@@ -50,7 +50,7 @@ def bind_unix(path: str) -> socket.socket:
     except OSError as error:
         taken.close()
         if error.errno == errno.EADDRINUSE:
-            raise PortBusy(f"--uds: {path} is in use by another program, or is no socket.") from error
+            raise PortBusy(f"--uds: {path} is in use by another program, or is not a socket.") from error
         raise StartError(f"--uds: cannot listen on {path}: {error.strerror or error}.") from error
     finally:
         os.umask(earlier)
@@ -112,7 +112,7 @@ def _explained(error: OSError, host: str, port: int) -> StartError:
         advice = f"; {free} is free: --port {free}" if free else ""
         return PortBusy(f"Port {port} is taken by another program{advice}")
     if error.errno == errno.EACCES:
-        return StartError(f"Port {port} may not be used by this user; ports from 1024 on may.")
+        return StartError(f"Port {port} may not be used by this user; use a port from 1024 on.")
     return StartError(f"Cannot listen on {host} port {port}: {error.strerror}.")
 
 

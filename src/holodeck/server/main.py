@@ -208,12 +208,12 @@ def _naming(options: ServeOptions) -> Callable[[str], str] | None:
 def refuse_exposure(options: ServeOptions, access: Authenticator) -> None:
     """Refuses to serve strangers by mistake: other machines without auth, or any web page with it (T08, T09)."""
     if access.enabled and ANY in options.cors_origins:
-        raise StartError("--cors-origins * does not go with server.auth: name the origins of your own pages.")
+        raise StartError("--cors-origins * cannot be combined with server.auth: name the origins of your own pages.")
     if access.enabled or options.insecure_no_auth or options.uds or only_on_loopback(options.host):
         return
     raise StartError(
-        f"--host {options.host} is open to other machines, and no one has to sign in: set a key "
-        f"({API_KEY_VARIABLE}=$(openssl rand -hex 32) holodeck serve …), or insist with --insecure-no-auth."
+        f"--host {options.host} is open to other machines without authentication: set a key "
+        f"({API_KEY_VARIABLE}=$(openssl rand -hex 32) holodeck serve …), or allow it with --insecure-no-auth."
     )
 
 
@@ -370,7 +370,7 @@ class Service:
             ) as screen:
                 screen.write(text + "\n")
         except OSError as error:  # a full disk, a closed terminal: no reason not to serve
-            log.warning("this could not be shown: %s: %s", one_line(text), error.strerror)
+            log.warning("this could not be written to the terminal: %s: %s", one_line(text), error.strerror)
 
 
 def _settle_memory() -> None:

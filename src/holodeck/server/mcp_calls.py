@@ -92,7 +92,7 @@ async def _decided(request: Request, call: McpCall) -> Response:
     interrupts = open_interrupts(run)
     answers = form_answers(call.params.get("inputResponses") or {}, interrupts)
     if not interrupts:
-        raise InvalidRequest("The call with this requestState waits for nothing.", field="requestState")
+        raise InvalidRequest("The call with this requestState is not waiting for input.", field="requestState")
     if answers.dismissed:
         undecided = msgspec.structs.replace(call.caller, capabilities={})  # as to a client that cannot show forms
         return result_answer(call, _result_of(server, run, msgspec.structs.replace(call, caller=undecided)))
@@ -167,7 +167,7 @@ async def call_tool(request: Request, call: McpCall, tools: Mapping[str, Tool] =
     name = call.params.get("name")
     tool = tools.get(name) if isinstance(name, str) else None
     if tool is None:
-        raise RpcError(INVALID_PARAMS, f"Unknown tool: {name!r}. tools/list names those that there are.")
+        raise RpcError(INVALID_PARAMS, f"Unknown tool: {name!r}. tools/list lists the known tools.")
     given = call.params.get("arguments")
     return await tool(request, call, {} if given is None else table(given, "arguments"))
 
@@ -226,7 +226,7 @@ def _result_of(server: AgentServer, run: Run, call: McpCall) -> dict[str, Any]:
     for event in server.shown_events(run):
         reader.read(event)
     if reader.result is None:
-        raise InvalidRequest("What is left of this run has no ending.")
+        raise InvalidRequest("The stored events of this run have no end.")
     return reader.result
 
 

@@ -79,7 +79,7 @@ INPUT_ITEMS = json_response("A page of items")
 DELETED = json_response("It is deleted")
 _NUMBER = {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}
 READ_PARAMETERS = (
-    parameter("stream", "query", "Read its events again", type="boolean"),
+    parameter("stream", "query", "Replay its events", type="boolean"),
     parameter("starting_after", "query", "The `sequence_number` of the last event that is known", **_NUMBER),
 )
 INPUT_PARAMETERS = (

@@ -25,7 +25,7 @@ class SpendingSettings:
 
     price: Price | None = None  # of the model
     max_tokens: int = 1000  # that a step may cost at most, besides its prompt: reserved before it
-    has_keys: bool = False  # API keys, which may have limits of their own at any time
+    has_keys: bool = False  # there are API keys, which may get their own limits at any time
 
 
 @dataclass(frozen=True, kw_only=True)

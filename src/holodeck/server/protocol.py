@@ -1,13 +1,13 @@
 """uvicorn's HTTP/1.1 protocol with the limits and deadlines that it lacks (T17, T32).
 
-At any moment a connection is waiting for a request's head, inside a request, or draining what a client still sends
-after it has its answer. This module sets a deadline for the first and the last, and for a client that does not read the
+At any moment a connection is waiting for a request's head, inside a request, or draining the rest of a body after an
+early answer. This module sets a deadline for the first and the last, and for a client that does not read the
 rest of its answer. Inside a request, `metered` in `holodeck.server.connection` and the stream keep time.
 
 This module also limits:
 
 - the size of a head and its number of lines;
-- the framing of a body, to one way;
+- the transfer codings of a body, to `chunked`;
 - the requests that wait behind the one being answered;
 - the requests that begin in one iteration of the event loop.
 
@@ -68,8 +68,10 @@ class _PipelineFull(Exception):
 
 
 class _Nowhere(list[tuple[bytes, bytes]]):
+    """A list that stays empty."""
+
     def append(self, _header: tuple[bytes, bytes]) -> None:
-        """Discards everything."""
+        pass
 
 
 _NOWHERE = _Nowhere()
@@ -85,7 +87,7 @@ class PacedStarts:
     __slots__ = ("_loop", "_started", "_waiting")
 
     def __init__(self) -> None:
-        self._started = 0  # begun in this iteration
+        self._started = 0  # requests begun in this iteration
         self._waiting: deque[Callable[[], None]] = deque()
 
     def begin(self, start: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
@@ -100,7 +102,7 @@ class PacedStarts:
 
     def _next_turn(self) -> None:
         self._started = min(STARTED_AT_ONCE, len(self._waiting))
-        if self._started:  # first: a start that fails must not block all others for ever
+        if self._started:  # scheduled first: a start that raises must not block the others
             self._loop.call_soon(self._next_turn)
         for _ in range(self._started):
             self._waiting.popleft()()
@@ -123,7 +125,7 @@ class JoinedHead:
         self._transport, self._loop = transport, loop
         self._end = end or transport.close
         self._held = b""
-        self.is_out = False  # then the transport itself can be written to
+        self.is_out = False  # the head was sent, so body bytes may go to the transport directly
 
     def write(self, data: bytes) -> None:
         if self._held and len(data) > NOT_COPIED:
@@ -148,7 +150,7 @@ class JoinedHead:
 
 
 class TimedProtocol(HttpToolsProtocol):
-    """Use `with_limits` to get a class that uvicorn can instantiate."""
+    """uvicorn's protocol with limits and deadlines. `with_limits` makes the class that uvicorn instantiates."""
 
     __slots__ = (  # not in the instance dictionary with uvicorn's members: beyond thirty it takes twice the memory
         "_answered",
@@ -189,10 +191,10 @@ class TimedProtocol(HttpToolsProtocol):
         self._body_size = 0
         self._flush: asyncio.TimerHandle | None = None
         self._unsent = 0
-        self.when_lost: Callable[[], None] | None = None  # of the answer in progress
+        self.when_lost: Callable[[], None] | None = None  # set by the answer in progress
         self._entry = ConnectionVerdict.SERVED
         self._whole_app = self.app
-        self._answered: RequestResponseCycle | None = None  # `cycle` is the last one that was read
+        self._answered: RequestResponseCycle | None = None  # uvicorn's `cycle` is the last request that was read
 
     @property
     def has_whole_body(self) -> bool:
@@ -203,7 +205,7 @@ class TimedProtocol(HttpToolsProtocol):
         return self.client[0] if self.client else ""
 
     def write_at_once(self, take: Callable[[], bytes]) -> int | None:
-        """False for HTTP/1.0, and while the next request waits behind the one being answered."""
+        """Also returns None for HTTP/1.0, and while another request waits behind the one being answered."""
         cycle = self.cycle
         if self.flow.write_paused or cycle is None or cycle.chunked_encoding is not True:
             return None
@@ -250,7 +252,7 @@ class TimedProtocol(HttpToolsProtocol):
         self.scope = {}  # type: ignore[typeddict-item]  # its extension refers to this connection
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Monitors skip the queue: they measure how soon the server answers."""
+        """Starts a request. Requests of monitors skip the queue: they measure how soon the server answers."""
         start = partial(self._start_now, cycle, app)
         if cycle.scope["raw_path"] in FOR_MONITORS:
             start()
@@ -285,7 +287,7 @@ class TimedProtocol(HttpToolsProtocol):
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The framing of the chunked body is too large.")
 
     def _discard(self, size: int) -> None:
-        """Counts bytes that nothing will read. A client that keeps sending fast gets more time, up to a limit."""
+        """Counts discarded bytes. A client that keeps sending fast gets more time, up to a limit."""
         before, self._lingered = self._lingered, self._lingered + size
         if self._lingered > self._linger_limit:
             self.transport.abort()
@@ -296,7 +298,7 @@ class TimedProtocol(HttpToolsProtocol):
         return any(name == b"transfer-encoding" for name, _ in self.scope["headers"])
 
     def _feed(self, data: bytes) -> None:
-        """As uvicorn does, but for upgrades."""
+        """Feeds the parser as uvicorn does, but declines upgrades."""
         self._unset_keepalive_if_required()
         try:
             rest: bytes | memoryview = data
@@ -305,7 +307,7 @@ class TimedProtocol(HttpToolsProtocol):
                     self.parser.feed_data(rest)
                     rest = b""
                 except httptools.HttpParserUpgrade as upgrade:
-                    if not self._declines:  # CONNECT: what follows is not for us, whatever it looks like
+                    if not self._declines:  # CONNECT: the rest belongs to a tunnel that we do not open
                         self.cycle.keep_alive = False
                         return
                     rest = memoryview(rest)[upgrade.args[0] :]
@@ -325,10 +327,10 @@ class TimedProtocol(HttpToolsProtocol):
             self.send_400_response(_BAD_REQUEST)
 
     def _decline_upgrade(self) -> None:
-        """Reads the head again as if it had not asked for another protocol.
+        """Reads the head again without its `Upgrade` header.
 
-        Java's client asks for HTTP/2 in its first request, and the parser takes what follows for that protocol, so a
-        body would be lost. A server that does not want to switch continues as before (RFC 9110, 7.8).
+        Java's client asks for HTTP/2 in its first request. The parser then takes the rest for that protocol, so the body
+        would be lost. A server that does not want to switch continues as before (RFC 9110, 7.8).
         """
         self._declines = False
         lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
@@ -364,11 +366,11 @@ class TimedProtocol(HttpToolsProtocol):
         if self.scope["http_version"] != "1.1":
             UnframedCycle.take_over(self.cycle)
         answer = JoinedHead(self.transport, self.loop, self._close)
-        self.cycle.transport = answer  # type: ignore[assignment]  # all that it uses
-        self.headers = _NOWHERE  # for trailers after a body, which are not headers of the request
+        self.cycle.transport = answer  # type: ignore[assignment]  # has every method that the cycle uses
+        self.headers = _NOWHERE  # discards trailers, which are not headers of the request
 
     def _check_head(self) -> None:
-        """Refuses a head that is too large but arrived in one read, and a body in codings besides `chunked`."""
+        """Refuses a head that is too large but arrived in one read, and transfer codings other than `chunked`."""
         headers = self.headers
         size = len(self.url) + sum(map(len, chain.from_iterable(headers))) + _HEADER_FRAMING * len(headers)
         if size > self.limits.max_head or len(headers) > self.limits.max_head_lines:
@@ -384,7 +386,7 @@ class TimedProtocol(HttpToolsProtocol):
             )
 
     def _believe_target(self) -> None:
-        """A target that is a whole URL decides whom the request is for, whatever `Host` says (RFC 9112, 3.2.2)."""
+        """Takes host and path from an absolute target URL, which overrides `Host` (RFC 9112, 3.2.2)."""
         target = httptools.parse_url(self.url)
         if target.host:
             self.url = (target.path or b"/") + (b"" if target.query is None else b"?" + target.query)
@@ -396,7 +398,7 @@ class TimedProtocol(HttpToolsProtocol):
     def _rename_host(self, host: bytes) -> None:
         named = any(name == b"host" for name, _ in self.headers)
         self.headers[:] = [(name, host if name == b"host" else value) for name, value in self.headers]
-        if not named and self.parser.get_http_version() != "1.1":  # which must not do without
+        if not named and self.parser.get_http_version() != "1.1":  # HTTP/1.1 requires it, and is refused without
             self.headers.append((b"host", host))
 
     def on_message_complete(self) -> None:
@@ -405,7 +407,7 @@ class TimedProtocol(HttpToolsProtocol):
         super().on_message_complete()
         self._in_body = False
         if self._between_requests():
-            self._disarm()  # it was draining
+            self._disarm()  # the deadline of draining
             self._arm(self.limits.idle_seconds)
 
     def on_response_complete(self) -> None:
@@ -436,12 +438,12 @@ class TimedProtocol(HttpToolsProtocol):
     def _too_late(self) -> None:
         self._deadline = None
         if self._in_head:
-            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The request's headers came too slowly.")
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The request's headers arrived too slowly.")
         else:
             self.transport.abort()  # not close: it would wait for a client that may never read
 
     def _watch_flush(self) -> None:
-        """A complete answer may still wait in our buffer, and closing would wait with it."""
+        """Starts a deadline for a complete answer that is still in our buffer: closing would wait until it is sent."""
         self._unsent = unsent_bytes(self.transport)
         self._flush = self.loop.call_later(self.limits.flush_seconds, self._check_flush)
 
@@ -455,12 +457,12 @@ class TimedProtocol(HttpToolsProtocol):
             self._watch_flush()
 
     def _refuse(self, status: HTTPStatus, detail: str) -> None:
-        """Answers bytes that never became a request, and closes the connection."""
+        """Answers without the application, and closes the connection."""
         self._in_head, self._linger_limit = False, self.limits.max_linger
         if self._answering() and (self.cycle.response_started or self.pipeline):
             self.transport.close()  # in the middle of another answer: nothing can be written
             return
-        if self._answering():  # the application is reading a refused body, which has no client any more
+        if self._answering():  # the application still reads the refused body: to it, the client has disconnected
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         refusal = problem(InvalidRequest(detail, status=status))
@@ -516,7 +518,7 @@ class UnframedCycle(RequestResponseCycle):
             self._open_ended = all(name.lower() != b"content-length" for name, _ in message["headers"])
             self.chunked_encoding = False if self._open_ended else None
         elif message["type"] == "http.response.body" and self._open_ended:
-            self.expected_content_length = len(message.get("body", b""))  # what is expected is what comes
+            self.expected_content_length = len(message.get("body", b""))  # accepts any length
         await super().send(message)
 
 
@@ -534,7 +536,7 @@ def http_server(
     """Makes a uvicorn server for one application, with these limits. `flush_seconds`: time to send the last bytes."""
     return HttpServer(
         uvicorn.Config(
-            cast("ASGI3Application", app),  # the same in uvicorn's own words
+            cast("ASGI3Application", app),  # uvicorn's own type for the same
             http=TimedProtocol.with_limits(limits, connection_limit),
             ws="none",
             lifespan="off",

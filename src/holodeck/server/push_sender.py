@@ -165,7 +165,7 @@ class PushSender:
         try:
             address = address_of(url)
         except Unsendable as error:
-            raise InvalidRequest("url is no address that can be called", field="url") from error
+            raise InvalidRequest("url is not an address that can be called", field="url") from error
         if address.user is not None or not (self._any or any(each.covers(address) for each in self._hosts)):
             raise InvalidRequest("url has a host that this server does not call (server.push.allow_hosts)", field="url")
 

@@ -6,8 +6,8 @@ reports no token counts, they are estimated, not free.
 
 A request takes a slot before it starts or reads a run, and keeps it until its answer has ended. The slots limit how
 many answers an address, key, user and tenant may be getting at a time (T17). Requests with a short answer need no slot:
-a client whose slots are all taken can still stop a run. The credential decides whose slot it is. Users who share an
-address share only `server.limits.address.streams`.
+a client whose slots are all taken can still stop a run. Slots are counted by credential. Users behind one address
+share only `server.limits.address.streams`.
 
 When a user stores too much, the conversations that were unused for longest are deleted. That rule must not let one user
 delete another's conversations, so a tenant that stores too much (`limits.tenant.stored_mb`) starts no more runs until
@@ -59,12 +59,14 @@ log = logging.getLogger(__name__)
 MILLIONTHS = 1_000_000  # money is counted in whole millionths
 MAX_NOTED = 10_000
 UNAVAILABLE = "The limits cannot be checked at the moment."
-_AT_A_TIME = {"runs": ("runs in progress", 2.0), "streams": ("responses in progress", 5.0)}  # and when to try again
+_AT_A_TIME = {"runs": ("runs in progress", 2.0), "streams": ("responses in progress", 5.0)}  # in words, and Retry-After
 
 SLOT = "holodeck.slot"  # the key in the scope
 
 
 class TenantStorage:
+    """The bytes that each tenant's users store, looked up at most every FRESH_SECONDS."""
+
     def __init__(self, limits: ServerLimits, stored: Callable[[str], Awaitable[int]]) -> None:
         self._limits, self._stored = limits, stored
         self._known: dict[str, tuple[int, float]] = {}  # bytes, and when they were looked up
@@ -75,7 +77,7 @@ class TenantStorage:
         if level is not None and level.left == 0:
             error = RateLimited(
                 f"The users of this tenant store {level.window.limit / MB:,g} MB, which is its limit;"
-                " delete sessions to go on."
+                " delete sessions to continue."
             )
             error.reason = NAME
             raise error
@@ -106,15 +108,15 @@ class Spender(msgspec.Struct, frozen=True):
     """The parties whose limits a request uses. The address is the socket's, or a trusted proxy reports it (T31)."""
 
     owner: Owner
-    network: str | None  # None for a run that continues after a crash: its request is gone, only its owner is known
+    network: str | None  # None for a run that continues after a crash: only its owner is known
     key: str | None = None
-    authenticated: bool = False  # whether a credential names the owner; without one, any client may write any name
+    authenticated: bool = False  # whether a credential names the owner; without one, a client can name any user
 
     @property
     def subjects(self) -> Iterator[tuple[str, str, str]]:
-        """Returns the kind, the key that windows are counted by, and the name that overrides use.
+        """Yields for each subject its kind, the key of its windows, and its name in `overrides`.
 
-        A client without a credential is its address, whatever name it writes: a name never frees it from that (F5).
+        A client without a credential counts as its address, whatever user it names (F5).
         """
         if self.network is not None:
             yield "address", self.network, f"address:{self.network}"
@@ -158,7 +160,7 @@ class Quotas:
         self._noted: dict[Window, float] = {}  # full windows that were logged, and until when
 
     async def admit(self, spender: Spender) -> "Meter | None":
-        """Counts a request and reserves its first step. RateLimited if a limit is reached."""
+        """Counts a request and reserves its first step. Raises RateLimited if a limit is reached."""
         await self._check_stored(spender)
         limits = list(self._limits_of(spender))
         shares = _shares(limits, "runs")
@@ -181,7 +183,7 @@ class Quotas:
         return meter
 
     async def count(self, spender: Spender) -> None:
-        """Counts a request that stores something and starts no run. RateLimited if a limit is reached."""
+        """Counts a request that stores something and starts no run. Raises RateLimited if a limit is reached."""
         if not self.counts:
             return
         await self._check_stored(spender)
@@ -198,7 +200,7 @@ class Quotas:
         return meter
 
     async def stream(self, spender: Spender) -> Lease | None:
-        """Counts an answer in progress until its lease is released. RateLimited if a limit is reached."""
+        """Counts an answer in progress until its lease is released. Raises RateLimited if a limit is reached."""
         shares = _shares(list(self._limits_of(spender)), "streams")
         return await self._leased(shares) if shares else None
 
@@ -226,7 +228,7 @@ class Quotas:
         return taken
 
     async def levels(self, spender: Spender) -> list[Level]:
-        """Returns how much is left of each limit."""
+        """Returns how much is left of each limit; only of `stored_mb` while the store of the counts is down."""
         limits = list(self._limits_of(spender))
         windows = [window for what in ("requests", "tokens", "money") for window in _windows(limits, what)]
         stored = None
@@ -364,7 +366,10 @@ class Meter(Observer):
         self._run = run
 
     async def reserve(self, prompt: Prompt, max_tokens: int) -> None:
-        """Tops up the reservation before a model call, to what it may cost. BudgetExceeded if nothing is left."""
+        """Tops up the reservation to the most that a model call may cost.
+
+        Raises QuotaExceeded if a limit is used up and the run holds no reservation.
+        """
         wanted = self._quotas.spending_windows(self._spender, estimate_prompt(prompt) + max_tokens)
         missing = [
             Use(use.window, use.amount - self._held.get(use.window, 0), partly=True)
@@ -382,7 +387,10 @@ class Meter(Observer):
         self._top_up(missing, taken)
 
     def _top_up(self, uses: Sequence[Use], taken: Taken | Full) -> None:
-        """A run that has a reservation continues with it: its overdraft is at most one step."""
+        """Adds the amounts to the reservation. If a limit is used up, the run continues with what it holds.
+
+        So it can overdraw a limit by one step at most.
+        """
         if isinstance(taken, Full):
             return
         for use, amount in zip(uses, taken.amounts, strict=True):
@@ -403,7 +411,7 @@ class Meter(Observer):
     run_failed = run_finished
 
     def end(self) -> None:
-        """Gives back the unused reservation, and the run's share."""
+        """Gives back the unused reservation, and the lease of the run."""
         self._quotas.settle([Use(window, -amount) for window, amount in self._held.items() if amount])
         self._held = {}
         if self._lease is not None:
@@ -422,7 +430,7 @@ class Meter(Observer):
         return TokenUsage(prompt_tokens=0, completion_tokens=tokens)
 
     def _estimate_step(self) -> int:
-        """Estimates the tokens of a cut step; 0 if the model sent nothing: that step failed and costs nothing."""
+        """Estimates the tokens of a step without reported usage; 0 if the model sent nothing: such a step is free."""
         if self._run is None:
             return 0
         try:
@@ -441,7 +449,7 @@ current_meter: Callable[[], Meter | None] = _meter.get
 
 
 class QuotaExceeded(BudgetExceeded):
-    """The limits of `server.limits` leave nothing for a further step."""
+    """A limit of `server.limits` is used up, so no further step may start."""
 
     def __init__(self, limit: str = "") -> None:
         Exception.__init__(self, f"Stopped: the limit {limit} is used up (server.limits).")
@@ -449,7 +457,7 @@ class QuotaExceeded(BudgetExceeded):
 
 
 class MeteredModel(WrappedModel):
-    """Reserves what a call may cost before it is made."""
+    """Reserves the most that a call may cost before it makes the call."""
 
     def __init__(self, model: Model, max_tokens: int) -> None:
         super().__init__(model)
@@ -481,7 +489,7 @@ class Slot:
         self._lease: Lease | None = None
 
     async def take(self, owner: Owner) -> None:
-        """Raises RateLimited if a limit is reached. Idempotent."""
+        """Takes the slot. Idempotent. Raises RateLimited if a limit is reached."""
         if not self._taken:
             self._taken = True
             self._slots.taken += 1

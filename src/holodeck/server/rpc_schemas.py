@@ -42,7 +42,7 @@ RPC_BODY = json_request(RPC_MESSAGE, {"jsonrpc": "2.0", "id": 1, "method": "Send
 PUSH_BODY = json_request(object_of({"id": string(maxLength=MAX_FOREIGN_ID)}, required=["url"]))
 _OLD_PUSH = {"pushNotificationConfig": {"type": "object", "required": ["url"]}}
 OLD_PUSH_BODY = json_request(object_of(_OLD_PUSH, required=["pushNotificationConfig"]))
-_FAILED: Described = {"default": json_response("An error as the protocol has it")[200]}
+_FAILED: Described = {"default": json_response("An error in the protocol's form")[200]}
 CARD: dict[str, Any] = json_response("The card")[200]
 CARD_OR_ERROR = json_response("The card") | _FAILED
 TASK = json_response("The task") | _FAILED

@@ -230,7 +230,7 @@ class EventStream(Response):
         limit = self._stall if self._sending else self._keepalive
         if now - self._since >= limit:
             if self._sending:
-                self._drop(f"a reader took nothing for {self._stall:g} s and was cut off; its run goes on")
+                self._drop(f"a client read nothing for {self._stall:g} s and was disconnected; its run continues")
                 return
             self._silent, self._since = True, now
             self._wake()

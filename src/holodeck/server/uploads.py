@@ -74,8 +74,8 @@ async def _of_form(request: Request, limits: FileLimits) -> PostedChat:
             found = _files(form, limits.max_files)
             return PostedChat(chat, [await _uploaded(each, f"files[{i}]", limits) for i, each in enumerate(found)])
     except OSError as error:  # of a temporary file: what it holds is gone with it
-        log.error("a form cannot be kept while it is read: %s", error.strerror)  # noqa: TRY400  no defect of ours
-        raise StorageFull("The server has no room to keep the files while it reads them.") from error
+        log.error("no temporary file for a form: %s", error.strerror)  # noqa: TRY400  no defect of ours
+        raise StorageFull("The server has no disk space for the files while it reads them.") from error
     except MultiPartException as error:  # Starlette's error for a broken form or too many parts
         raise InvalidRequest(f"The form cannot be read: {error.message}", status=400) from error
 
@@ -93,7 +93,7 @@ class WholeForm(MultiPartParser):
         if not self._whole:
             for file in self._files_to_close_on_error:
                 file.close()
-            raise MultiPartException("It breaks off before its end.")
+            raise MultiPartException("It is incomplete.")
         return form
 
 

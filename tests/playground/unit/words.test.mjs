@@ -26,7 +26,8 @@ test("a lost connection is described by what is known", () => {
 
 test("a person's no is no failure", () => {
   assert.equal(callOutcome(true, "The user refused this call. Do not try it again."), "rejected");
-  assert.equal(callOutcome(true, "Not carried out: the user went on without approving it."), "passed");
+  assert.equal(callOutcome(true, "Not carried out: the user continued without approving it."), "passed");
+  assert.equal(callOutcome(true, "Not carried out: the user went on without approving it."), "passed"); // as older versions stored it
   assert.equal(callOutcome(true, "the disk is full"), "failed");
   assert.equal(callOutcome(false, "The user refused this call."), "done");
 });
@@ -41,7 +42,7 @@ test("activities are sentences", () => {
 });
 
 test("what became of the history", () => {
-  assert.match(historyWords({ adopted: 2, left_out: 1 }), /new on the server.*2 messages.*1 tool calls/);
+  assert.match(historyWords({ adopted: 2, left_out: 1 }), /does not know this session.*2 messages.*1 tool calls/);
   assert.match(historyWords({ left_out: 3 }), /does not see the messages above/);
   assert.match(historyWords({ messages: 5, summarized: true }), /summary of the first 5/);
   assert.equal(historyWords({ rewound: 2 }), "");

@@ -1,5 +1,5 @@
 // @ts-check
-// Puts the page together: rooms for sessions, one of them on the screen, and what is around it.
+// The page: a room for each session, one of them on the screen, and the panels around it.
 
 import { Server } from "./client.js";
 import { byId, h, icon } from "./dom.js";
@@ -29,7 +29,7 @@ class Playground {
   signIn;
   /** @type {((value?: unknown) => void) | undefined} */
   signedIn;
-  commands = []; // a line for the shell for each protocol that is served
+  commands = []; // one shell command for each protocol that is served
 
   constructor() {
     this.server = new Server(identity, () => this.#signIn());
@@ -60,7 +60,7 @@ class Playground {
     this.composer.focus();
   }
 
-  // who uses the page
+  // the user
 
   /** `serve --open` signs in by a code in the address. It leaves the address before anything else happens. */
   async #useCode() {
@@ -71,12 +71,12 @@ class Playground {
     if (token !== null) identity.use(token, true);
   }
 
-  /** Asks the server who we are. Without a credential that is accepted, the page waits for one. */
+  /** Asks the server for the current user. Without a valid credential, the page waits for one. */
   async #identify() {
     try {
       identity.principal = await this.server.me();
     } catch (error) {
-      if (error.status !== 401) return; // no answer, or not yet: health says so, and each request asks anew
+      if (error.status !== 401) return; // no answer yet: the health check shows it, and each request tries again
       identity.forget();
       await new Promise((resolve) => {
         this.signedIn = resolve;
@@ -88,10 +88,10 @@ class Playground {
 
   #signIn() {
     this.signIn ??= new SignIn((credential, isKept) => this.#tryCredential(credential, isKept));
-    if (!this.signIn.node.open) this.signIn.show(identity.isSignedIn ? "Your key or token is not valid any more." : "");
+    if (!this.signIn.node.open) this.signIn.show(identity.isSignedIn ? "Your key or token is no longer valid." : "");
   }
 
-  /** What is wrong with a credential, or null. */
+  /** The problem with a credential, or null. */
   async #tryCredential(credential, isKept) {
     identity.use(credential, isKept);
     try {
@@ -116,7 +116,7 @@ class Playground {
     if (this.room) this.list.show(this.room.id);
   }
 
-  /** Nothing of the user stays on the screen. */
+  /** Removes everything of the user from the screen. */
   #signOut() {
     identity.forget();
     location.reload();
@@ -140,7 +140,7 @@ class Playground {
     if (isNew && id !== this.unused) await this.#load(this.room);
   }
 
-  /** An id that the server does not know, and need not be asked for. */
+  /** A new id. The server does not know it, so the page does not load it. */
   #newSession() {
     return (this.unused = newId("session"));
   }
@@ -154,7 +154,7 @@ class Playground {
     try {
       await room.open();
     } catch {
-      room.isUnread = true; // the health check says that the server is away; the room is read when it is back
+      room.isUnread = true; // the health check shows that the server is down; the room is loaded when it is back
       return;
     }
     room.isUnread = false;
@@ -164,7 +164,7 @@ class Playground {
     this.#showRoom();
   }
 
-  /** A room in which something runs stays: without a reader its run would be ended. */
+  /** A room with a run in progress stays: without a reader the server would cancel the run. */
   #dropIdle(except) {
     for (const [id, room] of this.rooms) {
       if (id === except || room.isBusy) continue;
@@ -217,7 +217,7 @@ class Playground {
     await sent;
   }
 
-  /** The server wants all answers of a run together. */
+  /** The server requires all answers of a run together. */
   #decide(decision) {
     this.decisions.set(decision.id, decision);
     const { questions } = this.room.conversation;
@@ -256,7 +256,7 @@ class Playground {
 
   async #export(id, format) {
     const found = await this.server.session(id).catch(() => null);
-    const session = found ?? { session_id: id, messages: [], note: "The server has nothing of this session." };
+    const session = found ?? { session_id: id, messages: [], note: "The server does not know this session." };
     const title = this.sessions.get(id)?.title ?? "";
     const [text, type, suffix] = format === "JSON" ? [JSON.stringify({ title, ...session }, null, 2), "application/json", "json"] : [markdownOf(title, session), "text/markdown", "md"];
     const url = URL.createObjectURL(new Blob([text], { type }));
@@ -272,7 +272,7 @@ class Playground {
     if (kind === "forgotten") this.#leave(session);
   }
 
-  // what is around it
+  // the panels around it
 
   #showRoom() {
     if (!this.room) return;
@@ -298,7 +298,7 @@ class Playground {
     const { room } = this;
     const isAccepted = room.conversation.run?.started !== null;
     const lost = room.connection === "lost" ? lostConnection({ isAccepted, isServerGone: this.health.last === null }) : null;
-    const forgotten = room.isKnown ? null : { tone: "warning", text: "The server has nothing of this session.", detail: "It was restarted, or the session's time ran out. What you say now begins it anew." };
+    const forgotten = room.isKnown ? null : { tone: "warning", text: "The server does not know this session.", detail: "The server was restarted, or the session has expired. Your next message starts it again." };
     const told = lost ?? (this.hasLooked ? troubleOf(this.health.last) : null) ?? forgotten;
     const banner = byId("banner");
     banner.className = `banner ${told?.tone ?? ""}`;
@@ -318,7 +318,7 @@ class Playground {
     if (this.isWell && !wasWell) await this.#arrive();
   }
 
-  /** The server is there, for the first time or again. */
+  /** The server responds, for the first time or again. */
   async #arrive() {
     if (!identity.may("chat")) return;
     this.capabilities = await this.server.capabilities().catch(() => this.capabilities);
@@ -331,10 +331,10 @@ class Playground {
     if (conversation.items.length === 0) this.transcript.show(conversation, () => this.#empty());
   }
 
-  /** The server's list has also what other browsers and the terminal began. */
+  /** The server's list also has sessions that other browsers and the terminal started. */
   async #learnSessions() {
     if (!identity.may("sessions:read")) return;
-    const found = await this.server.sessions().catch(() => null); // an older server, or no answer: the browser's own list is there
+    const found = await this.server.sessions().catch(() => null); // an older server, or no answer: the browser's own list is shown
     if (found === null) return;
     this.sessions.learn(found);
     this.list.update(this.room.id);

@@ -1,6 +1,6 @@
 // @ts-check
-// Markdown blocks, as a tree. No DOM. Each block says where it starts, so that a view can keep what is settled
-// and look again only at the last one while text is still coming.
+// Markdown blocks, as a tree. No DOM. Each block has its start, so that a view can keep the finished blocks
+// and parse only the last one again while text is still streaming.
 
 const MAX_DEPTH = 6;
 const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([^`]*)$/;
@@ -91,7 +91,7 @@ function fenced(lines, [, fence, info]) {
   return { kind: "code", language: info.trim().split(/\s+/)[0], text: body.join("\n"), closed };
 }
 
-/** A formula on lines of its own; null while its end has not come. */
+/** A formula on lines of its own; null while it is incomplete. */
 function formula(lines, /** @type {string[]} */ [, open]) {
   const close = open === "$$" ? "$$" : "\\]";
   const start = lines.text.indexOf(open, lines.offset) + open.length;
@@ -130,7 +130,7 @@ function list(lines, depth) {
   return { kind: "list", ordered, first: ordered ? Number.parseInt(first[2], 10) : 1, loose, items };
 }
 
-/** The lines of an item: indented ones, and those that go on with its paragraph. */
+/** The lines of an item: indented ones, and those that continue its paragraph. */
 function itemBody(lines, /** @type {string[]} */ [, indent, marker, space, text]) {
   const width = indent.length + marker.length + Math.max(1, space.length);
   const inner = new RegExp(`^(?: {${Math.min(2, width)},${width}}|\\t)`);

@@ -1,5 +1,5 @@
 // @ts-check
-// The server's side of the page: AG-UI and the few routes around it. Knows HTTP; what events mean is not its business.
+// The server's side of the page: AG-UI and the few routes around it. Knows HTTP, but not what events mean.
 
 import { ADDRESS } from "./address.js";
 import { numberOf, SseReader } from "./sse.js";
@@ -9,7 +9,7 @@ const STREAM = { Accept: "text/event-stream" };
 const TRY_AGAIN = new Set([429, 502, 503, 504]);
 const DELAYS = [300, 600, 1200, 2500, 5000];
 
-/** An answer of the server that is a problem (RFC 9457). */
+/** An error response of the server: a problem (RFC 9457). */
 export class Problem extends Error {
   constructor(status, problem = {}) {
     super(problem.detail || problem.title || `The server answered ${status}.`);
@@ -19,21 +19,21 @@ export class Problem extends Error {
     this.retryAfter = problem.retry_after ?? null;
   }
 
-  /** Whether the same request may do better in a moment: the server starts, stops, or has too much to do. */
+  /** Whether the same request may succeed in a moment: the server is starting, stopping or overloaded. */
   get isPassing() {
     return TRY_AGAIN.has(this.status) && !["model-error", "model-unavailable", "timeout"].includes(this.code);
   }
 }
 
 export class Server {
-  /** `refused` is called when the server wants to know who asks. */
+  /** `refused` is called when the server requires a credential. */
   constructor(identity, refused = () => {}) {
     this.identity = identity;
     this.refused = refused;
   }
 
   /**
-   * The one function by which the page asks, so that the credential is in one header and nowhere else.
+   * The only function that sends requests, so that the credential is in one header and nowhere else.
    * @param {string} path
    * @param {RequestInit} options
    */
@@ -43,12 +43,12 @@ export class Server {
     return answer;
   }
 
-  /** Who the credential stands for. */
+  /** The user of the credential. */
   async me() {
     return (await checked(await fetch(`${ADDRESS}/me`, { headers: this.identity.headers }))).json();
   }
 
-  /** A token for the code of the address that `serve --open` opened. */
+  /** Exchanges the code in the address that `serve --open` opened for a token. */
   async exchange(code) {
     const body = JSON.stringify({ code });
     return (await (await checked(await fetch(`${ADDRESS}/playground/session`, { method: "POST", headers: JSON_TYPE, body }))).json()).token;
@@ -67,25 +67,25 @@ export class Server {
     return checked(await this.#ask(`/runs/${encodeURIComponent(runId)}/stop`, { method: "POST", headers: JSON_TYPE }));
   }
 
-  /** The session as the server has it, or null if it has none. */
+  /** The stored session, or null if the server has none. */
   async session(id) {
     const answer = await this.#ask(`/sessions/${encodeURIComponent(id)}`);
     return answer.status === 404 ? null : (await checked(answer)).json();
   }
 
-  /** Forgets the session, or its messages from one on. */
+  /** Deletes the session, or its messages from one on. */
   async forget(id, from = null) {
     const query = from === null ? "" : `?from=${encodeURIComponent(from)}`;
     return checked(await this.#ask(`/sessions/${encodeURIComponent(id)}${query}`, { method: "DELETE" }));
   }
 
-  /** Health has a body also when it is bad; who may not see all of it gets the status. */
+  /** The health of the server, which has a body also with status 503. Without the scope it is the status only. */
   async health() {
     const answer = await fetch(`${ADDRESS}/health/agent`, { headers: this.identity.headers });
     return (answer.status === 401 || answer.status === 403 ? await fetch(`${ADDRESS}/health`) : answer).json();
   }
 
-  /** The person's sessions, the one used last first: [{session_id, last_activity, message_count, active_runs}]. */
+  /** The user's sessions, most recently used first: [{session_id, last_activity, message_count, active_runs}]. */
   async sessions() {
     return (await (await checked(await this.#ask("/sessions?limit=200"))).json()).sessions;
   }
@@ -120,7 +120,7 @@ export async function readFrames(answer, tell) {
   }
 }
 
-/** A defect of the listener must not look like a lost connection: it is reported, and the run goes on. */
+/** A bug in the listener must not look like a lost connection: it is reported, and the run continues. */
 function tell(hear, event, frame) {
   try {
     hear(event, frame);
@@ -134,7 +134,7 @@ const isEnding = (type) => type === "RUN_FINISHED" || type === "RUN_ERROR";
 /**
  * Follows a run to its end, through lost connections. With `input` it is started first: posting a run again joins it,
  * so a post whose answer was lost is simply repeated. Every event is passed on once, in order: received events are counted,
- * and reading goes on behind it. Throws the Problem that cannot be waited out.
+ * and reading resumes after the last one. Throws a Problem that waiting does not solve.
  */
 export async function followRun({ server, runId, input = null, signal, hear, lost, pause = wait }) {
   let last = -1;
@@ -169,7 +169,7 @@ export async function followRun({ server, runId, input = null, signal, hear, los
   }
 }
 
-/** Waits; the network coming back ends it at once. */
+/** Waits; ends early when the network is back. */
 function wait(milliseconds, signal) {
   return new Promise((/** @type {(value?: unknown) => void} */ resolve) => {
     const over = new AbortController();

@@ -1,8 +1,8 @@
 // @ts-check
-// What a session looks like: items in the order in which they are shown, changed by AG-UI events. No DOM, no network.
+// The items of a session in the order in which they are shown, changed by AG-UI events. No DOM, no network.
 //
 // kinds: user, text, reasoning, call, activity, notice, turn (the end of a run: times, usage, how it ended).
-// Telling the same run again from its start ends in the same items: a page that was reloaded loses and doubles nothing.
+// Replaying a run from its start gives the same items: a reloaded page neither loses nor doubles anything.
 
 import { fromAgui, fromSession } from "./messages.js";
 import { apply, differences, PatchError } from "./patch.js";
@@ -16,7 +16,7 @@ export class Conversation {
   items = [];
   /** @type {any} */
   state = null;
-  changes = []; // what the last change of the state was
+  changes = []; // the last changes of the state
   /** @type {import("./types.d.ts").CurrentRun | null} */
   run = null;
   /** @type {import("./types.d.ts").Question[]} */

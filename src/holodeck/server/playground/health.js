@@ -36,10 +36,10 @@ export function troubleOf(health) {
   if (health.state === "initializing") return { tone: "info", text: "The agent is starting.", detail: "" };
   if (health.state === "shutting_down") return { tone: "warning", text: "The server is shutting down.", detail: "" };
   const down = (health.tool_servers ?? []).filter((each) => !each.ready);
-  if (down.length === 0) return isWell(health) ? null : { tone: "error", text: "The agent cannot serve.", detail: "The server's log says why." };
+  if (down.length === 0) return isWell(health) ? null : { tone: "error", text: "The agent cannot answer.", detail: "See the server's log for the reason." };
   const names = down.map((each) => each.name).join(", ");
   const needed = down.some((each) => each.required);
   const text = `Tool server${down.length > 1 ? "s" : ""} down: ${names}.`;
-  const detail = [...down.map((each) => each.detail).filter(Boolean), needed ? "The agent needs it." : "The agent goes on without its tools."].join(" ");
+  const detail = [...down.map((each) => each.detail).filter(Boolean), needed ? "The agent needs it." : "The agent continues without its tools."].join(" ");
   return { tone: needed ? "error" : "warning", text, detail };
 }

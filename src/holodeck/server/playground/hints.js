@@ -5,7 +5,7 @@ const BY_REASON = {
   __proto__: null,
   upstream_auth: "The model endpoint refused the API key, or there is none. Set the key that the agent file names in your environment or in .env, then restart the server.",
   upstream_unavailable: "The model endpoint cannot be reached. Check its address in the agent file (model.base_url) and that it is running.",
-  upstream_overloaded: "The model endpoint is overloaded or limits your rate. Try again in a moment.",
+  upstream_overloaded: "The model endpoint is overloaded or has reached its rate limit. Try again in a moment.",
   context_overflow: "The conversation is longer than the model can read. Begin a new session.",
   upstream_timeout: "The model took longer than the agent file allows (model.timeout).",
   upstream_stalled: "The model stopped in the middle of its answer for longer than the agent file allows (model.timeout).",
@@ -16,14 +16,14 @@ const BY_REASON = {
 
 const BY_CODE = {
   __proto__: null,
-  "shutting-down": "The server is going down or restarting. Ask again when it is back.",
+  "shutting-down": "The server is shutting down or restarting. Try again when it is back.",
   "not-ready": "The agent is still starting.",
-  "payload-too-large": "The files are too large together. Send fewer or smaller ones.",
-  "session-busy": "Another run is going on in this session. Wait for it, or stop it.",
+  "payload-too-large": "The files together are too large. Send fewer or smaller ones.",
+  "session-busy": "Another run is in progress in this session. Wait for it, or stop it.",
   "run-not-found": "The server was restarted, or the run ended too long ago.",
   timeout: "A step took longer than the agent file allows (loop.iteration_timeout).",
   "not-found": "This server may not serve AG-UI: start it with --protocol ag-ui.",
-  overloaded: "The server has as many runs as it can take.",
+  overloaded: "The server has too many runs at the moment.",
 };
 
 export const hintFor = ({ code, reason }) => BY_REASON[reason] ?? BY_CODE[code] ?? "";

@@ -67,7 +67,7 @@ class Inline {
     }
   }
 
-  /** Emits the text before `start`, then `node`, and goes on at `end`. */
+  /** Emits the text before `start`, then `node`, and continues at `end`. */
   #put(start, end, node) {
     this.#tell(start);
     this.#innermost.children.push(node);
@@ -149,7 +149,7 @@ class Inline {
     return safeLink(address) ? this.#put(i, i + end + 1, link([address], address)) : i + 1;
   }
 
-  /** As pandoc has it: no space inside the dollars, no digit behind them. So $5 and $10 are amounts. */
+  /** As in pandoc: no space inside the dollars, no digit after them. So $5 and $10 are amounts. */
   #formula(i) {
     const isDisplayed = this.text[i + 1] === "$";
     const mark = isDisplayed ? "$$" : "$";
@@ -225,7 +225,7 @@ class Inline {
     return true;
   }
 
-  /** A marker that found no partner was text. */
+  /** A marker without a partner is text. */
   #unwind() {
     const { marker, children } = this.#innermost;
     this.frames.pop();

@@ -13,12 +13,12 @@ export function safeLink(address) {
   } catch {
     return null;
   }
-  // A name before the @ is there to be taken for the host.
+  // A name before the @ is meant to be mistaken for the host.
   if (url.protocol !== "https:" || url.username || url.password || !url.hostname) return null;
   return { href: url.href, host: url.host };
 }
 
-/** What an address that is not followed is called: its host if it has one. */
+/** The label of an address that is not a link: its host if it has one. */
 export function nameOf(address) {
   try {
     const url = new URL(address);

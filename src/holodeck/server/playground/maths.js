@@ -1,7 +1,7 @@
 // @ts-check
 // Formulas in TeX → a tree of MathML elements: {tag, attributes, children} with texts as leaves. No DOM.
 //
-// The part of TeX that answers of models use. A command that is not known is shown as its name; nothing is carried out.
+// The part of TeX that answers of models use. An unknown command is shown as its name; nothing is executed.
 
 const MAX_DEPTH = 40;
 const MAX_NODES = 4_000;

@@ -1,5 +1,5 @@
 // @ts-check
-// Messages as the page sees them, from both of the server's tongues: AG-UI's (snapshots) and that of GET /sessions.
+// The page's own form of messages, made from both of the server's: AG-UI's (snapshots) and that of GET /sessions.
 //
 // {id, role: user | assistant | tool, text, files, parts, images, calls, reasoning, cut, usage, callId, failed}
 

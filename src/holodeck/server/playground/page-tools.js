@@ -1,5 +1,5 @@
 // @ts-check
-// Frontend tools: what this page offers to the agent. A demonstration of AG-UI's client tools, off until it is wanted.
+// Frontend tools: what this page offers to the agent. A demonstration of AG-UI's client tools, off by default.
 
 const CHANGE_BACKGROUND = {
   name: "change_background",
@@ -14,13 +14,13 @@ const CHANGE_BACKGROUND = {
 export class PageTools {
   isOffered = false;
 
-  /** `paint(colour)` shows a colour, null for none; it says whether it could. */
+  /** `paint(colour)` shows a colour, null for none; it returns whether it could. */
   constructor(paint, zone = Intl.DateTimeFormat().resolvedOptions().timeZone) {
     this.paint = paint;
     this.zone = zone;
   }
 
-  /** What goes with every run. */
+  /** The tools that are sent with every run. */
   offer() {
     return { tools: this.isOffered ? [CHANGE_BACKGROUND] : [], context: [], forwardedProps: { timezone: this.zone } };
   }
@@ -31,12 +31,12 @@ export class PageTools {
     try {
       given = JSON.parse(text || "{}");
     } catch {
-      return failure("The arguments are no JSON.");
+      return failure("The arguments are not JSON.");
     }
     const colour = given?.colour;
     if (typeof colour !== "string") return failure("colour is missing.");
     const wanted = colour === "none" ? null : colour;
-    return this.paint(wanted) ? { text: `The background is now ${colour}.`, failed: false } : failure(`${colour} is no colour.`);
+    return this.paint(wanted) ? { text: `The background is now ${colour}.`, failed: false } : failure(`${colour} is not a colour.`);
   }
 }
 

@@ -1,5 +1,5 @@
 // @ts-check
-// JSON Patch (RFC 6902) on plain JSON, and what differs between two values. Values are never changed in place.
+// JSON Patch (RFC 6902) on plain JSON, and the differences between two values. Values are never changed in place.
 
 export class PatchError extends Error {}
 
@@ -32,7 +32,7 @@ function applyOne(document, { op, path, from, value }) {
 
 export function keysOf(pointer) {
   if (pointer === "") return [];
-  if (typeof pointer !== "string" || pointer[0] !== "/") throw new PatchError(`${pointer} is no JSON Pointer`);
+  if (typeof pointer !== "string" || pointer[0] !== "/") throw new PatchError(`${pointer} is not a JSON Pointer`);
   return pointer.slice(1).split("/").map((key) => key.replaceAll("~1", "/").replaceAll("~0", "~"));
 }
 

@@ -1,7 +1,7 @@
 // @ts-check
-// One session as it goes on: what the person does becomes requests, what the server sends goes into the conversation.
+// One open session: the user's actions become requests, the server's events go into the conversation.
 //
-// Runs are followed one after the other, whichever page started them: this tab, another one, or this page before a reload.
+// Runs are followed one after another, whichever page started them: this tab, another one, or this page before a reload.
 
 import { followRun, Problem } from "./client.js";
 import { Conversation } from "./conversation.js";
@@ -14,7 +14,7 @@ export class Room {
   conversation = new Conversation();
   connection = "idle"; // idle | live | lost
   isKnown = true; // false when the server has forgotten what this browser remembers
-  isUnread = false; // the server has not answered what is in it
+  isUnread = false; // the session is not loaded yet
   /** @type {any[]} */
   #queue = [];
   #left = new AbortController();
@@ -37,10 +37,10 @@ export class Room {
     return this.#isFollowing || this.#queue.length > 0;
   }
 
-  /** Loads what the server has and follows what is going on there. */
+  /** Loads the session from the server and follows its runs in progress. */
   async open() {
     const session = await this.server.session(this.id);
-    if (this.isBusy) return; // something was begun meanwhile, and it brings the rest
+    if (this.isBusy) return; // a run was started in the meantime; its events bring the rest
     const entry = this.sessions.get(this.id);
     this.isKnown = session !== null || entry === undefined;
     if (session !== null) this.conversation.load(session);
@@ -49,7 +49,7 @@ export class Room {
     active.forEach((runId) => this.#enqueue({ runId, replayed: true }));
   }
 
-  /** A message that was being sent when the page went away: either its run is known, or it can be sent again. */
+  /** Handles a message that was being sent when the page was closed: its run is known, or it can be sent again. */
   #bringBack(sending, active) {
     if (!sending || this.conversation.find(sending.id)) return;
     this.conversation.addUser(sending.id, sending.text, sending.files);
@@ -62,7 +62,7 @@ export class Room {
     this.#left.abort();
   }
 
-  // what the person does
+  // the user's actions
 
   send(text, files = []) {
     const id = newId("message");
@@ -95,13 +95,13 @@ export class Room {
     }
   }
 
-  /** Asks again for an answer to the last message of the person. */
+  /** Asks again for an answer to the user's last message. */
   async retry() {
     const last = this.conversation.items.findLast((item) => item.kind === "user");
     if (last) await this.resend(last.id, last.text, true);
   }
 
-  /** Takes a message and everything behind it back, and says it again, changed or not. */
+  /** Removes a message and everything after it, and sends it again, changed or not. */
   async resend(messageId, text, isSame = false) {
     const item = this.conversation.find(messageId);
     if (!item || this.isBusy) return;
@@ -129,7 +129,7 @@ export class Room {
       await this.server.forget(this.id, messageId);
     } catch (error) {
       const isGone = error instanceof Problem && (error.code === "session-not-found" || error.status === 422);
-      if (!isGone) throw error; // what the server does not have, it need not forget
+      if (!isGone) throw error; // the server does not have it, so it need not delete it
     }
     this.#dropFrom(messageId, true);
     this.tabs.post({ kind: "rewound", session: this.id });
@@ -141,7 +141,7 @@ export class Room {
     for (const item of items.slice(isDropped ? at : at + 1)) this.conversation.remove(item.id);
   }
 
-  // what other tabs do
+  // other tabs
 
   started({ run, messages }) {
     if (this.conversation.run?.runId !== run && !this.#queue.some((each) => each.runId === run)) this.#enqueue({ runId: run, messages });
@@ -198,7 +198,7 @@ export class Room {
     this.#isOurs = input !== null;
   }
 
-  /** The server has the run. Other tabs learn of it only now: before, they would find nothing to follow. */
+  /** The server has the run. Other tabs are notified only now: before, they would find nothing to follow. */
   #arrived(runId, messages) {
     this.sessions.update(this.id, { at: Date.now(), sending: undefined });
     if (messages !== null) this.tabs.post({ kind: "started", session: this.id, run: runId, messages });
@@ -210,7 +210,7 @@ export class Room {
     if (error instanceof Problem && (error.code === "run-not-found" || error.code === "replay-gone")) {
       const session = await this.server.session(this.id).catch(() => undefined); // gone again: then nothing is known
       if (session) this.conversation.load(session);
-      this.conversation.notice("lost", "warning", session === null ? "The server was restarted and has forgotten this session." : "The connection was lost and the rest of the answer with it.", hintFor(error), { label: "Ask again", act: () => this.retry() });
+      this.conversation.notice("lost", "warning", session === null ? "The server was restarted and no longer has this session." : "The connection was lost, and with it the rest of the answer.", hintFor(error), { label: "Ask again", act: () => this.retry() });
     }
   }
 
@@ -233,7 +233,7 @@ export class Room {
     if (waits && this.#isOurs && this.conversation.questions.length === 0) this.runClientTools();
   }
 
-  /** Does what the agent asked of the page, and lets it go on. Also for a call that waited through a reload. */
+  /** Runs the page tools that the agent called, and continues the run. Also for a call from before a reload. */
   runClientTools() {
     this.#carryOutCalls();
     this.#start(newId("run"), toAgui(this.conversation.items), {});

@@ -1,5 +1,5 @@
 // @ts-check
-// The sessions of the list: those that this browser knows, with titles, and those that the server has besides.
+// The list of sessions: those that this browser knows, with titles, and the server's other ones.
 
 import { keptAs } from "./address.js";
 
@@ -19,7 +19,7 @@ export class Sessions {
       const kept = JSON.parse(this.storage.getItem(KEY) ?? "[]");
       return Array.isArray(kept) ? kept.filter((each) => typeof each?.id === "string").sort((a, b) => b.at - a.at) : [];
     } catch {
-      return []; // not ours, or broken: begin anew
+      return []; // not ours, or broken: start with an empty list
     }
   }
 
@@ -39,7 +39,7 @@ export class Sessions {
     return this.list().find((each) => each.id === id);
   }
 
-  /** Changes what is known of a session, which it may create. */
+  /** Updates the entry of a session, or creates it. */
   update(id, fields) {
     const known = this.get(id) ?? { id, title: "", at: Date.now() };
     this.#keep([{ ...known, ...fields }, ...this.list().filter((each) => each.id !== id)]);
@@ -55,7 +55,7 @@ export class Sessions {
   }
 }
 
-/** What a session is called in the list: one that has no text by its time. */
+/** The name of a session in the list: its title, or its time if it has none. */
 export function nameOf({ title, at, count }) {
   if (title) return title;
   return count ? `${new Date(at).toLocaleString("en", { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hour12: false })} · ${count} messages` : "New session";

@@ -1,5 +1,5 @@
 // @ts-check
-// Server-sent events from a stream of text, cut anywhere. Knows frames, not what is in them.
+// Server-sent events from a stream of text, cut anywhere. Knows frames, not their content.
 
 export class SseReader {
   #rest = "";

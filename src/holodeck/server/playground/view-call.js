@@ -1,12 +1,12 @@
 // @ts-check
-// A tool call as a card: name, arguments as they stream, result, how long it took, and the person's say when it is needed.
+// A tool call as a card: name, arguments as they stream, result, how long it took, and the approval when it is needed.
 
 import { h, icon } from "./dom.js";
 import { identity } from "./identity.js";
 
 const STATUS = {
   writing: "writing arguments", running: "running", done: "done", failed: "failed", stopped: "not carried out",
-  rejected: "you rejected it", passed: "not carried out: you went on without approving it",
+  rejected: "you rejected it", passed: "not carried out: you continued without approving it",
   approval: "needs your approval", client: "waits for this page",
 };
 const TIMED = new Set(["done", "failed"]);
@@ -58,7 +58,7 @@ export class CallView {
     const allow = h("button", { type: "button", class: "primary", disabled, onclick: () => this.#decide({ id: question.id, approved: true }) }, "Approve");
     const edit = h("button", { type: "button", disabled, onclick: () => this.#edit(question) }, "Edit");
     const refuse = h("button", { type: "button", class: "danger", disabled, onclick: () => this.#decide({ id: question.id, approved: false }) }, "Reject");
-    return [h("p", {}, disabled ? "This call waits for a person who may approve it." : `May the agent call ${question.tool ?? "this tool"}?`), h("div", { class: "row" }, allow, edit, refuse)];
+    return [h("p", {}, disabled ? "This call waits for a user who may approve it." : `May the agent call ${question.tool ?? "this tool"}?`), h("div", { class: "row" }, allow, edit, refuse)];
   }
 
   #offer(question) {
@@ -88,7 +88,7 @@ export class CallView {
   }
 }
 
-/** The button that was pressed is gone, and the focus with it: to the next question, else to the message field. */
+/** Moves the focus from the pressed button, which is gone, to the next question or to the message field. */
 function passFocusOn() {
   const next = document.querySelector(".question button") ?? document.querySelector("#message");
   const opensKeyboard = next?.id === "message" && matchMedia("(pointer: coarse)").matches;
@@ -101,7 +101,7 @@ function pretty(text) {
   try {
     return JSON.stringify(JSON.parse(text), null, 2);
   } catch {
-    return text; // still being written, or no JSON at all
+    return text; // still streaming, or not JSON
   }
 }
 

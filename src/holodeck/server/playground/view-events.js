@@ -1,5 +1,5 @@
 // @ts-check
-// The event inspector: every event in a list that draws only the rows that are seen, a filter, the raw JSON, curl.
+// The event inspector: every event in a list that draws only visible rows, a filter, the raw JSON, curl.
 
 import { ADDRESS } from "./address.js";
 import { curlFor } from "./curl.js";
@@ -8,7 +8,7 @@ import { matches } from "./event-log.js";
 import { identity } from "./identity.js";
 import { sizeText } from "./uploads.js";
 
-const OFTEN = 150; // milliseconds: people read no faster
+const OFTEN = 150; // milliseconds between two updates
 const ROW = 26; // pixels, as in layout.css
 
 export class EventsView {
@@ -61,7 +61,7 @@ export class EventsView {
     this.#seen = entries.length;
     this.count.textContent = `${this.#shown.length.toLocaleString("en")} of ${(entries.length + this.log.dropped).toLocaleString("en")}`;
     this.none.hidden = this.#shown.length > 0;
-    this.none.textContent = entries.length > 0 ? "No event fits the filter." : "Events come with the next run of this page.";
+    this.none.textContent = entries.length > 0 ? "No event matches the filter." : "Events appear with the next run of this page.";
     this.space.style.height = `${this.#shown.length * ROW}px`;
     if (follows) this.list.scrollTop = this.list.scrollHeight;
     this.#draw();

@@ -1,5 +1,5 @@
 // @ts-check
-// One view for each kind of item: made once, then updated when its item changes. What people do goes to `act`.
+// One view for each kind of item: created once, updated when its item changes. User actions go to `act`.
 
 import { copyButton, h, icon, iconButton } from "./dom.js";
 import { hintFor } from "./hints.js";
@@ -36,7 +36,7 @@ class UserView {
     };
     const form = h(
       "form", { class: "edit", onsubmit: submit }, field,
-      h("p", { class: "quiet" }, "What followed this message is forgotten."),
+      h("p", { class: "quiet" }, "The messages after this one will be deleted."),
       h("div", { class: "row" }, h("button", { type: "submit", class: "primary" }, "Send"), h("button", { type: "button", onclick: done }, "Cancel")),
     );
     field.addEventListener("keydown", (event) => {
@@ -152,7 +152,7 @@ export function marksOf({ marks, usage }) {
   if (marks?.first !== null && marks?.first !== undefined) facts.push(["Time to the first token", `first token ${seconds(marks.first)}`]);
   if (marks && marks.stream > 50) {
     const count = usage?.output || marks.deltas;
-    facts.push(["Tokens a second while they came", `${Math.round((count * 1000) / marks.stream).toLocaleString("en")} ${usage?.output ? "tokens" : "pieces"}/s`]);
+    facts.push(["Tokens per second while streaming", `${Math.round((count * 1000) / marks.stream).toLocaleString("en")} ${usage?.output ? "tokens" : "pieces"}/s`]);
   }
   if (marks) facts.push(["The whole run", seconds(marks.total)]);
   if (usage) facts.push(["Tokens: read, written", `${usage.input.toLocaleString("en")} in, ${usage.output.toLocaleString("en")} out`]);

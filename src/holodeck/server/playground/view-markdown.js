@@ -1,5 +1,5 @@
 // @ts-check
-// Shows Markdown that may still be growing. Blocks that are settled stay as they are; only the last one is made anew.
+// Shows Markdown that may still be streaming. Finished blocks stay; only the last one is rendered again.
 
 import { parseBlocks } from "./blocks.js";
 import { copyButton, h } from "./dom.js";
@@ -33,7 +33,7 @@ export class MarkdownView {
   }
 
   #show(block, isFirst) {
-    const last = isFirst && this.#last?.start === block.start ? this.#last : null; // the one that goes on
+    const last = isFirst && this.#last?.start === block.start ? this.#last : null; // the one that continues
     if (block.kind === last?.kind && last?.grow?.(block)) return;
     const made = blockNode(block);
     if (last) last.node.replaceWith(made.node);
@@ -92,7 +92,7 @@ function appendLines(code, added) {
   }
 }
 
-/** Colours code that is complete. Until then it stays plain: what a quote begins is known when it ends. */
+/** Highlights code once it is complete: before that, the end of a string is not known. */
 function colour(code, text, language) {
   const pieces = highlight(text, language);
   if (pieces.every(({ kind }) => kind === null)) return;
@@ -165,12 +165,12 @@ function inlineNode(part) {
 
 function linkNode(href, host, children) {
   const link = h("a", { href, rel: "noopener noreferrer", target: "_blank" }, children);
-  const shown = link.textContent; // only the address itself needs no host beside it: any other text may pretend to one
+  const shown = link.textContent; // only a link whose text is its address needs no host beside it: any other text could pretend to be one
   const plain = shown === href || `${shown}/` === href;
   return h("span", { class: "link" }, link, plain ? null : h("bdi", { class: "host" }, ` (${host})`));
 }
 
-/** Images are not loaded: their address may carry what the conversation holds to another server (T25). */
+/** Images are not loaded: their address could send text of the conversation to another server (T25). */
 function imageNode({ label, host, href }) {
   const name = [`Image: ${label || "no description"}`];
   return h("span", { class: "image" }, href ? h("a", { href, rel: "noopener noreferrer", target: "_blank" }, name) : name, h("bdi", { class: "host" }, ` (${host}, not loaded)`));

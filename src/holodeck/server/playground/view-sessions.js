@@ -42,7 +42,7 @@ export class SessionList {
     this.list.replaceChildren(...found.map((entry) => this.#row(entry, entry.id === current)));
   }
 
-  /** Shows what came in the background, but not while a title is being edited or a question is open. */
+  /** Shows changes from the background, but not while a title is edited or a question is open. */
   update(current) {
     if (this.list.querySelector("input, .confirm") === null) this.show(current);
   }
@@ -87,7 +87,7 @@ export class SessionList {
 
   #confirm(entry, row) {
     const sure = h("button", { type: "button", class: "danger", onclick: () => this.act.forget(entry.id) }, "Delete");
-    row.replaceChildren(h("span", { class: "confirm" }, "Delete for good?"), sure, h("button", { type: "button", onclick: () => this.show(this.current) }, "Keep"));
+    row.replaceChildren(h("span", { class: "confirm" }, "Delete permanently?"), sure, h("button", { type: "button", onclick: () => this.show(this.current) }, "Keep"));
     sure.focus();
   }
 }

@@ -1,5 +1,5 @@
 // @ts-check
-// Signing in: one field for a key or a token. What is typed goes to the server in a header and nowhere else.
+// Signing in: one field for a key or a token. The credential is sent to the server in a header and nowhere else.
 
 import { h } from "./dom.js";
 
@@ -29,7 +29,7 @@ export class SignIn {
     event.preventDefault();
     const credential = this.field.value.trim();
     this.field.value = "";
-    if (!/^[!-~]+$/.test(credential)) return this.show("A key or token has no spaces and only plain characters.");
+    if (!/^[!-~]+$/.test(credential)) return this.show("A key or token has no spaces and only ASCII characters.");
     const problem = await tryIt(credential, this.keep.checked);
     if (problem === null) this.node.close();
     else this.show(problem);

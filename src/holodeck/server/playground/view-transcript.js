@@ -5,7 +5,7 @@ import { Conversation } from "./conversation.js";
 import { copyButton, h } from "./dom.js";
 import { viewOf } from "./view-items.js";
 
-const NEAR_END = 80; // pixels from the end that still count as reading along
+const NEAR_END = 80; // pixels from the end within which the view follows new text
 const FAR = 1e9; // further down than anything: to ask how far that is would take a layout of its own
 
 export class Transcript {
@@ -41,7 +41,7 @@ export class Transcript {
     this.#toEnd();
   }
 
-  /** Follows what comes from now on: the person has sent something, and wants to see it and what it leads to. */
+  /** Scrolls with new items from now on: the user has sent a message and wants to see the answer. */
   follow() {
     this.#toEnd();
   }
@@ -125,7 +125,7 @@ export class Transcript {
   }
 }
 
-/** What is shown before the first message. */
+/** The page before the first message. */
 export function emptyState({ capabilities, health, commands, ask, paintPage }) {
   const identity = capabilities?.identity ?? {};
   const tools = capabilities?.tools?.items ?? [];
@@ -139,8 +139,8 @@ export function emptyState({ capabilities, health, commands, ask, paintPage }) {
     tools.length === 0 && capabilities ? h("p", { class: "quiet" }, "This agent has no tools. Add some under tools: in its file, and restart.") : null,
     h("section", { class: "start-part", "aria-label": "Frontend tools" },
       h("h3", {}, "Tools of the page"),
-      h("p", { class: "quiet" }, "A front end can offer tools of its own. This page has one, change_background: the agent calls it, the page carries it out and answers. ", h("button", { type: "button", class: "text-button", onclick: paintPage }, "Try it: let the agent paint this page"))),
-    commands.length > 0 ? h("section", { class: "start-part", "aria-label": "From the shell" }, h("h3", {}, "From the shell, by each protocol that is served"), commands.map(commandNode)) : null,
+      h("p", { class: "quiet" }, "A front end can offer its own tools. This page has one, change_background: the agent calls it, the page carries it out and answers. ", h("button", { type: "button", class: "text-button", onclick: paintPage }, "Try it: let the agent paint this page"))),
+    commands.length > 0 ? h("section", { class: "start-part", "aria-label": "From the shell" }, h("h3", {}, "From the shell, for each protocol that is served"), commands.map(commandNode)) : null,
     health?.model ? h("p", { class: "quiet" }, `Model: ${health.model}. Everything on this page is AG-UI; the inspector shows every event.`) : null,
   );
 }

@@ -1,5 +1,5 @@
 // @ts-check
-// Sentences for people about what goes on: runs, calls, activities, the connection, what became of a history. No DOM.
+// Sentences for the user about runs, calls, activities, the connection and the history. No DOM.
 
 const OUTCOMES = {
   __proto__: null,
@@ -9,29 +9,30 @@ const OUTCOMES = {
   interrupt: "The agent asks for your approval.",
 };
 
-/** One short sentence for screen readers when something starts or ends; "" before anything has, null for no news. */
+/** One short sentence for screen readers when something starts or ends; "" before anything has, null for no change. */
 export function announcementOf({ run, questions, items }) {
   if (questions.length > 0) return OUTCOMES.interrupt;
   if (run) return run.started === null ? null : "The agent is answering."; // until then it is only sent
   const last = items.findLast((item) => item.kind === "turn" || item.kind === "notice");
-  if (!last || last.id.startsWith("after:")) return ""; // nothing yet, or what a page that was loaded remembers
+  if (!last || last.id.startsWith("after:")) return ""; // nothing yet, or items of before the page was loaded
   if (last.kind === "notice") return last.text;
   return last.outcome === "error" ? `There is no answer: ${last.message}` : OUTCOMES[last.outcome] ?? "";
 }
 
-/** What the page knows while no connection works: {tone, text, detail}. */
+/** The message while no connection works: {tone, text, detail}. */
 export function lostConnection({ isAccepted, isServerGone }) {
   if (!isAccepted) return { tone: "warning", text: "Your message is not accepted yet.", detail: "The server does not answer. This page sends the message again until it does." };
-  if (isServerGone) return { tone: "warning", text: "The connection is lost and the server does not answer.", detail: "Whether the run goes on is not known. This page asks again." };
-  return { tone: "warning", text: "The connection is lost. Connecting again …", detail: "The server is there; the answer continues where it stopped." };
+  if (isServerGone) return { tone: "warning", text: "The connection is lost and the server does not answer.", detail: "It is not known whether the run continues. This page keeps trying." };
+  return { tone: "warning", text: "The connection is lost. Connecting again …", detail: "The server responds; the answer continues where it stopped." };
 }
 
 const REFUSALS = [
   ["The user refused this call.", "rejected"],
-  ["Not carried out: the user went on without approving it.", "passed"],
+  ["Not carried out: the user continued without approving it.", "passed"],
+  ["Not carried out: the user went on without approving it.", "passed"], // as older versions stored it
 ];
 
-/** How a call ended: a person's no is not a failure. The texts are those of `holodeck.agent.pending`. */
+/** How a call ended: a refusal by the user is not a failure. The texts are those of `holodeck.agent.pending`. */
 export function callOutcome(failed, result) {
   if (!failed) return "done";
   return REFUSALS.find(([text]) => (result ?? "").startsWith(text))?.[1] ?? "failed";
@@ -63,13 +64,13 @@ function amount(progress, total) {
   return total > 0 ? `${Math.round((100 * progress) / total)} %` : String(progress);
 }
 
-/** What became of the history that the page sent, from the event `holodeck.history`; "" if a person did it on purpose. */
+/** How the server used the history that the page sent, from the event `holodeck.history`; "" if the user rewound it. */
 export function historyWords({ adopted = 0, left_out: leftOut = 0, messages = 0, summarized = false }) {
   if (messages > 0) return summarized ? `The agent now works with a summary of the first ${messages} messages.` : `The agent no longer sees the first ${messages} messages.`;
-  const lost = "This session is new on the server: it was deleted, or its time ran out.";
+  const lost = "The server does not know this session: it was deleted or has expired.";
   if (adopted > 0) {
-    const left = leftOut > 0 ? ` ${leftOut} tool calls and results were left out, since nothing shows that they happened.` : "";
-    return `${lost} The agent goes on from ${adopted} ${adopted === 1 ? "message" : "messages"} that this page had.${left}`;
+    const left = leftOut > 0 ? ` ${leftOut} tool calls and results were left out, since the server cannot verify them.` : "";
+    return `${lost} The agent continues from ${adopted} ${adopted === 1 ? "message" : "messages"} that this page had.${left}`;
   }
   return leftOut > 0 ? `${lost} The agent does not see the messages above.` : "";
 }

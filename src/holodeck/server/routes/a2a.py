@@ -55,7 +55,7 @@ CACHE_SECONDS = 300
 OWN_TYPE, PLAIN_TYPE = "application/a2a+json", "application/json"
 _HEADER = "A2A-Version"
 _NEW, _OLD = "1.0", "0.3"
-_STARTED = formatdate(usegmt=True)  # seconds: a card changes with the agent file, which a process reads once
+_STARTED = formatdate(usegmt=True)  # Last-Modified of the card: a process reads the agent file once
 
 
 # errors
@@ -252,16 +252,39 @@ _CONFIGS = "/tasks/{task_id}/pushNotificationConfigs"
 _CONFIG = f"{_CONFIGS}/{{config_id}}"
 _describe("POST", "/message:send", "SendMessage", "Send a message", CHAT, body=MESSAGE_BODY, responses=TASK)
 _describe(
-    "POST", "/message:stream", "SendStreamingMessage", "Send, and watch", CHAT, body=MESSAGE_BODY, responses=STREAM
+    "POST",
+    "/message:stream",
+    "SendStreamingMessage",
+    "Send a message and stream the task",
+    CHAT,
+    body=MESSAGE_BODY,
+    responses=STREAM,
 )
 _describe("GET", "/tasks", "ListTasks", "Your tasks", RUNS_READ, responses=LIST)
 _describe("POST", "/tasks/{task_id}:cancel", "CancelTask", "Cancel a task", RUNS_STOP, responses=TASK)
-_describe("POST", "/tasks/{task_id}:subscribe", "SubscribeToTask", "Follow a task", RUNS_READ, responses=STREAM)
-_describe("GET", "/tasks/{task_id}:subscribe", "SubscribeToTask", "Follow a task", RUNS_READ, responses=STREAM)
-_describe("POST", _CONFIGS, "CreateTaskPushNotificationConfig", "Be called", RUNS_READ, body=PUSH_BODY, responses=EMPTY)
-_describe("GET", _CONFIGS, "ListTaskPushNotificationConfigs", "Who is called", RUNS_READ, responses=EMPTY)
-_describe("GET", _CONFIG, "GetTaskPushNotificationConfig", "Who is called", RUNS_READ, responses=EMPTY)
-_describe("DELETE", _CONFIG, "DeleteTaskPushNotificationConfig", "Call no more", RUNS_READ, responses=EMPTY)
+_describe("POST", "/tasks/{task_id}:subscribe", "SubscribeToTask", "Subscribe to a task", RUNS_READ, responses=STREAM)
+_describe("GET", "/tasks/{task_id}:subscribe", "SubscribeToTask", "Subscribe to a task", RUNS_READ, responses=STREAM)
+_describe(
+    "POST",
+    _CONFIGS,
+    "CreateTaskPushNotificationConfig",
+    "Register for push notifications",
+    RUNS_READ,
+    body=PUSH_BODY,
+    responses=EMPTY,
+)
+_describe(
+    "GET", _CONFIGS, "ListTaskPushNotificationConfigs", "List push notification configs", RUNS_READ, responses=EMPTY
+)
+_describe("GET", _CONFIG, "GetTaskPushNotificationConfig", "A push notification config", RUNS_READ, responses=EMPTY)
+_describe(
+    "DELETE",
+    _CONFIG,
+    "DeleteTaskPushNotificationConfig",
+    "Delete a push notification config",
+    RUNS_READ,
+    responses=EMPTY,
+)
 _describe("GET", "/tasks/{task_id}", "GetTask", "A task", RUNS_READ, responses=TASK)
 
 
@@ -281,25 +304,25 @@ async def extended_card(request: Request) -> Response:
 old_http.post("/message:send", "Send a message (0.3)", access=needs(CHAT), body=OLD_BODY, responses=TASK)(
     _old_endpoint("SendMessage")
 )
-old_http.post("/message:stream", "Send, and watch (0.3)", access=needs(CHAT), body=OLD_BODY, responses=STREAM)(
-    _old_endpoint("SendStreamingMessage")
-)
+old_http.post(
+    "/message:stream", "Send a message and stream the task (0.3)", access=needs(CHAT), body=OLD_BODY, responses=STREAM
+)(_old_endpoint("SendStreamingMessage"))
 old_http.post("/tasks/{task_id}:cancel", "Cancel a task (0.3)", access=needs(RUNS_STOP), responses=TASK)(
     _old_endpoint("CancelTask")
 )
 for _add in (old_http.get, old_http.post):
-    _add("/tasks/{task_id}:subscribe", "Follow a task (0.3)", access=needs(RUNS_READ), responses=STREAM)(
+    _add("/tasks/{task_id}:subscribe", "Subscribe to a task (0.3)", access=needs(RUNS_READ), responses=STREAM)(
         _old_endpoint("SubscribeToTask")
     )
 for _add, _name, _summary in (
-    (old_http.post, "CreateTaskPushNotificationConfig", "Be called (0.3)"),
-    (old_http.get, "ListTaskPushNotificationConfigs", "Who is called (0.3)"),
+    (old_http.post, "CreateTaskPushNotificationConfig", "Register for push notifications (0.3)"),
+    (old_http.get, "ListTaskPushNotificationConfigs", "List push notification configs (0.3)"),
 ):
     _body = {"body": OLD_PUSH_BODY} if _add == old_http.post else {}
     _add(_CONFIGS, _summary, access=needs(RUNS_READ), responses=EMPTY, **_body)(_old_endpoint(_name))
 for _add, _name, _summary in (
-    (old_http.get, "GetTaskPushNotificationConfig", "Who is called (0.3)"),
-    (old_http.delete, "DeleteTaskPushNotificationConfig", "Call no more (0.3)"),
+    (old_http.get, "GetTaskPushNotificationConfig", "A push notification config (0.3)"),
+    (old_http.delete, "DeleteTaskPushNotificationConfig", "Delete a push notification config (0.3)"),
 ):
     _add(_CONFIG, _summary, access=needs(RUNS_READ), responses=EMPTY)(_old_endpoint(_name))
 old_http.get("/tasks/{task_id}", "A task (0.3)", access=needs(RUNS_READ), responses=TASK)(_old_endpoint("GetTask"))

@@ -86,7 +86,7 @@ async def chat(request: Request) -> Response:
 
 @routes.get(
     "/{id:path}/stream",
-    "Follow the run in progress again",
+    "Resume the stream of the run in progress",
     access=needs(RUNS_READ),
     responses={200: SSE_STREAM, 204: {"description": "No run is in progress"}},
 )

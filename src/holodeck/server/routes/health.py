@@ -34,12 +34,14 @@ class DependenciesResponse(AgentHealthResponse, frozen=True, kw_only=True):
     breakers: list[BreakerHealth]
 
 
-@routes.get("/health", "Whether the server is well", access=_HEALTH, responses={200: HealthResponse})
+@routes.get("/health", "Health of the server", access=_HEALTH, responses={200: HealthResponse})
 async def health(request: Request) -> Response:
     return _shown(request, await _health(server_of(request)))
 
 
-@routes.get("/ready", "Whether to send requests here", access=_HEALTH, responses={200: HealthResponse})
+@routes.get(
+    "/ready", "Readiness: whether to send requests to this server", access=_HEALTH, responses={200: HealthResponse}
+)
 async def ready(request: Request) -> Response:
     """Also 503 while the keys of a token's issuer are not known."""
     server = server_of(request)
@@ -51,7 +53,7 @@ async def ready(request: Request) -> Response:
 
 @routes.get(
     "/health/agent",
-    "The same, with what the agent depends on",
+    "Health of the agent, its model and its tool servers",
     access=needs(METRICS, open_as="metrics"),
     responses={200: DependenciesResponse},
 )

@@ -1,7 +1,7 @@
 """The agent as an MCP server: `POST /mcp`, both eras of the protocol. The wire is `holodeck.wires.mcp`.
 
-Every message is a request of its own. The server keeps nothing between two of them but sessions and runs, which all
-wires share.
+Every message is a separate request. Between two messages the server keeps only sessions and runs, which all wires
+share.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -39,7 +39,7 @@ from holodeck.wires.mcp.answer import marked
 from holodeck.wires.mcp.envelope import LEGACY, MODERN, TASKS, McpCall, open_envelope
 from holodeck.wires.mcp.tools import tool_list
 
-TOOLS_MILLISECONDS = 3_600_000  # seconds for which a client may cache the list of tools
+TOOLS_MILLISECONDS = 3_600_000  # how long a client may cache the list of tools
 _UNPROCESSABLE, _NOT_FOUND = 422, 404
 
 
@@ -152,7 +152,9 @@ def routes_of(endpoint: McpEndpoint) -> Routes:
 documents = Routes(tag="MCP", responses=PROBLEMS)
 
 
-@documents.get(f"{RESOURCE_METADATA}/mcp", "Whose tokens are accepted at /mcp", access=PUBLIC, responses=ANYTHING)
+@documents.get(
+    f"{RESOURCE_METADATA}/mcp", "Protected resource metadata of /mcp (RFC 9728)", access=PUBLIC, responses=ANYTHING
+)
 async def protected_resource(request: Request) -> Response:
     """The address where MCP clients look first (RFC 9728, 3.1)."""
     return resource_metadata(request, "/mcp")
@@ -160,9 +162,7 @@ async def protected_resource(request: Request) -> Response:
 
 def _instructions(agent: str, description: str) -> str:
     about = f" {description.rstrip('. ')}." if description else ""
-    return (
-        f"The agent {agent}.{about} Give `session` of an answer to the next call of `ask` to go on with a conversation."
-    )
+    return f"The agent {agent}.{about} To continue a conversation, pass the `session` of an answer to the next call of `ask`."
 
 
 WIRE = Wire(

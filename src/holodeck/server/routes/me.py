@@ -43,7 +43,7 @@ class MeResponse(msgspec.Struct, frozen=True, kw_only=True):
     limits: list[LimitLevel]
 
 
-@routes.get("/me", "Who I am, and what I may do", access=SIGNED_IN, responses={200: MeResponse})
+@routes.get("/me", "The current user and their scopes", access=SIGNED_IN, responses={200: MeResponse})
 async def me(request: Request) -> Response:
     principal = principal_of(request)
     levels = await server_of(request).quotas.levels(spender_of(owner_of(request)))
@@ -69,7 +69,7 @@ async def me(request: Request) -> Response:
     )
 
 
-@routes.get(RESOURCE_METADATA, "Whose tokens are accepted (RFC 9728)", access=PUBLIC, responses=ANYTHING)
+@routes.get(RESOURCE_METADATA, "Protected resource metadata (RFC 9728)", access=PUBLIC, responses=ANYTHING)
 async def protected_resource(request: Request) -> Response:
     return resource_metadata(request)
 

@@ -21,7 +21,7 @@ routes = Routes(tag="Health", before_ready=True, is_probe=True)
 
 @routes.get(
     "/metrics",
-    "Figures for monitoring",
+    "Metrics",
     access=needs(METRICS, open_as="metrics"),
     responses={**REFUSALS, 200: {"content": {"text/plain": {}}, "description": "In Prometheus' text format"}},
 )
@@ -45,7 +45,7 @@ async def _present(server: AgentServer) -> list[Figure]:
     store_up = server.quotas.store_up
     return [
         Gauge("holodeck_info", "The server", about, ("version", "agent", "state"), together="max"),
-        Gauge("holodeck_workers", "Server processes that answer", 1),
+        Gauge("holodeck_workers", "Server processes", 1),
         Gauge("holodeck_active_runs", "Runs that are queued or active", server.runs.busy),
         Gauge("holodeck_open_streams", "Responses in progress, streamed or not", server.slots.taken),
         Gauge(
@@ -55,7 +55,7 @@ async def _present(server: AgentServer) -> list[Figure]:
         *[
             Gauge(
                 "holodeck_jwks_age_seconds",
-                "Since the issuers' keys were fetched, the oldest",
+                "Age of the issuers' keys, of the oldest ones",
                 max(ages),
                 together="max",
             )
@@ -64,7 +64,11 @@ async def _present(server: AgentServer) -> list[Figure]:
         *(
             []
             if store_up is None
-            else [Gauge("holodeck_limits_store_up", "1 while limits.store answers", float(store_up), together="min")]
+            else [
+                Gauge(
+                    "holodeck_limits_store_up", "1 while limits.store responds, else 0", float(store_up), together="min"
+                )
+            ]
         ),
         Gauge(
             "holodeck_active_sessions",
@@ -74,7 +78,7 @@ async def _present(server: AgentServer) -> list[Figure]:
         ),
         Gauge(
             "holodeck_circuit_breaker_state",
-            "1 for the state it is in; the number of workers whose breaker is in it",
+            "1 for the breaker's current state, else 0; with workers, how many are in the state",
             _breakers(server),
             ("service", "state"),
         ),

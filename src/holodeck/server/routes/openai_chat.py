@@ -65,7 +65,7 @@ routes = Routes("/v1", tag="OpenAI", responses=PROBLEMS, answer_error=answer_err
 
 @routes.post(
     "/chat/completions",
-    "Ask, and get a completion or its chunks",
+    "Create a chat completion, whole or streamed",
     access=needs(CHAT),
     parameters=(*SESSION_PARAMETERS, REPEAT_KEY),
     body=COMPLETION_BODY,

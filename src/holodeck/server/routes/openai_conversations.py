@@ -92,7 +92,7 @@ async def update(request: Request) -> Response:
     return _shown(session, metadata)
 
 
-@routes.delete("/{id:path}", "Forget a conversation", access=needs(SESSIONS_DELETE), responses=DELETED)
+@routes.delete("/{id:path}", "Delete a conversation", access=needs(SESSIONS_DELETE), responses=DELETED)
 async def delete(request: Request) -> Response:
     """Stops what runs on it."""
     server, key, owner = session_of(request)

@@ -121,7 +121,7 @@ def _completed_at(run: Run) -> int | None:
 
 @routes.post(
     "",
-    "Ask, and get a response or its events",
+    "Create a response, whole or streamed",
     access=needs(CHAT),
     parameters=(REPEAT_KEY,),
     body=RESPONSE_BODY,
@@ -209,7 +209,7 @@ async def cancel(request: Request) -> Response:
 
 @routes.get(
     "/{run_id:path}/input_items",
-    "What a response was asked",
+    "The input items of a response",
     access=needs(RUNS_READ),
     parameters=INPUT_PARAMETERS,
     responses=INPUT_ITEMS,
@@ -223,7 +223,7 @@ async def listed(request: Request) -> Response:
 
 @routes.get(
     "/{run_id:path}",
-    "A response, or its events again",
+    "A response, or a replay of its events",
     access=needs(RUNS_READ),
     parameters=READ_PARAMETERS,
     responses=RESPONSE,
@@ -313,7 +313,7 @@ def _asked_of(server: AgentServer, run: Run, history: Sequence[Message]) -> list
 
 WIRE = Wire(
     name=NAME,
-    title="OpenAI's Responses: whole, streamed, in the background; approvals; read again by id",
+    title="OpenAI's Responses: whole, streamed, in the background; approvals; retrieval by id",
     endpoints=(("OpenAI Responses", "/v1/responses"),),
     example='{"input":"Hello"}',
     routes=(routes, openai_conversations.routes, openai_models.routes),

@@ -1,6 +1,6 @@
 """The playground at `/`: serves the files of `holodeck.server.playground` from memory, under a strict content policy.
 
-The page is a client like any other. Only its files have routes of their own, and it talks AG-UI to the server.
+The page is a client like any other. Only its files have their own routes; it speaks AG-UI with the server.
 """
 
 import hashlib

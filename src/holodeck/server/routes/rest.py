@@ -37,7 +37,7 @@ routes = Routes("/agent", tag="REST", responses=PROBLEMS, takes_files=True)
 
 @routes.post(
     "/{name}/chat",
-    "Ask, and get the whole answer",
+    "Send a message and get the whole answer",
     access=needs(CHAT),
     parameters=(REPEAT_KEY,),
     body=CHAT_BODY,

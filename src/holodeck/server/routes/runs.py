@@ -44,7 +44,7 @@ TICKET = parameter(
 
 @routes.get(
     "/{run_id:path}/events",
-    "Read a run again, then follow it",
+    "Replay a run's events, then follow it",
     access=needs(RUNS_READ, takes_ticket=True),
     parameters=(AFTER, LAST_EVENT_ID, TICKET),
     responses={200: EVENT_STREAM, 204: {}},
@@ -75,7 +75,7 @@ def _first(run: Run, after: int | None, last_event_id: str | None) -> int:
 
 @routes.post(
     "/{run_id:path}/continue",
-    "Go on with a run that was cut",
+    "Continue a run that was interrupted",
     access=needs(CHAT),
     responses={200: EVENT_STREAM},
 )

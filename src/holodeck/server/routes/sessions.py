@@ -63,13 +63,13 @@ AFTER = parameter("after", "query", "The `next` of the page before", maxLength=M
 
 @routes.get(
     "",
-    "Your conversations, the one used last first",
+    "Your conversations, most recently used first",
     access=needs(SESSIONS_READ),
     parameters=(LIMIT, AFTER),
     responses={200: SessionList},
 )
 async def listed(request: Request) -> Response:
-    """Without their messages. `next` is there if there may be more."""
+    """The sessions without their messages. `next` is set if there may be more."""
     server, owner = server_of(request), owner_of(request)
     limit = whole_number(request, "limit", range(1, MAX_LISTED + 1)) or LISTED
     given = request.query_params.get("after")
@@ -123,7 +123,7 @@ def _session_at(cursor: str, owner: Owner) -> ServerSession:
     responses={200: SSE_STREAM},
 )
 async def events(request: Request) -> Response:
-    """On whatever wire a run is started. The stream has no end of its own; a comment is sent in silence."""
+    """Follows the session's runs, on whatever wire they start. The stream does not end; the server sends a comment when idle."""
     server, key, owner = session_of(request)
     if not await server.stored_runs.active(key, owner=owner) and await server.store.get(key, owner=owner) is None:
         raise no_session(key)
@@ -154,10 +154,10 @@ async def show(request: Request) -> Response:
 
 
 @routes.delete(
-    "/{id:path}", "Forget a conversation", access=needs(SESSIONS_DELETE), parameters=(FROM,), responses={204: {}}
+    "/{id:path}", "Delete a conversation", access=needs(SESSIONS_DELETE), parameters=(FROM,), responses={204: {}}
 )
 async def forget(request: Request) -> Response:
-    """Stops what runs on it. It is no error if there is nothing to forget."""
+    """Stops the session's runs. Succeeds also if the session does not exist."""
     server, key, owner = session_of(request)
     since = request.query_params.get("from")
     if since is not None:
