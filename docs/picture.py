@@ -76,7 +76,7 @@ def cut(folder: Path) -> list[str]:
     (folder / "hello.json").write_text(HELLO, encoding="utf-8")
     with serving(folder) as port:
         first, rest = (typed(command, folder, port) for command in (POST, READ_ON))
-    note = "\x1b[2m# the connection is cut here; the run goes on\x1b[0m"
+    note = "\x1b[2m# the connection is cut here; the run continues\x1b[0m"
     return [PROMPT + POST, *first, note, PROMPT + READ_ON, *rest[:4], "\x1b[2m…\x1b[0m", *rest[-2:]]
 
 

@@ -4,7 +4,7 @@
     python docs/tables.py --check    lists the pages that are out of date, and changes nothing
 
 A table stands between `<!-- table: NAME -->` and `<!-- /table -->`; the text around it is not touched.
-A test compares the pages with the code, so never edit a table by hand.
+A test compares the pages with the code, so never edit a table yourself.
 """
 # ruff: noqa: INP001  a folder of pages, no package
 
