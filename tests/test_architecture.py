@@ -270,6 +270,30 @@ def test_the_playgrounds_comments_use_plain_words():
             assert not found, f"{path}:{line} has {found[0]!r}; write what happens and who does it"
 
 
+STUMBLES = re.compile(  # phrases that make a reader stop: write continues, again, yourself, is not a …
+    r"\b((go|goes|going|went|gone) on|anew|by hand|otherwise than|does the talking|what is none"
+    r"|(?<!there )(is|are) no (JSON|UTF-8|text|file|address|event|object|list|message|number|URL|id))\b",
+    re.IGNORECASE,
+)
+OLD_TEXT = "as older versions stored it"  # marks a line with a text that is found in stored sessions
+
+
+def test_texts_have_no_stumbling_phrases():
+    """Everything that users and readers of the source see: docstrings, comments, error texts, help, docs, the playground."""
+    root = SOURCE.parent.parent
+    pages = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    scripts = sorted((SOURCE / "server" / "playground").glob("*.js"))
+    for path in (*modules(), *scripts, *pages):
+        for line, text in enumerate(path.read_text().splitlines(), 1):
+            found = None if OLD_TEXT in text else STUMBLES.search(_without_names(text))
+            assert found is None, f"{path}:{line} has {found[0]!r}; write it in other words"
+
+
+def _without_names(line: str) -> str:
+    """The line without the names of tests, which the pages of findings quote."""
+    return re.sub(r"tests/[\w/.:\[\]-]+", "", line)
+
+
 def test_names_use_plain_words():
     """A variable, a function or a test is named by what it is, in the field's words."""
     for path in (*modules(), *TEST_CODE):
