@@ -18,7 +18,7 @@ from holodeck.wires.reply import EventReader
 
 SOURCE = Path(__file__).parent.parent / "src" / "holodeck"
 
-# What each room may import of holodeck, besides itself. The straight line of ARCHITECTURE.md, as a table.
+# What each package may import of holodeck, besides itself. The straight line of ARCHITECTURE.md, as a table.
 CORE = {"core", "errors", "_version"}
 PORTS = CORE | {"models", "tools", "sessions", "resilience"}
 ALLOWED = {
@@ -77,24 +77,24 @@ def imports_of(path: Path) -> list[tuple[int, str]]:
     return found
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_a_module_imports_only_what_is_below_it(path):
-    room = room_of(path)
-    assert room in ALLOWED, f"{room} is not a room of the house"
+    package = package_of(path)
+    assert package in ALLOWED, f"{package} is not in ALLOWED"
     for line, name in imports_of(path):
         if name.startswith("holodeck."):
             other = name.split(".")[1]
-            assert other == room or other in ALLOWED[room], f"{path.name}:{line} ({room}) imports {name}"
+            assert other == package or other in ALLOWED[package], f"{path.name}:{line} ({package}) imports {name}"
 
 
 def test_core_needs_nothing_but_msgspec():
     used = defaultdict(set)
     for path in modules():
-        if room_of(path) == "core":
+        if package_of(path) == "core":
             for _, name in imports_of(path):
                 used[name.split(".")[0]].add(path.name)
     import sys
@@ -114,7 +114,7 @@ def test_implementations_are_named_only_where_agents_are_put_together():
         own = "holodeck." + ".".join(path.relative_to(SOURCE).with_suffix("").parts)
         for line, name in imports_of(path):
             named = {implementation for implementation in IMPLEMENTATIONS if name.startswith(implementation + ".")}
-            if named and room_of(path) not in {"config", "server", "cli", "api"}:
+            if named and package_of(path) not in {"config", "server", "cli", "api"}:
                 same_port = own.split(".")[1] == next(iter(named)).split(".")[1]
                 assert same_port, f"{path.name}:{line} names {name}"
 
@@ -134,7 +134,7 @@ def _is_docstring(node):
 def test_wires_do_not_wait():
     """Translators are pure and sync: event in, bytes out."""
     for path in modules():
-        if room_of(path) == "wires":
+        if package_of(path) == "wires":
             waits = [n for n in nodes_of(path) if isinstance(n, ast.AsyncFunctionDef | ast.Await)]
             assert waits == [], f"{path} awaits"
 
@@ -158,14 +158,14 @@ SAME_FILE_NAMES = {  # why modules of this name may exist in several packages; a
     "main": "where a process begins: the command line, the server",
 }
 NAMED_AFTER_WHAT_THEY_SERVE = {"server/routes", "cli"}  # a module for each route or command: runs, sessions, chat …
-OWN_WORLDS = {"todo"}  # shares nothing with the rest
+INDEPENDENT = {"todo"}  # shares nothing with the rest
 
 
 def _is_named_freely(path: Path) -> bool:
     """A wire's folder has a module for each thing that it translates: request, response, stream, tools …"""
     folder = path.parent.relative_to(SOURCE)
     is_of_wire = folder.parts[:1] == ("wires",) and len(folder.parts) > 1
-    return is_of_wire or str(folder) in NAMED_AFTER_WHAT_THEY_SERVE or room_of(path) in OWN_WORLDS
+    return is_of_wire or str(folder) in NAMED_AFTER_WHAT_THEY_SERVE or package_of(path) in INDEPENDENT
 
 
 def test_file_names_are_used_once():
@@ -181,7 +181,7 @@ def test_file_names_are_used_once():
 def test_class_names_are_used_once():
     found = defaultdict(list)
     for path in modules():
-        if room_of(path) not in OWN_WORLDS:
+        if package_of(path) not in INDEPENDENT:
             names = (node.name for node in nodes_of(path) if isinstance(node, ast.ClassDef))
             for name in names:
                 if not name.startswith("_"):

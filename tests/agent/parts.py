@@ -78,7 +78,7 @@ class Deletions:
         return ToolResult(content="deleted")
 
 
-class Scene:
+class AgentFixture:
     """An agent with its conversation; `play` runs it once and checks what holds for every run."""
 
     def __init__(self, *turns: Turn, tools: PlainTools | None = None, **settings: Any) -> None:

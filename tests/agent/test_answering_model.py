@@ -6,7 +6,7 @@ from holodeck.core import events as e
 from holodeck.errors import ModelUnreachable
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.models.wrappers import FallbackModel
-from tests.agent.parts import Scene
+from tests.agent.parts import AgentFixture
 
 
 def named(name: str, *turns: Turn) -> ScriptedModel:
@@ -15,32 +15,32 @@ def named(name: str, *turns: Turn) -> ScriptedModel:
     return model
 
 
-def scene_with(*models: ScriptedModel) -> Scene:
-    scene = Scene()
-    object.__setattr__(scene.agent, "model", FallbackModel(models))
-    return scene
+def fixture_with(*models: ScriptedModel) -> AgentFixture:
+    fixture = AgentFixture()
+    object.__setattr__(fixture.agent, "model", FallbackModel(models))
+    return fixture
 
 
 @pytest.mark.req("MOD-03")
 async def test_steps_and_the_ending_name_the_model_that_answered():
     first = named("a/first", calls(("echo", '{"text": "x"}')), Turn(error=ModelUnreachable()))
-    scene = scene_with(first, named("b/second", says("Done.")))
-    await scene.play("go")
-    assert scene.emitted(e.RunStarted)[0].model == "a/first"
-    assert [step.model for step in scene.emitted(e.StepFinished)] == ["a/first", "b/second"]
-    assert scene.ending.model == "b/second"
+    fixture = fixture_with(first, named("b/second", says("Done.")))
+    await fixture.play("go")
+    assert fixture.emitted(e.RunStarted)[0].model == "a/first"
+    assert [step.model for step in fixture.emitted(e.StepFinished)] == ["a/first", "b/second"]
+    assert fixture.ending.model == "b/second"
 
 
 async def test_a_failure_names_the_model_that_failed_last():
     names = ("a/first", "b/second")
-    scene = scene_with(*(named(name, Turn(error=ModelUnreachable())) for name in names))
-    await scene.play("go")
-    assert [step.model for step in scene.emitted(e.StepFinished)] == ["b/second"]
-    assert isinstance(scene.ending, e.RunFailed)
-    assert scene.ending.model == "b/second"
+    fixture = fixture_with(*(named(name, Turn(error=ModelUnreachable())) for name in names))
+    await fixture.play("go")
+    assert [step.model for step in fixture.emitted(e.StepFinished)] == ["b/second"]
+    assert isinstance(fixture.ending, e.RunFailed)
+    assert fixture.ending.model == "b/second"
 
 
 async def test_a_model_without_fallbacks_is_named_as_well():
-    scene = Scene(says("Hi."))
-    await scene.play("go")
-    assert (scene.emitted(e.StepFinished)[0].model, scene.ending.model) == ("scripted", "scripted")
+    fixture = AgentFixture(says("Hi."))
+    await fixture.play("go")
+    assert (fixture.emitted(e.StepFinished)[0].model, fixture.ending.model) == ("scripted", "scripted")

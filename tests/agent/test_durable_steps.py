@@ -14,7 +14,7 @@ from holodeck.core.tools import ToolResult
 from holodeck.errors import StoreUnavailable
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.sessions.transcript import Transcript
-from tests.agent.parts import PlainTools, Scene, echo
+from tests.agent.parts import AgentFixture, PlainTools, echo
 
 
 class Crash(BaseException):
@@ -24,9 +24,9 @@ class Crash(BaseException):
 class Journal(Transcript):
     """A conversation that writes down each write; `crash_at` ends the process in place of one."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, fixture: AgentFixture) -> None:
         super().__init__()
-        self.scene = scene
+        self.fixture = fixture
         self.writes: list[tuple[str, int]] = []  # what, and how many events were shown before
         self.endings: list[e.Ending] = []
         self.broken = False
@@ -34,30 +34,30 @@ class Journal(Transcript):
     async def commit(self, messages, pending=None, *, ending=None, **more: Any) -> None:
         if self.broken:
             raise StoreUnavailable("The disk is full.")
-        self.writes.append(("ending" if ending else "commit", len(self.scene.events)))
+        self.writes.append(("ending" if ending else "commit", len(self.fixture.events)))
         self.endings += [ending] if ending else []
         await super().commit(messages, pending, ending=ending, **more)
 
     def accept(self, messages, **more: Any) -> None:
         if self.broken:
             raise StoreUnavailable("The disk is full.")
-        self.writes.append(("commit", len(self.scene.events)))
+        self.writes.append(("commit", len(self.fixture.events)))
         super().accept(messages, **more)
 
     async def begin_calls(self, step: PendingStep) -> None:
-        self.writes.append(("begin", len(self.scene.events)))
+        self.writes.append(("begin", len(self.fixture.events)))
         await super().begin_calls(step)
 
 
-def journaled(*turns, **settings) -> tuple[Scene, Journal]:
-    scene = Scene(*turns, **settings)
-    scene.conversation = Journal(scene)
-    return scene, scene.conversation
+def journaled(*turns, **settings) -> tuple[AgentFixture, Journal]:
+    fixture = AgentFixture(*turns, **settings)
+    fixture.conversation = Journal(fixture)
+    return fixture, fixture.conversation
 
 
 async def test_the_users_message_is_stored_before_anything_is_shown():
-    scene, journal = journaled(says("hello"))
-    await scene.play("hi")
+    fixture, journal = journaled(says("hello"))
+    await fixture.play("hi")
     assert journal.writes[0] == ("commit", 0)
     assert journal.messages[0].run_id == journal.messages[1].run_id != ""
 
@@ -65,8 +65,8 @@ async def test_the_users_message_is_stored_before_anything_is_shown():
 class SlowJournal(Journal):
     """Its first commit is stored when `stored` is set."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
+    def __init__(self, fixture: AgentFixture) -> None:
+        super().__init__(fixture)
         self.stored = asyncio.get_running_loop().create_future()
 
     def accept(self, messages, **more: Any) -> asyncio.Future[None]:
@@ -74,10 +74,10 @@ class SlowJournal(Journal):
         return self.stored
 
 
-def played_slowly(*turns, **settings) -> tuple[Scene, SlowJournal, asyncio.Task]:
-    scene = Scene(*turns, **settings)
-    scene.conversation = SlowJournal(scene)
-    return scene, scene.conversation, asyncio.create_task(scene.play("hi"))
+def played_slowly(*turns, **settings) -> tuple[AgentFixture, SlowJournal, asyncio.Task]:
+    fixture = AgentFixture(*turns, **settings)
+    fixture.conversation = SlowJournal(fixture)
+    return fixture, fixture.conversation, asyncio.create_task(fixture.play("hi"))
 
 
 def for_ever() -> asyncio.Future[None]:
@@ -90,22 +90,22 @@ async def passes(times: int = 50) -> None:
 
 
 async def test_the_model_is_asked_while_the_message_is_stored_and_nothing_is_shown_or_done_before():
-    scene, journal, playing = played_slowly(calls(("echo", "{}")), says("done"))
+    fixture, journal, playing = played_slowly(calls(("echo", "{}")), says("done"))
     await passes()
-    assert [message.content for message in scene.model.prompts[0].messages] == ["hi"]
-    assert (scene.events, scene.tools.called, len(scene.model.prompts)) == ([], [], 1)
+    assert [message.content for message in fixture.model.prompts[0].messages] == ["hi"]
+    assert (fixture.events, fixture.tools.called, len(fixture.model.prompts)) == ([], [], 1)
     journal.stored.set_result(None)
     await playing
-    assert isinstance(scene.ending, e.RunFinished)
-    assert len(scene.tools.called) == 1
+    assert isinstance(fixture.ending, e.RunFinished)
+    assert len(fixture.tools.called) == 1
     assert [what for what, _ in journal.writes] == ["commit", "begin", "commit", "ending"]
 
 
 class SlowResults(Journal):
     """The results of its first step are stored when `stored` is set."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
+    def __init__(self, fixture: AgentFixture) -> None:
+        super().__init__(fixture)
         self.stored = asyncio.get_running_loop().create_future()
 
     def accept(self, messages, **more: Any) -> asyncio.Future[None] | None:
@@ -113,94 +113,94 @@ class SlowResults(Journal):
         return self.stored if isinstance(messages[-1], ToolMessage) else None
 
 
-async def played_to_second_prompt(*turns) -> tuple[Scene, SlowResults, asyncio.Task]:
-    scene = Scene(*turns, tools=PlainTools(echo=echo))
-    scene.conversation = SlowResults(scene)
-    playing = asyncio.create_task(scene.play("hi"))
+async def played_to_second_prompt(*turns) -> tuple[AgentFixture, SlowResults, asyncio.Task]:
+    fixture = AgentFixture(*turns, tools=PlainTools(echo=echo))
+    fixture.conversation = SlowResults(fixture)
+    playing = asyncio.create_task(fixture.play("hi"))
     async with asyncio.timeout(30):
-        while len(scene.model.prompts) < 2:  # the first call of a tool loads what checks its arguments
+        while len(fixture.model.prompts) < 2:  # the first call of a tool loads what checks its arguments
             await asyncio.sleep(0)
     await passes()
-    return scene, scene.conversation, playing
+    return fixture, fixture.conversation, playing
 
 
 @pytest.mark.req("D03")
 async def test_the_model_is_asked_while_results_are_stored_and_nothing_further_is_shown_or_done_before():
     turns = calls(("echo", "{}")), calls(("echo", "[]")), says("done")
-    scene, journal, playing = await played_to_second_prompt(*turns)
-    shown, prompts, called = list(scene.events), list(scene.model.prompts), list(scene.tools.called)
+    fixture, journal, playing = await played_to_second_prompt(*turns)
+    shown, prompts, called = list(fixture.events), list(fixture.model.prompts), list(fixture.tools.called)
     journal.stored.set_result(None)
     await playing
     assert isinstance(prompts[1].messages[-1], ToolMessage)
     assert isinstance(shown[-1], e.StepFinished)
     assert (len(prompts), len(called)) == (2, 1)
-    assert isinstance(scene.ending, e.RunFinished)
+    assert isinstance(fixture.ending, e.RunFinished)
     assert [what for what, _ in journal.writes] == ["commit", "begin", "commit", "commit", "ending"]
 
 
 @pytest.mark.req("D03", "D05")
 async def test_results_that_cannot_be_stored_end_the_run_and_it_begins_once():
     turns = calls(("echo", "{}")), Turn(text=["one"], pause=for_ever)
-    scene, journal, playing = await played_to_second_prompt(*turns)
+    fixture, journal, playing = await played_to_second_prompt(*turns)
     journal.stored.set_exception(StoreUnavailable("The disk is full."))
     response = await playing
     assert response.error_code == "store-unavailable"
-    assert len(scene.emitted(e.RunStarted)) == 1
-    assert [type(event) for event in scene.events[-2:]] == [e.StepFinished, e.RunFailed]
-    assert not scene.emitted(e.TextAdded)
+    assert len(fixture.emitted(e.RunStarted)) == 1
+    assert [type(event) for event in fixture.events[-2:]] == [e.StepFinished, e.RunFailed]
+    assert not fixture.emitted(e.TextAdded)
 
 
 async def test_what_the_model_says_after_the_message_is_stored_is_shown_at_once():
-    scene, journal, playing = played_slowly(Turn(text=["one"], pause=for_ever))
+    fixture, journal, playing = played_slowly(Turn(text=["one"], pause=for_ever))
     await passes()
-    assert scene.events == []
+    assert fixture.events == []
     journal.stored.set_result(None)
     await passes()
-    assert [event.delta for event in scene.emitted(e.TextAdded)] == ["one"]
+    assert [event.delta for event in fixture.emitted(e.TextAdded)] == ["one"]
     playing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await playing
 
 
 async def test_a_message_that_cannot_be_stored_ends_the_run_in_the_middle_of_the_models_reply():
-    scene, journal, playing = played_slowly(Turn(text=["one"], pause=for_ever))
+    fixture, journal, playing = played_slowly(Turn(text=["one"], pause=for_ever))
     await passes()
     journal.stored.set_exception(StoreUnavailable("The disk is full."))
     response = await playing
     assert response.error_code == "store-unavailable"
-    assert [type(event) for event in scene.events] == [e.RunStarted, e.RunFailed]
+    assert [type(event) for event in fixture.events] == [e.RunStarted, e.RunFailed]
     assert [what for what, _ in journal.writes] == ["commit", "ending"], "nothing of the reply is stored"
 
 
 async def test_an_answer_that_comes_before_its_question_is_stored_is_shown_after_it():
-    scene, journal, playing = played_slowly(says("hello"))
+    fixture, journal, playing = played_slowly(says("hello"))
     await passes()
-    assert scene.events == []
+    assert fixture.events == []
     assert [what for what, _ in journal.writes] == ["commit", "ending"], "the store may join the two"
     journal.stored.set_result(None)
     await playing
-    assert isinstance(scene.events[0], e.RunStarted)
-    assert isinstance(scene.ending, e.RunFinished)
+    assert isinstance(fixture.events[0], e.RunStarted)
+    assert isinstance(fixture.ending, e.RunFinished)
 
 
 async def test_a_stop_while_the_message_is_stored_ends_the_run_as_stopped():
-    scene, journal, playing = played_slowly(Turn(text=["one"], pause=for_ever))
+    fixture, journal, playing = played_slowly(Turn(text=["one"], pause=for_ever))
     await passes()
     playing.cancel()
     await passes()
     journal.stored.set_result(None)
     with pytest.raises(asyncio.CancelledError):
         await playing
-    assert scene.ending.outcome is e.Outcome.CANCELLED
+    assert fixture.ending.outcome is e.Outcome.CANCELLED
 
 
 @pytest.mark.parametrize("how", ["completed", "failed", "cancelled", "iterations", "approval"])
 async def test_the_ending_is_stored_before_it_is_shown(how):
     tools = PlainTools(approval=frozenset({"erase"}), erase=echo, echo=echo)
     turn = {"approval": calls(("erase", "{}")), "iterations": calls(("echo", "{}"))}.get(how, says("hello"))
-    scene, journal = journaled(turn, max_iterations=1, tools=tools)
+    fixture, journal = journaled(turn, max_iterations=1, tools=tools)
     if how == "failed":
-        scene.model.turns = ()
+        fixture.model.turns = ()
 
     def on(event):
         if how == "cancelled" and isinstance(event, e.TextAdded):
@@ -208,18 +208,18 @@ async def test_the_ending_is_stored_before_it_is_shown(how):
 
     if how == "cancelled":
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.create_task(scene.play("hi", on=on))
+            await asyncio.create_task(fixture.play("hi", on=on))
     else:
-        await scene.play("hi")
-    assert journal.endings == [scene.ending]
+        await fixture.play("hi")
+    assert journal.endings == [fixture.ending]
     what, shown_before = journal.writes[-1]
     assert what == "ending"
-    assert shown_before < len(scene.events)
+    assert shown_before < len(fixture.events)
 
 
 async def test_an_answer_and_its_ending_are_one_commit():
-    scene, journal = journaled(says("hello"), state=StateSettings(initial={"n": 1}))
-    await scene.play("hi")
+    fixture, journal = journaled(says("hello"), state=StateSettings(initial={"n": 1}))
+    await fixture.play("hi")
     assert [what for what, _ in journal.writes] == ["commit", "ending"]
     assert journal.state == {"n": 1}
 
@@ -229,11 +229,11 @@ async def test_a_call_is_stored_before_it_is_made():
     seen = []
 
     async def look(arguments, context):
-        seen.append(scene.conversation.pending)
+        seen.append(fixture.conversation.pending)
         return ToolResult(content="ok")
 
-    scene, journal = journaled(calls(("look", "{}")), says("done"), tools=PlainTools(look=look))
-    await scene.play("go")
+    fixture, journal = journaled(calls(("look", "{}")), says("done"), tools=PlainTools(look=look))
+    await fixture.play("go")
     (step,) = seen
     assert step.begun == ("c1",)
     assert step.run_id == journal.messages[0].run_id
@@ -251,7 +251,7 @@ async def test_a_result_is_stored_while_another_call_still_runs():
         await release.wait()
         return ToolResult(content="slow")
 
-    scene, journal = journaled(
+    fixture, journal = journaled(
         calls(("quick", "{}"), ("slow", "{}")), says("done"), tools=PlainTools(quick=quick, slow=slow)
     )
     begin = journal.begin_calls
@@ -262,7 +262,7 @@ async def test_a_result_is_stored_while_another_call_still_runs():
             first_is_stored.set()
 
     journal.begin_calls = noticed
-    playing = asyncio.create_task(scene.play("go"))
+    playing = asyncio.create_task(fixture.play("go"))
     await asyncio.wait_for(first_is_stored.wait(), 30)
     assert [result.content for result in journal.pending.results] == ["quick"]
     assert journal.pending.begun == ("c1", "c2")
@@ -275,7 +275,7 @@ async def test_a_store_that_cannot_keep_a_result_is_named_as_what_failed():
     async def stays(arguments, context):
         await asyncio.Event().wait()
 
-    scene, journal = journaled(calls(("echo", "{}"), ("stays", "{}")), tools=PlainTools(echo=echo, stays=stays))
+    fixture, journal = journaled(calls(("echo", "{}"), ("stays", "{}")), tools=PlainTools(echo=echo, stays=stays))
     begin = journal.begin_calls
 
     async def full(step):
@@ -284,66 +284,66 @@ async def test_a_store_that_cannot_keep_a_result_is_named_as_what_failed():
         await begin(step)
 
     journal.begin_calls = full
-    await scene.play("go")
-    assert (scene.ending.code, scene.ending.message) == (StoreUnavailable.code, "The disk is full.")
+    await fixture.play("go")
+    assert (fixture.ending.code, fixture.ending.message) == (StoreUnavailable.code, "The disk is full.")
     assert [message.content for message in journal.messages[2:]] == ["ada: {}", OUTCOME_UNKNOWN]
 
 
-def crashed(scene: Scene, step: PendingStep) -> None:
+def crashed(fixture: AgentFixture, step: PendingStep) -> None:
     """Leaves the conversation as a crash would."""
-    scene.conversation.pending = step
+    fixture.conversation.pending = step
 
 
-async def cut_in(tool_calls, **step: Any) -> Scene:
-    """A scene whose last run was killed after the given step was stored."""
-    scene = Scene(says("what now?"), tools=PlainTools(approval=frozenset({"erase"}), erase=echo, echo=echo))
-    await scene.conversation.commit([UserMessage(content="go")])
+async def cut_in(tool_calls, **step: Any) -> AgentFixture:
+    """A fixture whose last run was killed after the given step was stored."""
+    fixture = AgentFixture(says("what now?"), tools=PlainTools(approval=frozenset({"erase"}), erase=echo, echo=echo))
+    await fixture.conversation.commit([UserMessage(content="go")])
     reply = await _reply(calls(*tool_calls))
-    crashed(scene, PendingStep(assistant=reply, run_id="before", **step))
-    return scene
+    crashed(fixture, PendingStep(assistant=reply, run_id="before", **step))
+    return fixture
 
 
 async def _reply(turn):
-    scene = Scene(turn, says("x"), tools=PlainTools(erase=echo, echo=echo))
-    await scene.play("go")
-    return scene.conversation.messages[1]
+    fixture = AgentFixture(turn, says("x"), tools=PlainTools(erase=echo, echo=echo))
+    await fixture.play("go")
+    return fixture.conversation.messages[1]
 
 
 @pytest.mark.req("D03")
 async def test_after_a_crash_a_begun_call_is_answered_as_unknown_and_not_made_again():
     done = ToolMessage(call_id="c1", name="echo", content="done")
-    scene = await cut_in([("echo", "{}"), ("echo", "{}"), ("erase", "{}")], begun=("c1", "c2"), results=(done,))
-    await scene.play("and?")
-    results = [each for each in scene.conversation.messages if isinstance(each, ToolMessage)]
+    fixture = await cut_in([("echo", "{}"), ("echo", "{}"), ("erase", "{}")], begun=("c1", "c2"), results=(done,))
+    await fixture.play("and?")
+    results = [each for each in fixture.conversation.messages if isinstance(each, ToolMessage)]
     assert [each.content for each in results] == ["done", OUTCOME_UNKNOWN, NOT_MADE]
     assert [each.failed for each in results] == [False, True, True]
-    assert scene.tools.called == []
-    assert scene.conversation.pending is None
+    assert fixture.tools.called == []
+    assert fixture.conversation.pending is None
 
 
 @pytest.mark.req("D03")
 async def test_a_crash_after_an_approval_never_reads_as_not_approved():
-    scene = await cut_in([("erase", "{}")], begun=("c1",))
-    await scene.play("and?")
-    (result,) = [each for each in scene.conversation.messages if isinstance(each, ToolMessage)]
+    fixture = await cut_in([("erase", "{}")], begun=("c1",))
+    await fixture.play("and?")
+    (result,) = [each for each in fixture.conversation.messages if isinstance(each, ToolMessage)]
     assert result.content == OUTCOME_UNKNOWN
-    assert scene.tools.called == []
+    assert fixture.tools.called == []
 
 
 async def test_an_approval_is_used_up_in_the_write_that_begins_its_call():
     seen = []
 
     async def erase(arguments, context):
-        seen.append(scene.conversation.pending)
+        seen.append(fixture.conversation.pending)
         return ToolResult(content="erased")
 
     tools = PlainTools(approval=frozenset({"erase", "burn"}), erase=erase, burn=echo)
-    scene, journal = journaled(calls(("erase", "{}"), ("burn", "{}")), says("done"), tools=tools)
-    await scene.play("go")
-    erasing, burning = scene.ending.interrupts
+    fixture, journal = journaled(calls(("erase", "{}"), ("burn", "{}")), says("done"), tools=tools)
+    await fixture.play("go")
+    erasing, burning = fixture.ending.interrupts
     answers = [Resume(interrupt_id=erasing.id, approved=True), Resume(interrupt_id=burning.id, approved=False)]
     journal.writes.clear()
-    await scene.play(resume=answers)
+    await fixture.play(resume=answers)
     assert [what for what, _ in journal.writes] == ["begin", "commit", "ending"]
     (step,) = seen
     assert (step.approvals, step.begun) == ({}, ("c1",))
@@ -351,19 +351,19 @@ async def test_an_approval_is_used_up_in_the_write_that_begins_its_call():
 
 
 async def test_a_store_that_fails_ends_the_run_and_leaves_no_answer_that_is_not_stored():
-    scene, journal = journaled(says("hello"))
+    fixture, journal = journaled(says("hello"))
     journal.broken = True
-    response = await scene.play("hi")
+    response = await fixture.play("hi")
     assert response.error_code == "store-unavailable"
-    assert [type(event) for event in scene.events] == [e.RunStarted, e.RunFailed]
-    assert scene.ending.retryable
+    assert [type(event) for event in fixture.events] == [e.RunStarted, e.RunFailed]
+    assert fixture.ending.retryable
 
 
 async def test_a_store_that_fails_at_the_end_does_not_say_that_the_run_succeeded():
-    scene, journal = journaled(says("hello"))
+    fixture, journal = journaled(says("hello"))
 
     def on(event):
         journal.broken = journal.broken or isinstance(event, e.TextEnded)
 
-    await scene.play("hi", on=on)
-    assert scene.ending.code == "store-unavailable"
+    await fixture.play("hi", on=on)
+    assert fixture.ending.code == "store-unavailable"

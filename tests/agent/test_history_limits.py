@@ -16,7 +16,7 @@ from holodeck.core.messages import (
     unanswered,
 )
 from holodeck.models.scripted import says
-from tests.agent.parts import Scene
+from tests.agent.parts import AgentFixture
 
 
 def turn(steps, size):
@@ -79,9 +79,9 @@ def test_tokens_are_estimated():
 
 
 async def test_the_agent_shows_no_more_than_its_tokens():
-    scene = Scene(says("w" * 400))
-    object.__setattr__(scene.agent, "max_tokens", 250)
+    fixture = AgentFixture(says("w" * 400))
+    object.__setattr__(fixture.agent, "max_tokens", 250)
     for _ in range(4):
-        await scene.play("q" * 80)
-    assert [len(prompt.messages) for prompt in scene.model.prompts] == [1, 3, 3, 3]
-    assert len(scene.conversation.messages) == 8, "the session keeps all of it"
+        await fixture.play("q" * 80)
+    assert [len(prompt.messages) for prompt in fixture.model.prompts] == [1, 3, 3, 3]
+    assert len(fixture.conversation.messages) == 8, "the session keeps all of it"

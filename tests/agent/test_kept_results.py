@@ -11,7 +11,7 @@ from holodeck.core.messages import ToolMessage
 from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import calls, says
 from holodeck.tools.port import ToolContext
-from tests.agent.parts import PlainTools, Scene, echo
+from tests.agent.parts import AgentFixture, PlainTools, echo
 
 CONTEXT = ToolContext(user_id="ada")
 BOOK = "".join(f"line {number:05}\n" for number in range(1000))  # 11,000 characters
@@ -28,10 +28,12 @@ def asks_on(*arguments):
 @pytest.mark.req("AGT-08")
 async def test_a_model_reads_a_long_result_to_its_end():
     reads = asks_on(*({"call_id": "c1", "offset": offset} for offset in range(1000, 11_000, 900)))
-    scene = Scene(calls(("book", "{}")), *reads, says("read"), tools=PlainTools(book=book), max_result_characters=1000)
-    response = await scene.play("go")
+    fixture = AgentFixture(
+        calls(("book", "{}")), *reads, says("read"), tools=PlainTools(book=book), max_result_characters=1000
+    )
+    response = await fixture.play("go")
     assert response.status == "completed"
-    first, *pieces = [message for message in scene.conversation.messages if isinstance(message, ToolMessage)]
+    first, *pieces = [message for message in fixture.conversation.messages if isinstance(message, ToolMessage)]
     assert first.content.endswith(
         '… [10000 of 11000 characters left out; read_result shows them: call_id "c1", offset 1000]'
     )
@@ -43,21 +45,23 @@ async def test_a_model_reads_a_long_result_to_its_end():
 
 async def test_the_tool_is_offered_only_when_there_is_something_to_read():
     tools = PlainTools(book=book, echo=echo)
-    scene = Scene(calls(("echo", "{}")), calls(("book", "{}")), says("ok"), tools=tools, max_result_characters=1000)
-    await scene.play("go")
-    offered = [{schema.name for schema in prompt.tools} for prompt in scene.model.prompts]
+    fixture = AgentFixture(
+        calls(("echo", "{}")), calls(("book", "{}")), says("ok"), tools=tools, max_result_characters=1000
+    )
+    await fixture.play("go")
+    offered = [{schema.name for schema in prompt.tools} for prompt in fixture.model.prompts]
     assert ["read_result" in names for names in offered] == [False, False, True]
-    await scene.play("and now?")
-    assert "read_result" not in {schema.name for schema in scene.model.prompts[-1].tools}, "kept for one run"
+    await fixture.play("and now?")
+    assert "read_result" not in {schema.name for schema in fixture.model.prompts[-1].tools}, "kept for one run"
 
 
 async def test_a_tool_of_the_agent_keeps_its_name():
     tools = PlainTools(book=book, read_result=echo)
-    scene = Scene(
+    fixture = AgentFixture(
         calls(("book", "{}")), calls(("read_result", "{}")), says("ok"), tools=tools, max_result_characters=99
     )
-    await scene.play("go")
-    assert scene.emitted(e.ToolFinished)[-1].content == "ada: {}"
+    await fixture.play("go")
+    assert fixture.emitted(e.ToolFinished)[-1].content == "ada: {}"
 
 
 async def test_a_toolset_that_shortens_by_itself_uses_the_runs_way():
@@ -66,9 +70,9 @@ async def test_a_toolset_that_shortens_by_itself_uses_the_runs_way():
 
     reads = asks_on({"call_id": "c1", "offset": 10_989})
     tools = PlainTools(own_limit=own_limit)
-    scene = Scene(calls(("own_limit", "{}")), *reads, says("ok"), tools=tools, max_result_characters=130)
-    await scene.play("go")
-    short, rest = (event.content for event in scene.emitted(e.ToolFinished))
+    fixture = AgentFixture(calls(("own_limit", "{}")), *reads, says("ok"), tools=tools, max_result_characters=130)
+    await fixture.play("go")
+    short, rest = (event.content for event in fixture.emitted(e.ToolFinished))
     assert short.startswith(BOOK[:50] + "… [10950 of 11000 characters left out; read_result")
     assert rest == "[characters 10989 to 11000 of 11000]\nline 00999\n"
 

@@ -16,19 +16,23 @@ from holodeck.models.port import ModelReply, Prompt
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.models.wrappers import GuardedModel
 from holodeck.resilience.breaker import CircuitBreaker, CircuitBreakerConfig, Phase
-from tests.agent.parts import PlainTools, Scene, echo, stuck
+from tests.agent.parts import AgentFixture, PlainTools, echo, stuck
 
 
 @pytest.mark.req("A28")
 @pytest.mark.parametrize(("budget", "asked", "steps"), [(0, 1, 1), (1, 1, 2), (3, 1, 4), (3, 2, 2), (4, 2, 3)])
 async def test_a_budget_of_tool_calls_stops_at_exactly_that_many(budget, asked, steps):
-    scene = Scene(calls(*[("echo", "{}")] * asked), budget={"tool_calls": budget})
-    response = await scene.play("go")
-    assert len(scene.tools.called) == budget
+    fixture = AgentFixture(calls(*[("echo", "{}")] * asked), budget={"tool_calls": budget})
+    response = await fixture.play("go")
+    assert len(fixture.tools.called) == budget
     assert (response.status, response.error_code, response.iterations) == ("error", "budget-exceeded", steps)
-    assert (scene.ending.code, scene.ending.reason, scene.ending.retryable) == ("budget-exceeded", "tool_calls", False)
-    assert f"{budget} tool_calls (loop.budget.tool_calls)" in scene.ending.message
-    results = [message for message in scene.conversation.messages if isinstance(message, ToolMessage)]
+    assert (fixture.ending.code, fixture.ending.reason, fixture.ending.retryable) == (
+        "budget-exceeded",
+        "tool_calls",
+        False,
+    )
+    assert f"{budget} tool_calls (loop.budget.tool_calls)" in fixture.ending.message
+    results = [message for message in fixture.conversation.messages if isinstance(message, ToolMessage)]
     assert len(results) == steps * asked
     assert [result.content == NOT_PAID_FOR for result in results] == [False] * budget + [True] * (len(results) - budget)
 
@@ -37,39 +41,41 @@ async def test_a_budget_of_tool_calls_stops_at_exactly_that_many(budget, asked, 
 async def test_a_run_that_needs_just_its_budget_is_completed():
     turn = calls(("echo", "{}"), ("echo", "{}"), usage=TokenUsage(prompt_tokens=10, completion_tokens=5))
     end = says("done", usage=TokenUsage(prompt_tokens=20, completion_tokens=5))
-    scene = Scene(turn, end, budget={"tool_calls": 2, "tokens": 60, "seconds": 60})
-    response = await scene.play("go")
+    fixture = AgentFixture(turn, end, budget={"tool_calls": 2, "tokens": 60, "seconds": 60})
+    response = await fixture.play("go")
     assert (response.status, response.final_response) == ("completed", "done")
 
 
 async def test_calls_that_are_not_carried_out_anyway_cost_nothing():
-    scene = Scene(calls(("echo", "not json")), calls(("nothing", "{}")), says("I see"), budget={"tool_calls": 0})
-    assert (await scene.play("go")).status == "completed"
+    fixture = AgentFixture(
+        calls(("echo", "not json")), calls(("nothing", "{}")), says("I see"), budget={"tool_calls": 0}
+    )
+    assert (await fixture.play("go")).status == "completed"
 
 
 async def test_approved_calls_are_paid_for_too():
-    scene = Scene(
+    fixture = AgentFixture(
         calls(("echo", "{}"), ("echo", "{}")),
         says("done"),
         tools=PlainTools(approval=frozenset({"echo"}), echo=echo),
         budget={"tool_calls": 1},
     )
-    await scene.play("go")
-    questions = scene.ending.interrupts
-    await scene.play(resume=[Resume(interrupt_id=each.id, approved=True) for each in questions])
-    assert len(scene.tools.called) == 1
-    assert [result.content == NOT_PAID_FOR for result in scene.emitted(e.ToolFinished)] == [True, False]
+    await fixture.play("go")
+    questions = fixture.ending.interrupts
+    await fixture.play(resume=[Resume(interrupt_id=each.id, approved=True) for each in questions])
+    assert len(fixture.tools.called) == 1
+    assert [result.content == NOT_PAID_FOR for result in fixture.emitted(e.ToolFinished)] == [True, False]
 
 
 @pytest.mark.parametrize(("tokens", "steps"), [(1, 1), (1500, 1), (1501, 1), (1700, 2), (4500, 3)])
 async def test_a_budget_of_tokens_stops_after_the_step_that_spent_them(tokens, steps):
-    scene = Scene(
+    fixture = AgentFixture(
         calls(("echo", "{}"), usage=TokenUsage(prompt_tokens=1000, completion_tokens=500)), budget={"tokens": tokens}
     )
-    response = await scene.play("go")
-    assert (scene.ending.code, scene.ending.reason, response.iterations) == ("budget-exceeded", "tokens", steps)
-    assert scene.ending.usage.total_tokens == 1500 * steps
-    assert len(scene.tools.called) == steps, "the step that was begun is finished"
+    response = await fixture.play("go")
+    assert (fixture.ending.code, fixture.ending.reason, response.iterations) == ("budget-exceeded", "tokens", steps)
+    assert fixture.ending.usage.total_tokens == 1500 * steps
+    assert len(fixture.tools.called) == steps, "the step that was begun is finished"
 
 
 async def test_a_step_whose_prompt_does_not_fit_into_the_budget_is_not_begun():
@@ -77,9 +83,9 @@ async def test_a_step_whose_prompt_does_not_fit_into_the_budget_is_not_begun():
         return ToolResult(content="x" * 4000)
 
     turn = calls(("large", "{}"), usage=TokenUsage(prompt_tokens=400, completion_tokens=100))
-    scene = Scene(turn, says("done"), tools=PlainTools(large=large), budget={"tokens": 1400})
-    response = await scene.play("go")
-    assert (scene.ending.reason, response.iterations, len(scene.model.prompts)) == ("tokens", 1, 1)
+    fixture = AgentFixture(turn, says("done"), tools=PlainTools(large=large), budget={"tokens": 1400})
+    response = await fixture.play("go")
+    assert (fixture.ending.reason, response.iterations, len(fixture.model.prompts)) == ("tokens", 1, 1)
 
 
 async def test_an_endpoint_that_does_not_say_what_it_costs_is_estimated():
@@ -109,40 +115,40 @@ async def test_a_step_that_takes_longer_than_the_budget_of_seconds_is_finished()
         await asyncio.sleep(0.03)
         return ToolResult(content="slow but there")
 
-    scene = Scene(calls(("slow", "{}")), tools=PlainTools(slow=slow), budget={"seconds": 0.02})
-    response = await scene.play("go")
-    assert (scene.ending.code, scene.ending.reason, response.iterations) == ("budget-exceeded", "seconds", 1)
-    assert scene.conversation.messages[-1].content == "slow but there"
+    fixture = AgentFixture(calls(("slow", "{}")), tools=PlainTools(slow=slow), budget={"seconds": 0.02})
+    response = await fixture.play("go")
+    assert (fixture.ending.code, fixture.ending.reason, response.iterations) == ("budget-exceeded", "seconds", 1)
+    assert fixture.conversation.messages[-1].content == "slow but there"
 
 
 @pytest.mark.req("ORC-07")
 async def test_run_timeout_cuts_a_run_in_the_middle_of_a_tool():
-    scene = Scene(calls(("stuck", "{}"), ("echo", "{}")), run_timeout=0.5)
-    response = await scene.play("go")
+    fixture = AgentFixture(calls(("stuck", "{}"), ("echo", "{}")), run_timeout=0.5)
+    response = await fixture.play("go")
     assert (response.status, response.error_code) == ("error", "timeout")
     assert "0.5 s (loop.run_timeout)" in (response.error or "")
-    assert scene.ending.reason == "run_timeout"
-    results = [message for message in scene.conversation.messages if isinstance(message, ToolMessage)]
+    assert fixture.ending.reason == "run_timeout"
+    results = [message for message in fixture.conversation.messages if isinstance(message, ToolMessage)]
     assert [result.failed for result in results] == [True, False]
 
 
 @pytest.mark.req("ORC-07")
 async def test_run_timeout_cuts_a_reply_and_keeps_the_text():
-    scene = Scene(Turn(text=["so far"], pause=asyncio.Event().wait), run_timeout=0.5)
-    response = await scene.play("go")
-    assert response.error_code == scene.ending.code == "timeout"
-    assert (scene.conversation.messages[-1].content, scene.conversation.messages[-1].cut) == ("so far", "stopped")
+    fixture = AgentFixture(Turn(text=["so far"], pause=asyncio.Event().wait), run_timeout=0.5)
+    response = await fixture.play("go")
+    assert response.error_code == fixture.ending.code == "timeout"
+    assert (fixture.conversation.messages[-1].content, fixture.conversation.messages[-1].cut) == ("so far", "stopped")
 
 
 async def test_run_timeout_spans_all_steps():
-    scene = Scene(calls(("echo", "{}")), calls(("echo", "{}")), calls(("stuck", "{}")), run_timeout=1)
-    response = await scene.play("go")
+    fixture = AgentFixture(calls(("echo", "{}")), calls(("echo", "{}")), calls(("stuck", "{}")), run_timeout=1)
+    response = await fixture.play("go")
     assert (response.error_code, response.iterations) == ("timeout", 3)
     assert "loop.run_timeout" in (response.error or "")
 
 
 async def test_a_run_that_is_stopped_while_it_has_a_time_limit_is_stopped():
-    scene = Scene(calls(("stuck", "{}")), tools=PlainTools(stuck=stuck), run_timeout=60)
+    fixture = AgentFixture(calls(("stuck", "{}")), tools=PlainTools(stuck=stuck), run_timeout=60)
     task = asyncio.current_task()
 
     def stop(event):
@@ -150,20 +156,20 @@ async def test_a_run_that_is_stopped_while_it_has_a_time_limit_is_stopped():
             asyncio.get_running_loop().call_soon(task.cancel)
 
     with pytest.raises(asyncio.CancelledError):
-        await scene.play("go", on=stop)
+        await fixture.play("go", on=stop)
     task.uncancel()
-    assert scene.ending.outcome is e.Outcome.CANCELLED
+    assert fixture.ending.outcome is e.Outcome.CANCELLED
 
 
 async def test_another_timeout_is_a_defect_not_the_runs_limit():
-    scene = Scene(says("hi"), run_timeout=60)
+    fixture = AgentFixture(says("hi"), run_timeout=60)
 
     async def commit(messages, pending=None):
         raise TimeoutError("the store's own")
 
-    scene.conversation.commit = commit
-    await scene.play("go")
-    assert scene.ending.code == "internal-error"
+    fixture.conversation.commit = commit
+    await fixture.play("go")
+    assert fixture.ending.code == "internal-error"
 
 
 def breaker_once():
@@ -173,8 +179,8 @@ def breaker_once():
 @pytest.mark.req("A30", "A07")
 @pytest.mark.parametrize(("turn", "phase"), [(Turn(text=["words"]), Phase.CLOSED), (Turn(), Phase.OPEN)])
 async def test_only_a_model_that_says_nothing_all_the_step_has_failed(turn, phase):
-    scene = Scene(turn, iteration_timeout=0.3)
-    breaker, inner = breaker_once(), scene.model
+    fixture = AgentFixture(turn, iteration_timeout=0.3)
+    breaker, inner = breaker_once(), fixture.model
 
     class Hanging:
         name = "hanging"
@@ -183,19 +189,19 @@ async def test_only_a_model_that_says_nothing_all_the_step_has_failed(turn, phas
             await inner.reply(prompt, listener)
             await asyncio.Event().wait()
 
-    object.__setattr__(scene.agent, "model", GuardedModel(Hanging(), breaker))
-    response = await scene.play("go")
+    object.__setattr__(fixture.agent, "model", GuardedModel(Hanging(), breaker))
+    response = await fixture.play("go")
     assert response.error_code == "timeout"
     assert breaker.phase is phase
 
 
 @pytest.mark.req("ORC-10", "ORC-07")
 async def test_an_open_breaker_is_a_clear_end_with_the_time_to_wait():
-    scene = Scene(Turn(error=ModelUnreachable("No connection to the endpoint.")))
-    object.__setattr__(scene.agent, "model", GuardedModel(scene.model, breaker_once()))
-    await scene.play("go")
-    assert scene.ending.reason == "upstream_unavailable"
-    await scene.play("again")
-    assert len(scene.model.prompts) == 1
-    assert (scene.ending.code, scene.ending.retryable) == ("model-unavailable", True)
-    assert 29 < scene.ending.retry_after <= 30
+    fixture = AgentFixture(Turn(error=ModelUnreachable("No connection to the endpoint.")))
+    object.__setattr__(fixture.agent, "model", GuardedModel(fixture.model, breaker_once()))
+    await fixture.play("go")
+    assert fixture.ending.reason == "upstream_unavailable"
+    await fixture.play("again")
+    assert len(fixture.model.prompts) == 1
+    assert (fixture.ending.code, fixture.ending.retryable) == ("model-unavailable", True)
+    assert 29 < fixture.ending.retry_after <= 30

@@ -13,34 +13,34 @@ from holodeck.models.port import ModelReply
 from holodeck.models.scripted import calls, says
 from holodeck.tools.port import ToolContext
 from holodeck.tools.shared_state import StateToolset
-from tests.agent.parts import PlainTools, Scene, echo
+from tests.agent.parts import AgentFixture, PlainTools, echo
 
 PATCH = '{"patch": [{"op": "replace", "path": "/count", "value": 2}]}'
 
 
 @pytest.mark.req("SRV-05")
 async def test_the_state_is_shown_at_the_start_and_changes_go_out_as_patches():
-    scene = Scene(calls(("update_state", PATCH)), says("changed"), state=StateSettings(initial={"count": 1}))
-    await scene.play("count")
-    assert scene.emitted(e.StateReplaced)[0].state == {"count": 1}
-    assert scene.emitted(e.StatePatched)[0].patch == [{"op": "replace", "path": "/count", "value": 2}]
-    assert scene.conversation.state == {"count": 2}
-    assert '{"count":1}' in scene.model.prompts[0].system
+    fixture = AgentFixture(calls(("update_state", PATCH)), says("changed"), state=StateSettings(initial={"count": 1}))
+    await fixture.play("count")
+    assert fixture.emitted(e.StateReplaced)[0].state == {"count": 1}
+    assert fixture.emitted(e.StatePatched)[0].patch == [{"op": "replace", "path": "/count", "value": 2}]
+    assert fixture.conversation.state == {"count": 2}
+    assert '{"count":1}' in fixture.model.prompts[0].system
 
 
 async def test_a_patch_that_does_not_fit_changes_nothing_and_shows_the_whole_state_again():
     bad = '{"patch": [{"op": "replace", "path": "/count", "value": 5}, {"op": "remove", "path": "/none"}]}'
-    scene = Scene(calls(("update_state", bad)), says("sorry"), state=StateSettings(initial={"count": 1}))
-    await scene.play("count")
-    assert [event.state for event in scene.emitted(e.StateReplaced)] == [{"count": 1}, {"count": 1}]
-    assert scene.emitted(e.StatePatched) == []
-    assert scene.emitted(e.ToolFinished)[0].failed
+    fixture = AgentFixture(calls(("update_state", bad)), says("sorry"), state=StateSettings(initial={"count": 1}))
+    await fixture.play("count")
+    assert [event.state for event in fixture.emitted(e.StateReplaced)] == [{"count": 1}, {"count": 1}]
+    assert fixture.emitted(e.StatePatched) == []
+    assert fixture.emitted(e.ToolFinished)[0].failed
 
 
 async def test_the_clients_state_is_taken_up():
-    scene = Scene(says("ok"), state=StateSettings(initial={"count": 1}))
-    await scene.play("count", state={"count": 40})
-    assert scene.emitted(e.StateReplaced)[0].state == {"count": 40}
+    fixture = AgentFixture(says("ok"), state=StateSettings(initial={"count": 1}))
+    await fixture.play("count", state={"count": 40})
+    assert fixture.emitted(e.StateReplaced)[0].state == {"count": 40}
 
 
 @pytest.mark.req("SRV-22")
@@ -63,12 +63,12 @@ async def test_an_argument_is_predicted_while_it_streams():
             return None
 
     state = StateSettings(predictions=(Prediction(state_key="document", tool="write", argument="document"),))
-    scene = Scene(says("unused"), tools=PlainTools(write=echo), state=state)
-    object.__setattr__(scene.agent, "model", Writer())
-    await scene.play("write")
-    predicted = scene.emitted(e.CustomSent)[0]
+    fixture = AgentFixture(says("unused"), tools=PlainTools(write=echo), state=state)
+    object.__setattr__(fixture.agent, "model", Writer())
+    await fixture.play("write")
+    predicted = fixture.emitted(e.CustomSent)[0]
     assert (predicted.name, predicted.value[0]["tool_argument"]) == ("PredictState", "document")
-    values = [event.patch[0]["value"] for event in scene.emitted(e.StatePatched)]
+    values = [event.patch[0]["value"] for event in fixture.emitted(e.StatePatched)]
     assert values[-1] == "Once upon a time\nthere was"
     assert len(values) > 5
     assert all(values[-1].startswith(value) for value in values)

@@ -11,7 +11,7 @@ from holodeck.agent.structured_output import BadOutputError, OutputType
 from holodeck.core import events as e
 from holodeck.errors import ConfigError, by_code
 from holodeck.models.scripted import calls, says
-from tests.agent.parts import Scene
+from tests.agent.parts import AgentFixture
 
 
 class Pydantic(pydantic.BaseModel):
@@ -49,15 +49,15 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "require
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_answer_is_a_value_of_the_type(kind):
     made, expected = KINDS[kind]
-    scene = Scene(says(ANSWER), output=OutputType.of(made))
-    response = await scene.play("Where?")
+    fixture = AgentFixture(says(ANSWER), output=OutputType.of(made))
+    response = await fixture.play("Where?")
     assert response.output == expected
     assert type(response.output) is type(expected)
-    assert scene.ending.output == {"city": "Bonn", "people": 330_000}
-    shown = scene.model.prompts[0].output.schema
+    assert fixture.ending.output == {"city": "Bonn", "people": 330_000}
+    shown = fixture.model.prompts[0].output.schema
     assert shown["type"] == "object"
     assert set(shown["properties"]) == {"city", "people"}
-    assert "".join(event.delta for event in scene.emitted(e.TextAdded)) == ANSWER
+    assert "".join(event.delta for event in fixture.emitted(e.TextAdded)) == ANSWER
 
 
 @pytest.mark.parametrize(
@@ -119,43 +119,43 @@ def test_a_type_may_be_stricter_than_its_schema():
 
 
 async def test_a_wrong_answer_is_asked_for_once_more_and_leaves_no_trace():
-    scene = Scene(says("It is Bonn."), says('{"city": "Bonn"}'), output=OutputType.of_schema(SCHEMA))
-    response = await scene.play("Where?")
+    fixture = AgentFixture(says("It is Bonn."), says('{"city": "Bonn"}'), output=OutputType.of_schema(SCHEMA))
+    response = await fixture.play("Where?")
     assert response.output == {"city": "Bonn"}
     assert response.final_response == '{"city": "Bonn"}'
-    asked = scene.model.prompts[1].messages
+    asked = fixture.model.prompts[1].messages
     assert [text.content for text in asked][:2] == ["Where?", "It is Bonn."]
     assert "it is not JSON" in asked[2].content
-    assert [message.content for message in scene.conversation.messages] == ["Where?", '{"city": "Bonn"}']
-    assert [event.code for event in scene.emitted(e.WarningRaised)] == ["output-repaired"]
+    assert [message.content for message in fixture.conversation.messages] == ["Where?", '{"city": "Bonn"}']
+    assert [event.code for event in fixture.emitted(e.WarningRaised)] == ["output-repaired"]
 
 
 async def test_a_second_wrong_answer_is_a_typed_error():
-    scene = Scene(says("It is Bonn."), says("Bonn!"), output=OutputType.of_schema(SCHEMA))
-    response = await scene.play("Where?")
+    fixture = AgentFixture(says("It is Bonn."), says("Bonn!"), output=OutputType.of_schema(SCHEMA))
+    response = await fixture.play("Where?")
     assert (response.status, response.output, response.error_code) == ("error", None, "model-error")
-    assert scene.ending.reason == "invalid_output"
-    assert "does not match response_format: it is not JSON" in scene.ending.message
-    assert scene.conversation.messages[-1].cut == "invalid_output"
-    assert by_code(scene.ending.code, "x").status == 502
+    assert fixture.ending.reason == "invalid_output"
+    assert "does not match response_format: it is not JSON" in fixture.ending.message
+    assert fixture.conversation.messages[-1].cut == "invalid_output"
+    assert by_code(fixture.ending.code, "x").status == 502
 
 
 async def test_an_answer_that_was_cut_is_not_repaired():
-    scene = Scene(says('{"city": "Bo', finish_reason="length"), output=OutputType.of_schema(SCHEMA))
-    await scene.play("Where?")
-    assert "raise model.max_tokens" in scene.ending.message
-    assert len(scene.model.prompts) == 1
+    fixture = AgentFixture(says('{"city": "Bo', finish_reason="length"), output=OutputType.of_schema(SCHEMA))
+    await fixture.play("Where?")
+    assert "raise model.max_tokens" in fixture.ending.message
+    assert len(fixture.model.prompts) == 1
 
 
 async def test_the_last_iteration_is_not_spent_twice():
-    scene = Scene(says("Bonn"), output=OutputType.of_schema(SCHEMA), max_iterations=1)
-    await scene.play("Where?")
-    assert scene.ending.reason == "invalid_output"
+    fixture = AgentFixture(says("Bonn"), output=OutputType.of_schema(SCHEMA), max_iterations=1)
+    await fixture.play("Where?")
+    assert fixture.ending.reason == "invalid_output"
 
 
 async def test_tools_are_used_before_the_answer():
-    scene = Scene(calls(("echo", "{}")), says('{"city": "Bonn"}'), output=OutputType.of_schema(SCHEMA))
-    response = await scene.play("Where?")
+    fixture = AgentFixture(calls(("echo", "{}")), says('{"city": "Bonn"}'), output=OutputType.of_schema(SCHEMA))
+    response = await fixture.play("Where?")
     assert response.output == {"city": "Bonn"}
     assert len(response.executions) == 1
 

@@ -9,7 +9,7 @@ from holodeck.models.scripted import calls, says
 from holodeck.resilience.breaker import CircuitBreakerConfig
 from holodeck.tools.catalogue import Catalogue, Source
 from holodeck.wires.chat_stream.stream import ChatStreamEventMapper
-from tests.agent.parts import PlainTools, Scene, echo
+from tests.agent.parts import AgentFixture, PlainTools, echo
 
 NOTICE = "Not available at the moment, because they keep failing: slow, fine."
 
@@ -19,46 +19,48 @@ async def slow(_arguments, _context):
 
 
 @pytest.fixture
-def scene():
-    scene = Scene(calls(("slow", "{}")), says("never mind"), tools=PlainTools(slow=slow, fine=echo))
+def fixture():
+    fixture = AgentFixture(calls(("slow", "{}")), says("never mind"), tools=PlainTools(slow=slow, fine=echo))
     breaker = CircuitBreakerConfig(failure_threshold=1, recovery_timeout=3600)
-    object.__setattr__(scene.agent, "tools", Catalogue([Source(toolset=scene.tools, name="server", breaker=breaker)]))
-    return scene
+    object.__setattr__(
+        fixture.agent, "tools", Catalogue([Source(toolset=fixture.tools, name="server", breaker=breaker)])
+    )
+    return fixture
 
 
 @pytest.mark.req("ORC-10")
-async def test_a_run_whose_tools_are_withdrawn_says_so(scene):
-    first = await scene.play("go")
-    assert scene.emitted(e.WarningRaised) == []
+async def test_a_run_whose_tools_are_withdrawn_says_so(fixture):
+    first = await fixture.play("go")
+    assert fixture.emitted(e.WarningRaised) == []
     assert first.warning is None
-    assert [schema.name for schema in scene.model.prompts[0].tools] == ["slow", "fine"]
+    assert [schema.name for schema in fixture.model.prompts[0].tools] == ["slow", "fine"]
 
-    second = await scene.play("again")
-    assert scene.emitted(e.WarningRaised) == [e.WarningRaised("tools-unavailable", NOTICE)]
-    assert second.warning == scene.ending.warning == NOTICE
-    assert scene.model.prompts[-1].tools == []
-    assert "The tools slow, fine are not available at the moment." in scene.model.prompts[-1].system
+    second = await fixture.play("again")
+    assert fixture.emitted(e.WarningRaised) == [e.WarningRaised("tools-unavailable", NOTICE)]
+    assert second.warning == fixture.ending.warning == NOTICE
+    assert fixture.model.prompts[-1].tools == []
+    assert "The tools slow, fine are not available at the moment." in fixture.model.prompts[-1].system
 
 
 @pytest.mark.req("ORC-10")
-async def test_a_call_of_a_withdrawn_tool_is_answered_with_the_reason(scene):
-    await scene.play("go")
-    scene.model.turns = [says("x")] * len(scene.model.prompts) + [calls(("fine", "not json")), says("never mind")]
-    response = await scene.play("again")
-    (result,) = [message for message in scene.conversation.messages[-2:] if isinstance(message, ToolMessage)]
+async def test_a_call_of_a_withdrawn_tool_is_answered_with_the_reason(fixture):
+    await fixture.play("go")
+    fixture.model.turns = [says("x")] * len(fixture.model.prompts) + [calls(("fine", "not json")), says("never mind")]
+    response = await fixture.play("again")
+    (result,) = [message for message in fixture.conversation.messages[-2:] if isinstance(message, ToolMessage)]
     assert result.failed
     assert "fine is not available at the moment" in result.content
     assert "It is tried again in 3600 s." in result.content
-    assert len(scene.tools.called) == 1
+    assert len(fixture.tools.called) == 1
     assert response.status == "completed"
 
 
 @pytest.mark.req("ORC-10", "ORC-02")
-async def test_chat_stream_clients_get_a_recoverable_error(scene):
-    await scene.play("go")
-    await scene.play("again")
+async def test_chat_stream_clients_get_a_recoverable_error(fixture):
+    await fixture.play("go")
+    await fixture.play("again")
     mapper = ChatStreamEventMapper("r1")
-    frames = [frame.decode() for event in scene.events for frame in mapper.read(event)]
+    frames = [frame.decode() for event in fixture.events for frame in mapper.read(event)]
     (error,) = [frame for frame in frames if frame.startswith("event: error")]
     assert '"error_type":"tools-unavailable"' in error
     assert NOTICE in error

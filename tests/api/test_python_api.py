@@ -73,7 +73,7 @@ async def test_an_output_type_makes_the_answer_a_value():
     assert reply.text == '{"name": "Bonn", "people": 330000}'
 
 
-async def test_a_session_goes_on_and_users_do_not_meet():
+async def test_a_session_continues_and_users_do_not_meet():
     model = ScriptedModel([says("one"), says("two"), says("three")])
     async with Agent(model) as agent:
         first = await agent.ask("a", user_id="ann")

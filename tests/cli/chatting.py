@@ -1,10 +1,10 @@
-"""A chat on a terminal whose model is a puppet, with tools that a test can hold up: `slow`, `stubborn`, `wipe`."""
+"""A chat on a terminal with a fake model, and tools that a test can hold up: `slow`, `stubborn`, `wipe`."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.cli.puppet import Puppet
+from tests.cli.fake_model import FakeModel
 from tests.cli.vt import Terminal
 
 TOOLS = """
@@ -40,8 +40,8 @@ def wipe(what: str) -> str:
 
 
 @asynccontextmanager
-async def puppet_with_tools(folder: Path) -> AsyncIterator[Puppet]:
-    async with Puppet() as model:
+async def fake_model_with_tools(folder: Path) -> AsyncIterator[FakeModel]:
+    async with FakeModel() as model:
         (folder / "tools.py").write_text(TOOLS_FILE)
         model.agent(folder, TOOLS)
         yield model

@@ -139,7 +139,7 @@ def test_a_tool_server_that_is_not_there_takes_the_others_with_it(tmp_path, comm
     assert children_in(tmp_path) == []
 
 
-def test_check_goes_on_after_a_tool_server_that_is_not_there(tmp_path):
+def test_check_continues_after_a_tool_server_that_is_not_there(tmp_path):
     (tmp_path / "agent.yaml").write_text(
         START
         + "tools:\n"

@@ -6,30 +6,30 @@ import signal
 
 import pytest
 
-from tests.cli.chatting import chat, puppet_with_tools
+from tests.cli.chatting import chat, fake_model_with_tools
 from tests.cli.process import holodeck
 
 
 @pytest.fixture
-async def puppet(tmp_path):
-    async with puppet_with_tools(tmp_path) as model:
+async def fake_model(tmp_path):
+    async with fake_model_with_tools(tmp_path) as model:
         yield model
 
 
 @pytest.mark.req("CHT-10", "D02")
-async def test_ctrl_c_stops_model_and_tools_and_keeps_the_partial_answer(tmp_path, puppet):
+async def test_ctrl_c_stops_model_and_tools_and_keeps_the_partial_answer(tmp_path, fake_model):
     async with chat(tmp_path) as terminal:
         await terminal.prompt()
         terminal.enter("talk")
-        puppet.say("Once upon a")
+        fake_model.say("Once upon a")
         await terminal.wait_for("Once upon a")
         terminal.interrupt()
         await terminal.wait_for("(stopped)")
-        await asyncio.wait_for(puppet.left.wait(), 20)
+        await asyncio.wait_for(fake_model.left.wait(), 20)
         await terminal.prompt()
         terminal.enter("work")
-        puppet.call("slow", {"what": "a"})
-        puppet.end("tool_calls")
+        fake_model.call("slow", {"what": "a"})
+        fake_model.end("tool_calls")
         await terminal.wait_for("slow(what=")
         terminal.interrupt()
         await terminal.wait_for(lambda: terminal.text.count("(stopped)") == 2)
@@ -37,17 +37,17 @@ async def test_ctrl_c_stops_model_and_tools_and_keeps_the_partial_answer(tmp_pat
         terminal.enter("/history")
         await terminal.wait_for("  Once upon a [stopped]")
         terminal.enter("go on")
-        puppet.say("Of course.")
-        puppet.end()
+        fake_model.say("Of course.")
+        fake_model.end()
         await terminal.wait_for("Of course.")
-        assert "Once upon a" in json.dumps(puppet.prompts[-1])
+        assert "Once upon a" in json.dumps(fake_model.prompts[-1])
         terminal.type("\x04")
         assert await terminal.exit_code() == 0
         assert terminal.echoes()
 
 
 @pytest.mark.req("CHT-10", "D02")
-async def test_ctrl_c_twice_at_the_prompt_leaves_with_130(tmp_path, puppet):
+async def test_ctrl_c_twice_at_the_prompt_leaves_with_130(tmp_path, fake_model):
     async with chat(tmp_path) as terminal:
         await terminal.prompt()
         terminal.interrupt()
@@ -59,7 +59,7 @@ async def test_ctrl_c_twice_at_the_prompt_leaves_with_130(tmp_path, puppet):
 
 
 @pytest.mark.req("CHT-10")
-async def test_ctrl_c_clears_a_half_typed_line_and_never_leaves_from_one(tmp_path, puppet):
+async def test_ctrl_c_clears_a_half_typed_line_and_never_leaves_from_one(tmp_path, fake_model):
     async with chat(tmp_path) as terminal:
         await terminal.prompt()
         terminal.interrupt()
@@ -75,17 +75,17 @@ async def test_ctrl_c_clears_a_half_typed_line_and_never_leaves_from_one(tmp_pat
         await terminal.prompt()
         terminal.interrupt()
         assert await terminal.exit_code() == 130
-    assert puppet.prompts == []
+    assert fake_model.prompts == []
 
 
 @pytest.mark.req("CHT-10", "D02")
 @pytest.mark.parametrize(("way", "code"), [("Ctrl+C", 130), ("SIGTERM", 143)])
-async def test_a_tool_that_will_not_stop_blocks_no_exit(tmp_path, puppet, way, code):
+async def test_a_tool_that_will_not_stop_blocks_no_exit(tmp_path, fake_model, way, code):
     async with chat(tmp_path) as terminal:
         await terminal.prompt()
         terminal.enter("work")
-        puppet.call("stubborn", {})
-        puppet.end("tool_calls")
+        fake_model.call("stubborn", {})
+        fake_model.end("tool_calls")
         await terminal.wait_for((tmp_path / "begun").exists)  # its call is on the screen before it is complete
         if way == "Ctrl+C":
             terminal.interrupt()
@@ -99,12 +99,12 @@ async def test_a_tool_that_will_not_stop_blocks_no_exit(tmp_path, puppet, way, c
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("where", ["at the prompt", "in an answer"])
-async def test_a_signal_restores_the_terminal_and_keeps_the_chat(tmp_path, puppet, number, where):
+async def test_a_signal_restores_the_terminal_and_keeps_the_chat(tmp_path, fake_model, number, where):
     async with chat(tmp_path) as terminal:
         await terminal.prompt()
         if where == "in an answer":
             terminal.enter("talk")
-            puppet.say("Once upon a")
+            fake_model.say("Once upon a")
             await terminal.wait_for("Once upon a")
         terminal.signal(number)
         assert await terminal.exit_code() == 128 + number
@@ -116,17 +116,17 @@ async def test_a_signal_restores_the_terminal_and_keeps_the_chat(tmp_path, puppe
         assert "there are no stored sessions" in exported.err
 
 
-async def test_keys_pressed_during_an_answer_wait_for_the_prompt(tmp_path, puppet):
+async def test_keys_pressed_during_an_answer_wait_for_the_prompt(tmp_path, fake_model):
     async with chat(tmp_path) as terminal:
         await terminal.prompt()
         terminal.enter("go")
-        puppet.say("Half")
+        fake_model.say("Half")
         await terminal.wait_for("Half")
         terminal.enter("next")
-        puppet.say(" and half.")
-        puppet.end()
-        puppet.say("Second.")
-        puppet.end()
+        fake_model.say(" and half.")
+        fake_model.end()
+        fake_model.say("Second.")
+        fake_model.end()
         await terminal.wait_for("Second.")
         assert "Half and half." in terminal.lines
-        assert [prompt[-1]["content"] for prompt in puppet.prompts] == ["go", "next"]
+        assert [prompt[-1]["content"] for prompt in fake_model.prompts] == ["go", "next"]

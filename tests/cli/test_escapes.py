@@ -10,7 +10,7 @@ from holodeck.cli.safe_stream import SafeStream
 from holodeck.cli.terminal.markdown_lines import Renderer, ReplyMarkdown, plain
 from holodeck.core.text import one_line, terminal_safe
 from tests.cli.escapes import SEQUENCES
-from tests.cli.puppet import Puppet
+from tests.cli.fake_model import FakeModel
 from tests.cli.vt import Terminal
 
 CHUNK = 40
@@ -59,15 +59,15 @@ def test_markdown_adds_nothing_but_colours():
 @pytest.mark.req("T24", "CHT-08")
 async def test_a_hostile_model_on_a_real_terminal(tmp_path):
     order = random.Random(7).sample(SEQUENCES, 150)
-    async with Puppet() as puppet:
-        puppet.agent(tmp_path)
+    async with FakeModel() as fake_model:
+        fake_model.agent(tmp_path)
         async with Terminal("chat", folder=tmp_path) as terminal:
             await terminal.prompt()
             terminal.enter("go")
             for number, sequence in enumerate(order):
                 middle = len(sequence) // 2
-                puppet.say(f"w{number:03}", sequence[:middle], sequence[middle:], "x ")
-            puppet.end()
+                fake_model.say(f"w{number:03}", sequence[:middle], sequence[middle:], "x ")
+            fake_model.end()
             await terminal.wait_for("2/50 messages")
             words = [word for word in terminal.text.split() if word.startswith("w") and word.endswith("x")]
             assert words == [f"w{number:03}x" for number in range(150)]

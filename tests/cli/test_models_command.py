@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.chatting import chat
+from tests.cli.fake_model import FakeModel
 from tests.cli.process import Result, holodeck
-from tests.cli.puppet import Puppet
 from tests.models.endpoint import ModelEndpoint, Wire, status
 
 LIST = {"object": "list", "data": [{"id": "tiny"}, {"id": "big", "context_length": 128_000}, {"object": "model"}]}
@@ -115,7 +115,7 @@ def test_the_demo_model_has_no_list(tmp_path):
     assert result.err.startswith("error: The demo model has no endpoint that could list others.")
 
 
-class PuppetWithModels(Puppet):
+class FakeModelWithList(FakeModel):
     async def _reply(self, wire: Wire) -> None:
         if wire.request.method == "GET":
             await status(200, {"data": [{"id": "m"}, {"id": "mega-9"}]})(wire)
@@ -124,13 +124,13 @@ class PuppetWithModels(Puppet):
 
 
 @pytest.fixture
-async def puppet(tmp_path) -> AsyncIterator[Puppet]:
-    async with PuppetWithModels() as model:
+async def fake_model(tmp_path) -> AsyncIterator[FakeModel]:
+    async with FakeModelWithList() as model:
         model.agent(tmp_path)
         yield model
 
 
-async def test_the_chat_lists_completes_and_changes_models(tmp_path, puppet):
+async def test_the_chat_lists_completes_and_changes_models(tmp_path, fake_model):
     async with chat(tmp_path) as terminal:
         await terminal.prompt()
         terminal.enter("/model")

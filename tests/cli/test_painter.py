@@ -20,7 +20,7 @@ from holodeck.cli.terminal.painter import Painter
 ROWS = 8
 
 
-class Stage:
+class PaintedTerminal:
     def __init__(self) -> None:
         self.out = io.StringIO()
         self.height = ROWS
@@ -43,60 +43,60 @@ class Stage:
 
 
 def test_only_what_is_new_is_written():
-    stage = Stage()
-    stage.painter.show(["one", "tw"])
-    assert stage.written() == "one\ntw"
-    stage.painter.show(["one", "two"])
-    assert stage.written() == "o"
-    stage.painter.show(["one", "two", "three"])
-    assert stage.written() == "\nthree"
-    stage.painter.show(["one", "two", "three"])
-    assert stage.written() == ""
-    stage.painter.settle(2)
-    stage.painter.show(["3"])
-    assert stage.written() == "\r\x1b[J3"
-    assert stage.lines[:4] == ["one", "two", "3", ""]
+    terminal = PaintedTerminal()
+    terminal.painter.show(["one", "tw"])
+    assert terminal.written() == "one\ntw"
+    terminal.painter.show(["one", "two"])
+    assert terminal.written() == "o"
+    terminal.painter.show(["one", "two", "three"])
+    assert terminal.written() == "\nthree"
+    terminal.painter.show(["one", "two", "three"])
+    assert terminal.written() == ""
+    terminal.painter.settle(2)
+    terminal.painter.show(["3"])
+    assert terminal.written() == "\r\x1b[J3"
+    assert terminal.lines[:4] == ["one", "two", "3", ""]
 
 
 def test_random_pictures_end_up_on_the_screen():
     """Whatever is shown, settled and kept in whatever order, the screen agrees with a plain list."""
     chance = random.Random(3)
     for _ in range(150):
-        stage, settled = Stage(), []
+        terminal, settled = PaintedTerminal(), []
         for _ in range(12):
             picture = [f"{chance.randrange(3)}" * chance.randrange(1, 9) for _ in range(chance.randrange(ROWS - 1))]
-            stage.painter.show(picture)
+            terminal.painter.show(picture)
             if chance.random() < 0.4:
                 number = chance.randrange(len(picture) + 1)
-                stage.painter.settle(number)
+                terminal.painter.settle(number)
                 settled += picture[:number]
                 picture = picture[number:]
-            stage.written()
-            shown = [line for line in stage.lines if line]
+            terminal.written()
+            shown = [line for line in terminal.lines if line]
             assert shown == settled + picture
 
 
 def test_a_picture_higher_than_the_screen_is_written_once():
-    stage = Stage()
+    terminal = PaintedTerminal()
     lines: list[str] = []
     for number in range(30):
         lines.append(f"line {number}")
-        stage.painter.show(lines)
-    stage.painter.keep(lines)
-    assert stage.written().count("line 3\n") == 1
-    assert [line for line in stage.lines if line] == lines
+        terminal.painter.show(lines)
+    terminal.painter.keep(lines)
+    assert terminal.written().count("line 3\n") == 1
+    assert [line for line in terminal.lines if line] == lines
 
 
 def test_the_cursor_stays_in_a_window_that_became_lower():
     """What has left it cannot change any more; rows above it are not the painter's."""
-    stage = Stage()
-    stage.painter.show(["one", "two", "three", "four", "five"])
-    stage.height = 4
-    stage.written()
-    stage.painter.show(["ONE", "two", "three", "four", "five"])
-    assert stage.written() == ""
-    stage.painter.show(["ONE", "two", "THREE", "four", "five"])
-    assert stage.written() == "\r\x1b[2A\x1b[JTHREE\nfour\nfive"
+    terminal = PaintedTerminal()
+    terminal.painter.show(["one", "two", "three", "four", "five"])
+    terminal.height = 4
+    terminal.written()
+    terminal.painter.show(["ONE", "two", "three", "four", "five"])
+    assert terminal.written() == ""
+    terminal.painter.show(["ONE", "two", "THREE", "four", "five"])
+    assert terminal.written() == "\r\x1b[2A\x1b[JTHREE\nfour\nfive"
 
 
 MARKDOWN = "# T\n\ntext\nmore\n\n- a\n- b\n\n  c\n\n3. x\n\n```py\na\n\nb\n```\n\n| a |\n|---|\n| 1 |\n\n> q\n\nend"

@@ -160,7 +160,7 @@ def test_call_with_a_yes(project):
 # conversations of scripts
 
 
-def test_a_script_goes_on_with_its_session(project):
+def test_a_script_continues_its_session(project):
     first = holodeck("chat", "-q", "--session", "nightly-7", "hello", folder=project)
     assert (first.code, first.err) == (0, "")
     second = holodeck("chat", "-q", "--session", "nightly-7", "hello again", folder=project)

@@ -49,7 +49,7 @@ async def texts_in(store, session_id="from the page", owner=ANONYMOUS_OWNER):
 
 
 @pytest.mark.parametrize("name", ["from the page", "last"])
-async def test_the_terminal_goes_on_with_what_the_server_has(store, tmp_path, name):
+async def test_the_terminal_continues_what_the_server_has(store, tmp_path, name):
     done = holodeck("chat", "--resume", name, folder=tmp_path, stdin="and who are you?\n")
     assert done.code == 0, done.err
     texts = await texts_in(store)

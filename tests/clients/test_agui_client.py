@@ -93,7 +93,7 @@ def test_text_before_a_call_stays_in_its_message(played: Played) -> None:
     ("name", "text"),
     [("broken tool", "broken failed: OSError: the disk is full"), ("wrong arguments", "city: is required and missing")],
 )
-def test_failed_tool_is_a_failed_result_and_the_run_goes_on(played: Played, name: str, text: str) -> None:
+def test_failed_tool_is_a_failed_result_and_the_run_continues(played: Played, name: str, text: str) -> None:
     (run,) = played[name]
     result = run["messages"][2]
     assert text in result["content"]

@@ -171,7 +171,7 @@ def test_the_model_reads_why_a_call_was_refused(played: Played) -> None:
     assert texts(answered)[-1][1].endswith(f"Their reason: {WHY}")
 
 
-def test_going_on_without_approving(played: Played) -> None:
+def test_continuing_without_approving(played: Played) -> None:
     _, after = played["not decided"]
     assert (after["status"], after["error"]) == ("ready", None)
     (tool,) = parts(after, "dynamic-tool")

@@ -68,7 +68,7 @@ def test_page_talks(played: Played) -> None:
     assert conversation(played["default agent"][0]["messages"])[-1] == ("assistant", "Hello there, how are you?")
 
 
-def test_page_that_comes_back_has_the_same_messages_and_goes_on(played: Played) -> None:
+def test_page_that_comes_back_has_the_same_messages_and_continues(played: Played) -> None:
     _, talked, returned, went_on = played["chat"]
     assert returned["messages"] == talked["messages"]
     assert conversation(went_on["messages"]) == [
@@ -116,7 +116,7 @@ def test_page_shows_why_a_run_failed(played: Played) -> None:
     assert step["messages"][-1]["content"] == "I was about to"
 
 
-def test_page_carries_out_its_own_tool_and_the_agent_goes_on(played: Played) -> None:
+def test_page_carries_out_its_own_tool_and_the_agent_continues(played: Played) -> None:
     (step,) = played["own tool"]
     assert conversation(step["messages"])[1:] == [
         ("assistant", 'change_background({"colour": "blue"})'),

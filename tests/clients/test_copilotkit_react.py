@@ -172,7 +172,7 @@ async def test_an_interrupt(page: Page, answer: str, result: str) -> None:
 
 
 @ALL
-async def test_stop_and_go_on(page: Page) -> None:
+async def test_stop_and_continue(page: Page) -> None:
     await page.say("stop me")
     await page.shows("One moment")
     await page.browser.click(SEND)

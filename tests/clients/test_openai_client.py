@@ -98,7 +98,7 @@ async def test_without_a_session_the_clients_history_is_all_there_is() -> None:
 
 
 @pytest.mark.parametrize("whole_history", [True, False])
-async def test_a_session_goes_on_by_its_header(*, whole_history: bool) -> None:
+async def test_a_session_continues_by_its_header(*, whole_history: bool) -> None:
     async with client_of(says("Hello Ann"), says("Ann")) as (client, s):
         mine = client.with_options(default_headers={"X-Session-Id": "ann-1"})
         first: Any = [{"role": "user", "content": "I am Ann"}]

@@ -164,7 +164,7 @@ def _cancel_of_mcp(task):
 
 @pytest.mark.req("D03b")
 @pytest.mark.parametrize("cluster", ["", "valkey"])
-async def test_a_run_goes_on_at_another_server_when_its_own_is_killed(tmp_path, postgres_database, cluster, request):
+async def test_a_run_continues_at_another_server_when_its_own_is_killed(tmp_path, postgres_database, cluster, request):
     pace, more = Pace(), cluster and f", valkey: '{request.getfixturevalue('valkey_url')}'"
     async with replicas(tmp_path, postgres_database, pace, seconds=8, cluster=more) as (one, other):
         client = Client("slow", run="r1")

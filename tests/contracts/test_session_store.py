@@ -565,7 +565,7 @@ async def test_deleting_is_idempotent_and_returns_whether_there_was_something(st
     assert await store.get("s", owner=ADA) is None
 
 
-async def test_a_run_that_goes_on_after_its_session_was_deleted_does_not_bring_it_back(store):
+async def test_a_run_that_continues_after_its_session_was_deleted_does_not_bring_it_back(store):
     conversation = await conversation_of(store)
     await store.delete("s", owner=ADA)
     await conversation.commit([UserMessage(content="late")])
@@ -662,7 +662,7 @@ async def test_sessions_are_listed_in_pages_that_miss_and_repeat_none(store, clo
     assert pages == [["s6", "s5", "s4"], ["s3", "s2", "s1"], ["s0"]]
 
 
-async def test_a_page_goes_on_where_the_last_one_ended_also_if_that_session_is_gone(store, clock):
+async def test_a_page_continues_where_the_last_one_ended_also_if_that_session_is_gone(store, clock):
     for number in range(4):
         clock.now += 1
         await store.create(f"s{number}", owner=ADA)

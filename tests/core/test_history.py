@@ -48,7 +48,7 @@ def test_a_longer_one_leaves_the_shorter_as_it_was():
     assert places_of(long) == places_of(MESSAGES)
 
 
-def test_two_may_go_on_from_one_beginning():
+def test_two_may_continue_from_one_beginning():
     beginning = History(MESSAGES[:2])
     one, other = beginning.extended(MESSAGES[2:]), beginning.extended([AssistantMessage(id="x", content="else")])
     assert (list(beginning), list(one)) == (MESSAGES[:2], MESSAGES)

@@ -19,7 +19,7 @@ from holodeck.server.wires import WIRES
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.todo.__main__ import _parser
 from holodeck.todo.tools import TOOLS
-from tests.agent.parts import Scene
+from tests.agent.parts import AgentFixture
 from tests.docs.newcomer import Newcomer, local_model, targets_of_makefile
 from tests.docs.snippets import PAGES, ROOT, Snippet, missing_line, snippets
 
@@ -136,7 +136,7 @@ def test_every_provider_is_documented_with_its_address_and_its_key():
 
 def test_every_endpoint_is_documented_and_no_other():
     everything = ServerSettings(protocols=tuple(WIRES))
-    schema = Application(AgentServer(Scene().agent, MemorySessionStore(60), settings=everything)).openapi()
+    schema = Application(AgentServer(AgentFixture().agent, MemorySessionStore(60), settings=everything)).openapi()
     served = {f"{method.upper()} {path}" for path, methods in schema["paths"].items() for method in methods}
     rows = _section(DOCS / "server.md", "# Server")
     documented = set(re.findall(r"`((?:GET|POST|DELETE) /[^`]*)`", rows))

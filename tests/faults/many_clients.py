@@ -10,14 +10,14 @@ from holodeck.server.connection import ANSWERED_OVER_LIMIT
 from tests.faults.client_faults import talking
 from tests.faults.own_servers import own
 from tests.faults.planned_endpoint import Plan, marked
-from tests.faults.scene import Scene
+from tests.faults.scenario import FaultScenario
 from tests.faults.server_process import ServerProcess, until
 from tests.models.endpoint import text_stream
 
 MANY = 1000
 ROOM, FAR_BEYOND = 30, 200  # connections that are served, and that come beside them
 WORDS = 200  # of 100 characters each: more than the buffers of a socket with small ones
-ALLOWED_GROWTH = 64.0  # MiB for a thousand deaf readers
+ALLOWED_GROWTH = 64.0  # MiB for a thousand stalled readers
 ALLOWED_LEAK = 16.0  # MiB between two times: what an allocator does, not what a leak does
 HEAD = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 SHAPES = (
@@ -30,24 +30,28 @@ HEADS = (0, 1)  # the shapes that never were a request
 HEADS_SECONDS, BODIES_SECONDS = 15.0, 45.0
 
 
-async def clients_that_stop_reading(scene: Scene, size: int = MANY) -> None:
+async def clients_that_stop_reading(scenario: FaultScenario, size: int = MANY) -> None:
     """A thousand readers of a thousand runs stop reading. The runs finish, the readers are cut off, memory stays flat.
 
-    What a thousand runs cost is known from a thousand clients that do read: deaf ones may cost little more.
+    What a thousand runs cost is known from a thousand clients that do read: stalled ones may cost little more.
     """
     runs = {"stall_timeout": 2, "detach_grace": 5, "replay_window": 2, "max_concurrent": 2 * size}
-    async with own(scene, server={"runs": runs}, sessions={"ttl_seconds": 2}) as server:
-        await _round(scene, server, size // 10, "warm", deaf=False)
+    async with own(scenario, server={"runs": runs}, sessions={"ttl_seconds": 2}) as server:
+        await _round(scenario, server, size // 10, "warm", stalled=False)
         before = server.rss()
-        reading, _ = await _peak_of(server, _round(scene, server, size, "reading", deaf=False))
-        deaf, seconds = await _peak_of(server, _round(scene, server, size, "deaf", deaf=True))
-        again, _ = await _peak_of(server, _round(scene, server, size, "again", deaf=True))
-        scene.figures |= {"readers": size, "RSS before MiB": before, "peak, all read MiB": reading}
-        scene.figures |= {"peak, none reads MiB": deaf, "peak, none reads again MiB": again, "after MiB": server.rss()}
-        scene.figures |= {"seconds until all were cut": seconds}
-        assert deaf - reading <= ALLOWED_GROWTH, f"{deaf - reading:.0f} MiB more for {size} deaf readers"
-        assert again - deaf <= ALLOWED_LEAK, f"{again - deaf:.0f} MiB more the second time"
-        await scene.goes_on()
+        reading, _ = await _peak_of(server, _round(scenario, server, size, "reading", stalled=False))
+        stalled, seconds = await _peak_of(server, _round(scenario, server, size, "stalled", stalled=True))
+        again, _ = await _peak_of(server, _round(scenario, server, size, "again", stalled=True))
+        scenario.figures |= {"readers": size, "RSS before MiB": before, "peak, all read MiB": reading}
+        scenario.figures |= {
+            "peak, none reads MiB": stalled,
+            "peak, none reads again MiB": again,
+            "after MiB": server.rss(),
+        }
+        scenario.figures |= {"seconds until all were cut": seconds}
+        assert stalled - reading <= ALLOWED_GROWTH, f"{stalled - reading:.0f} MiB more for {size} stalled readers"
+        assert again - stalled <= ALLOWED_LEAK, f"{again - stalled:.0f} MiB more the second time"
+        await scenario.continues()
 
 
 async def _peak_of(server: ServerProcess, work: Coroutine[None, None, float]) -> tuple[float, float]:
@@ -59,16 +63,16 @@ async def _peak_of(server: ServerProcess, work: Coroutine[None, None, float]) ->
     return peak, await task
 
 
-async def _round(scene: Scene, server: ServerProcess, size: int, name: str, *, deaf: bool) -> float:
+async def _round(scenario: FaultScenario, server: ServerProcess, size: int, name: str, *, stalled: bool) -> float:
     """Seconds until every run has finished and every reader is gone."""
     plans: list[Plan] = []
     writers: list[asyncio.StreamWriter] = []
     at_once = asyncio.Semaphore(50)
-    requests = [f"req_{scene.random.getrandbits(48):012x}" for _ in range(size)]
+    requests = [f"req_{scenario.random.getrandbits(48):012x}" for _ in range(size)]
 
     async def one(number: int) -> None:
-        key = f"{scene.name}-{name}-{number}"
-        plans.append(scene.endpoint.plan(key, text_stream(*["deaf " * 20] * WORDS)))
+        key = f"{scenario.name}-{name}-{number}"
+        plans.append(scenario.endpoint.plan(key, text_stream(*["word " * 20] * WORDS)))
         message = {"id": key, "role": "user", "content": marked(key)}
         body = json.dumps({"threadId": key, "runId": key, "protocolVersion": "1.0", "messages": [message]}).encode()
         head = b"X-Request-ID: %b\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
@@ -77,7 +81,7 @@ async def _round(scene: Scene, server: ServerProcess, size: int, name: str, *, d
             writer.write(HEAD + head % (requests[number].encode(), len(body)) + body)
             writers.append(writer)
             await reader.readuntil(b"\r\n\r\n")
-            if deaf:
+            if stalled:
                 writer.transport.pause_reading()  # type: ignore[attr-defined]  # a transport of a socket has it
             else:
                 await reader.read()
@@ -97,11 +101,11 @@ def _open(server: ServerProcess, ports: set[int]) -> bool:
     return any(each.raddr and each.raddr.port in ports for each in server.system.net_connections("tcp4"))
 
 
-async def too_many_connections(scene: Scene) -> None:
+async def too_many_connections(scenario: FaultScenario) -> None:
     """C13: a stream goes on while hundreds connect. Those beyond the limit get an answer, or are closed; monitors are answered."""
-    server = scene.server
-    turn = scene.turn(talking(0.02, 60))
-    running = asyncio.create_task(scene.finish(turn))
+    server = scenario.server
+    turn = scenario.turn(talking(0.02, 60))
+    running = asyncio.create_task(scenario.finish(turn))
     await turn.plan.asked()
     connection_limit = [await server.connect() for _ in range(ROOM + FAR_BEYOND)]
     # The kernel completes connections before the server accepts them. A request that is there by then would be answered
@@ -120,7 +124,7 @@ async def too_many_connections(scene: Scene) -> None:
     for _, writer in connection_limit:
         writer.transport.abort()
     await until(lambda: server.fds() <= server.idle_fds + ROOM // 2, 5, "the connection_limit to be gone")
-    await scene.goes_on()
+    await scenario.continues()
 
 
 def _is_closed(reader: asyncio.StreamReader) -> bool:
@@ -137,9 +141,9 @@ async def _asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     return b""
 
 
-async def slow_loris(scene: Scene, size: int = MANY) -> None:
+async def slow_loris(scenario: FaultScenario, size: int = MANY) -> None:
     """A thousand requests that are never finished: all closed in time, others are served meanwhile."""
-    async with own(scene) as server:
+    async with own(scenario) as server:
         begun, waits = time.monotonic(), [0.0]
         connection_limit = []
         for number in range(size):
@@ -157,11 +161,15 @@ async def slow_loris(scene: Scene, size: int = MANY) -> None:
         heads = [await task - begun for number, task in enumerate(connection_limit) if number % len(SHAPES) in HEADS]
         bodies = [await task - begun for task in connection_limit]
         p99 = sorted(waits)[int(len(waits) * 0.99)]
-        scene.figures |= {"clients": size, "half heads closed after s": max(heads), "all closed after s": max(bodies)}
-        scene.figures |= {"health p99 ms": p99 * 1000}
+        scenario.figures |= {
+            "clients": size,
+            "half heads closed after s": max(heads),
+            "all closed after s": max(bodies),
+        }
+        scenario.figures |= {"health p99 ms": p99 * 1000}
         assert max(heads) < HEADS_SECONDS, f"{max(heads):.1f} s"
         assert p99 < 0.5, f"others waited {p99:.2f} s"
-        await scene.goes_on()
+        await scenario.continues()
 
 
 async def _closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> float:
@@ -172,13 +180,13 @@ async def _closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     return time.monotonic()
 
 
-async def client_is_killed(scene: Scene) -> None:
+async def client_is_killed(scenario: FaultScenario) -> None:
     """A client process that gets kill -9 in mid-stream: its kernel says so, and the model is left after the grace."""
-    async with own(scene) as server:
-        turn = scene.turn(talking())
-        body = json.dumps(scene.wire.body(turn.words, scene.session, turn.run_id))
+    async with own(scenario) as server:
+        turn = scenario.turn(talking())
+        body = json.dumps(scenario.wire.body(turn.words, scenario.session, turn.run_id))
         client = await asyncio.create_subprocess_exec(
-            "curl", "-sN", server.url + scene.wire.path, "-H", "Content-Type: application/json", "-d", body,
+            "curl", "-sN", server.url + scenario.wire.path, "-H", "Content-Type: application/json", "-d", body,
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert client.stdout is not None
@@ -186,8 +194,8 @@ async def client_is_killed(scene: Scene) -> None:
         client.kill()
         begun = time.monotonic()
         await asyncio.wait_for(turn.plan.left_alone(), 5)
-        scene.figures["upstream closed after, ms"] = (time.monotonic() - begun) * 1000
+        scenario.figures["upstream closed after, ms"] = (time.monotonic() - begun) * 1000
         await client.wait()
         assert time.monotonic() - begun < 1.5
         turn.left = True
-        await scene.goes_on()
+        await scenario.continues()

@@ -18,7 +18,7 @@ from pathlib import Path
 import aiohttp
 
 from tests.faults.planned_endpoint import PlannedEndpoint
-from tests.faults.scene import Scene
+from tests.faults.scenario import FaultScenario
 from tests.faults.server_process import CONFIG, ServerProcess, config, serving, until
 from tests.faults.tool_servers import ToolServers, tool_servers
 from tests.faults.wires import SSE, WIRES, Wire
@@ -40,8 +40,8 @@ class Spread(Enum):
     OWN = "a few at a time, each with a server of its own"
 
 
-Play = Callable[[Scene], Awaitable[None]]
-Setting = Callable[["Stage", Path], AbstractAsyncContextManager[ServerProcess]]
+Play = Callable[[FaultScenario], Awaitable[None]]
+Setting = Callable[["SharedServers", Path], AbstractAsyncContextManager[ServerProcess]]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Kind:
     spread: Spread = Spread.EVERY
     wires: tuple[Wire, ...] = WIRES
     most: int | None = None  # seeds, where one more shows nothing new or costs much
-    settles: bool = True  # whether the scene's own conversation is to be checked
+    settles: bool = True  # whether the scenario's own conversation is to be checked
     setting: Setting | None = None  # opens the server that all runs of this kind share, instead of everybody's
 
 
@@ -70,7 +70,7 @@ class Result:
 
 
 @dataclass
-class Stage:
+class SharedServers:
     """What all batches share."""
 
     endpoint: PlannedEndpoint
@@ -80,12 +80,12 @@ class Stage:
     tools: ToolServers
     longest_gap: float  # seconds that another client's stream, or the server's event loop, may stand still
 
-    def scene(self, kind: str, seed: int, wire: Wire) -> Scene:
-        return Scene(kind, seed, wire, self.server, self.endpoint, self.client, self.folder, self.tools)
+    def scenario(self, kind: str, seed: int, wire: Wire) -> FaultScenario:
+        return FaultScenario(kind, seed, wire, self.server, self.endpoint, self.client, self.folder, self.tools)
 
 
 @asynccontextmanager
-async def stage(longest_gap: float) -> AsyncIterator[Stage]:
+async def shared_servers(longest_gap: float) -> AsyncIterator[SharedServers]:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="faults-")))
         endpoint = await stack.enter_async_context(PlannedEndpoint())
@@ -93,14 +93,14 @@ async def stage(longest_gap: float) -> AsyncIterator[Stage]:
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         client = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, read_bufsize=2**20))
         server = await stack.enter_async_context(serving(folder / "main", config(endpoint.url, tools=tools.blocks())))
-        yield Stage(endpoint, client, folder, server, tools, longest_gap)
+        yield SharedServers(endpoint, client, folder, server, tools, longest_gap)
 
 
 async def run(
     kinds: Sequence[Kind], seeds: int, report: Callable[[Result], None], *, longest_gap: float = LONGEST_GAP
 ) -> list[Result]:
     results = []
-    async with stage(longest_gap) as shared:
+    async with shared_servers(longest_gap) as shared:
         for kind in kinds:
             result = await _batch(shared, kind, range(min(seeds, kind.most or seeds)))
             report(result)
@@ -108,7 +108,7 @@ async def run(
     return results
 
 
-async def _batch(shared: Stage, kind: Kind, seeds: range) -> Result:
+async def _batch(shared: SharedServers, kind: Kind, seeds: range) -> Result:
     result, begun = Result(kind), time.monotonic()
     if kind.setting is not None:
         async with kind.setting(shared, shared.folder / kind.id) as server:
@@ -125,7 +125,7 @@ async def _batch(shared: Stage, kind: Kind, seeds: range) -> Result:
     return result
 
 
-async def _scenes(shared: Stage, result: Result, seeds: range) -> None:
+async def _scenes(shared: SharedServers, result: Result, seeds: range) -> None:
     kind = result.kind
     places = {Spread.EVERY: AT_A_TIME, Spread.TURNS: 1, Spread.OWN: HOUSES_AT_A_TIME}[kind.spread]
     free = asyncio.Semaphore(places)
@@ -133,23 +133,23 @@ async def _scenes(shared: Stage, result: Result, seeds: range) -> None:
         for seed in seeds:
             wires = kind.wires if kind.spread is Spread.EVERY else (kind.wires[seed % len(kind.wires)],)
             for wire in wires:
-                group.create_task(_one(result, shared.scene(kind.id, seed, wire), free))
+                group.create_task(_one(result, shared.scenario(kind.id, seed, wire), free))
 
 
-async def _one(result: Result, scene: Scene, free: asyncio.Semaphore) -> None:
+async def _one(result: Result, scenario: FaultScenario, free: asyncio.Semaphore) -> None:
     async with free:
         result.runs += 1
         try:
-            await result.kind.play(scene)
+            await result.kind.play(scenario)
             if result.kind.settles:
-                await scene.settle()
+                await scenario.settle()
         except Exception as error:  # noqa: BLE001  whatever goes wrong in a play is a failure of its row
-            result.failures.append(f"seed {scene.seed} on {scene.wire.name}: {type(error).__name__}: {error}")
-    for name, figure in scene.figures.items():
+            result.failures.append(f"seed {scenario.seed} on {scenario.wire.name}: {type(error).__name__}: {error}")
+    for name, figure in scenario.figures.items():
         result.figures[name] = max(figure, result.figures.get(name, -math.inf))
 
 
-async def _as_before(shared: Stage, result: Result) -> None:
+async def _as_before(shared: SharedServers, result: Result) -> None:
     """I6. What the model client keeps open for its next request is no leak."""
     server, endpoint = shared.server, shared.endpoint
     try:
@@ -170,7 +170,7 @@ async def _as_before(shared: Stage, result: Result) -> None:
 
 
 @asynccontextmanager
-async def _control(shared: Stage, result: Result) -> AsyncIterator[None]:
+async def _control(shared: SharedServers, result: Result) -> AsyncIterator[None]:
     """The stream of another client while all this happens."""
     over, gaps, lags = asyncio.Event(), [], []
 
@@ -186,13 +186,13 @@ async def _control(shared: Stage, result: Result) -> AsyncIterator[None]:
         await wire.send(*text_frames("end")[1:])
         await wire.end()
 
-    scene = shared.scene("control", time.monotonic_ns(), SSE)
-    turn = scene.turn(beat)
+    scenario = shared.scenario("control", time.monotonic_ns(), SSE)
+    turn = scenario.turn(beat)
 
     async def listen() -> None:
         last = time.monotonic()
         pieces = []
-        async with scene.begin(turn) as answer:
+        async with scenario.begin(turn) as answer:
             async for piece in answer.content.iter_any():
                 now = time.monotonic()
                 gaps.append(now - last)
@@ -208,12 +208,12 @@ async def _control(shared: Stage, result: Result) -> AsyncIterator[None]:
         over.set()
         await listening
         result.starved = shared.server.starved()
-        _judge_control(result, scene, gaps, max(lags, default=0.0) + result.starved, shared.longest_gap)
+        _judge_control(result, scenario, gaps, max(lags, default=0.0) + result.starved, shared.longest_gap)
 
 
-def _judge_control(result: Result, scene: Scene, gaps: list[float], lag: float, longest_gap: float) -> None:
+def _judge_control(result: Result, scenario: FaultScenario, gaps: list[float], lag: float, longest_gap: float) -> None:
     """Our own lag is not the server's, since this process plays the model and all clients; nor is the cores' other work."""
-    answer = scene.turns[0].view
+    answer = scenario.turns[0].view
     ordered = sorted(gaps)
     p99 = ordered[math.ceil(len(ordered) * 0.99) - 1]
     result.figures["control gap p99 ms"] = p99 * 1000

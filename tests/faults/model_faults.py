@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from tests.faults.planned_endpoint import tool_results
-from tests.faults.scene import Scene
+from tests.faults.scenario import FaultScenario
 from tests.faults.wires import SSE, ClientView
 from tests.models.endpoint import (
     DONE,
@@ -344,35 +344,35 @@ CASES: dict[str, Callable[[Random], Case]] = {
 }
 
 
-async def model_misbehaves(scene: Scene) -> None:
-    case = CASES[scene.kind](scene.random)
-    turn = scene.turn(*case.plan, words="hello ")
-    view = await scene.finish(turn)
+async def model_misbehaves(scenario: FaultScenario) -> None:
+    case = CASES[scenario.kind](scenario.random)
+    turn = scenario.turn(*case.plan, words="hello ")
+    view = await scenario.finish(turn)
     if case.says is not None:
-        _succeeded(scene, view, case.says)
+        _succeeded(scenario, view, case.says)
     else:
-        _failed(scene, view, case)
+        _failed(scenario, view, case)
     if case.asked is not None:
         assert len(turn.plan.requests) == case.asked, f"asked {len(turn.plan.requests)} times, not {case.asked}"
     assert "sk-1111" not in str(view), "the key is in the answer"
-    carried_out = {mark: scene.tools.journal.read_text().count(f" {mark} ") for mark in case.marks}
+    carried_out = {mark: scenario.tools.journal.read_text().count(f" {mark} ") for mark in case.marks}
     assert set(carried_out.values()) <= {1}, f"I5: carried out so often: {carried_out}"
-    if scene.kind in ("A26", "A27"):
+    if scenario.kind in ("A26", "A27"):
         assert all(tool_results(request) for request in turn.plan.requests[1:]), (
             "the model does not hear of its mistake"
         )
-    await scene.goes_on()
+    await scenario.continues()
 
 
-def _succeeded(scene: Scene, view: ClientView, says: str) -> None:
-    if scene.kind == "A28" and view.ending == "failed":
+def _succeeded(scenario: FaultScenario, view: ClientView, says: str) -> None:
+    if scenario.kind == "A28" and view.ending == "failed":
         assert view.reason in ("max_iterations", None), view.reason
         view.ending = "finished"  # a run without an answer is an error to REST and chat-stream, not to the server
     assert view.ending == "finished", f"not a success: {view}"
     assert view.text == says, f"said {view.text!r}"
 
 
-def _failed(scene: Scene, view: ClientView, case: Case) -> None:
+def _failed(scenario: FaultScenario, view: ClientView, case: Case) -> None:
     assert view.ending == "failed", f"a silent success: {view}"
     assert view.code is not None
     if case.code == "model":
@@ -382,5 +382,5 @@ def _failed(scene: Scene, view: ClientView, case: Case) -> None:
     reasons = (case.reason,) if isinstance(case.reason, str) else case.reason
     if view.reason is not None and reasons is not None:
         assert view.reason in reasons, f"{view.reason}, not {reasons}"
-    if scene.wire is SSE:
+    if scenario.wire is SSE:
         assert view.reason is not None, "AG-UI tells no reason"

@@ -171,7 +171,7 @@ MUTANTS = (
     Mutant("models/assembly.py", "if latest.given_id is not None or named_twice:", "if named_twice:", CALLS, "two calls with different ids are merged"),
     Mutant("models/assembly.py", "if cut and not (call.name and call.has_whole_arguments()):", "if False:", CALLS + " " + MODELS, "half a call is taken for a whole"),
     Mutant("models/assembly.py", "if entries > 1 and is_bare else None", "if False else None", CALLS, "calls in one list are merged when only their places differ"),
-    Mutant("models/openai_responses/growing_response.py", 'if item.kind == "custom_tool_call" and goes_on:', "if False:", "tests/models/openai_responses/test_every_kind.py", "a tool of xAI's own is carried out by us"),
+    Mutant("models/openai_responses/growing_response.py", 'if item.kind == "custom_tool_call" and is_continued:', "if False:", "tests/models/openai_responses/test_every_kind.py", "a tool of xAI's own is carried out by us"),
     Mutant("models/openai_responses/growing_response.py", 'if kind == "output_text" and self._items.is_reasoning(event):', "if False:", "tests/models/openai_responses/test_shapes.py", "a thought of vLLM is part of the answer"),
     Mutant("models/anthropic/message_answer.py", "if any(counts.values()) or not any(name in self._usage for name in names):", "if True:", "tests/models/anthropic/test_message_streams.py", "a gateway's zeros replace the usage"),
     Mutant("models/anthropic/refused_thinking.py", "        _remember(self._plain, refused)\n", "", "tests/models/anthropic/test_messages_model.py", "refused blocks are sent again"),

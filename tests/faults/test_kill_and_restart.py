@@ -395,7 +395,7 @@ async def test_a_tool_of_a_background_response_is_not_called_again_after_a_serve
 
 
 @pytest.mark.req("SRV-20")
-async def test_a_stream_of_a_server_that_stops_has_its_ending_and_does_not_go_on(tmp_path):
+async def test_a_stream_of_a_server_that_stops_has_its_ending_and_does_not_continue(tmp_path):
     async with served_from(tmp_path, hangs) as server:
         client = Client(server, "hello", run="r1")
         reading = asyncio.create_task(client.post())

@@ -9,7 +9,7 @@ from holodeck.config.limit_schema import RequestLimits
 from holodeck.core.request import Resume
 from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import calls, says
-from tests.agent.parts import PlainTools, Scene
+from tests.agent.parts import FaultScenario, PlainTools
 from tests.server.serving import PATIENCE, served
 
 HEAD = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -20,8 +20,8 @@ async def test_a_call_that_failed_for_good_is_not_repeated():
         return ToolResult.failure("no such todo")
 
     tools = PlainTools(refuses=refuses)
-    scene = Scene(calls(("refuses", "{}")), says("pity"), tools=tools, enable_retry=True, retry_attempts=2)
-    await scene.play("go")
+    scenario = FaultScenario(calls(("refuses", "{}")), says("pity"), tools=tools, enable_retry=True, retry_attempts=2)
+    await scenario.play("go")
     assert len(tools.called) == 1
 
 
@@ -31,13 +31,13 @@ async def test_an_approval_is_used_up_before_it_is_acted_on():
     left_to_approve = []
 
     async def erase(arguments, context):
-        left_to_approve.append(dict(scene.conversation.pending.approvals))
+        left_to_approve.append(dict(scenario.conversation.pending.approvals))
         return ToolResult(content="gone")
 
     tools = PlainTools(approval=frozenset({"erase"}), erase=erase)
-    scene = Scene(calls(("erase", "{}")), says("done"), tools=tools)
-    await scene.play("erase it")
-    await scene.play(resume=[Resume(interrupt_id=scene.ending.interrupts[0].id, approved=True)])
+    scenario = FaultScenario(calls(("erase", "{}")), says("done"), tools=tools)
+    await scenario.play("erase it")
+    await scenario.play(resume=[Resume(interrupt_id=scenario.ending.interrupts[0].id, approved=True)])
     assert left_to_approve == [{}]
 
 

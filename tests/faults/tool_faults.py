@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from tests.faults.planned_endpoint import tool_results
-from tests.faults.scene import Scene, Turn
+from tests.faults.scenario import FaultScenario, Turn
 from tests.faults.server_process import until
 from tests.models.endpoint import text_stream, tool_call_stream
 
@@ -130,45 +130,45 @@ CASES: dict[str, Callable[[Random], Bad]] = {
 }
 
 
-async def call(scene: Scene, tool: str, arguments: dict[str, Any]) -> tuple[Turn, str]:
+async def call(scenario: FaultScenario, tool: str, arguments: dict[str, Any]) -> tuple[Turn, str]:
     """The model asks for one call, and then says that it is over. Returns the results that it was sent."""
     asked = tool_call_stream(("call-1", tool, json.dumps(arguments)))
-    turn = scene.turn(asked, text_stream(OVER), words="call it ")
-    view = await scene.finish(turn)
+    turn = scenario.turn(asked, text_stream(OVER), words="call it ")
+    view = await scenario.finish(turn)
     assert view.ending == "finished", f"a tool ended the run: {view}"
     assert view.text == OVER, f"said {view.text!r}"
     assert len(turn.plan.requests) == 2, f"asked {len(turn.plan.requests)} times"
     return turn, tool_results(turn.plan.requests[1])[-1]
 
 
-async def tool_misbehaves(scene: Scene) -> None:
-    bad = CASES[scene.kind](scene.random)
-    before, memory = scene.tools.calls(), scene.server.rss()
-    turn, results = await call(scene, bad.tool, bad.arguments)
-    grown = scene.server.rss() - memory
-    scene.figures["RSS growth MiB"] = grown
+async def tool_misbehaves(scenario: FaultScenario) -> None:
+    bad = CASES[scenario.kind](scenario.random)
+    before, memory = scenario.tools.calls(), scenario.server.rss()
+    turn, results = await call(scenario, bad.tool, bad.arguments)
+    grown = scenario.server.rss() - memory
+    scenario.figures["RSS growth MiB"] = grown
     assert turn.view is not None
     assert bad.says in results, f"the model heard {results!r}"
     if bad.failed is not None:
         assert [*turn.view.results.values()] == [bad.failed], f"the client heard {turn.view.results}: {results!r}"
     assert grown < MORE_MEMORY, f"{grown:.0f} MiB more"
-    carried_out = (scene.tools.calls() - before)[bad.tool]
+    carried_out = (scenario.tools.calls() - before)[bad.tool]
     assert carried_out == bad.carried_out, f"I5: carried out {carried_out} times"
-    if scene.kind == "B06":
-        await until(lambda: "notifications/cancelled" in scene.tools.journal.read_text(), 3, "the cancellation")
-    _, again = await call(scene, "echo", {"still": "here"})
+    if scenario.kind == "B06":
+        await until(lambda: "notifications/cancelled" in scenario.tools.journal.read_text(), 3, "the cancellation")
+    _, again = await call(scenario, "echo", {"still": "here"})
     assert "here" in again, f"the server is not usable any more: {again}"
 
 
-async def many_calls_at_once(scene: Scene) -> None:
+async def many_calls_at_once(scenario: FaultScenario) -> None:
     """B18: more than are sent at a time; every one is answered, in its own name."""
     calls = tuple((f"call-{n}", "echo", json.dumps({"number": n})) for n in range(20))
-    before = scene.tools.calls()
-    turn = scene.turn(tool_call_stream(*calls), text_stream(OVER))
-    view = await scene.finish(turn)
+    before = scenario.tools.calls()
+    turn = scenario.turn(tool_call_stream(*calls), text_stream(OVER))
+    view = await scenario.finish(turn)
     assert (view.ending, view.text) == ("finished", OVER), view
     results = tool_results(turn.plan.requests[1])
     assert results == [arguments for _, _, arguments in calls], f"mixed up: {results}"
-    carried_out = (scene.tools.calls() - before)["echo"]
+    carried_out = (scenario.tools.calls() - before)["echo"]
     assert carried_out == len(calls), f"I5: {len(calls)} calls were carried out {carried_out} times"
-    await scene.goes_on()
+    await scenario.continues()

@@ -119,7 +119,7 @@ def test_excel_epoch_and_hidden_sheets():
     assert blocks(xlsx, old) == ["## Sheet Old (hidden)", "| 1904-01-02 |\n| --- |"]
 
 
-def test_a_sheet_that_goes_on_says_so(monkeypatch):
+def test_a_sheet_that_continues_says_so(monkeypatch):
     monkeypatch.setattr(xlsx, "MAX_ROWS", 2)
     found = blocks(xlsx, d.xlsx({"s": d.sheet(d.row(d.cell("x")) * 5)}))
     assert found[-1] == "[The sheet is longer; only its first 2 rows with text are shown.]"

@@ -89,11 +89,11 @@ async def fuzz(
         keys = {user: _key_of(folder / "keys.json", user) for user in ("ann", "bob")}
         changes = {"server": {"auth": {"mode": "api_key", "api_key": {"file": "keys.json"}}}}
         checks, headers = (*CHECKS, "nothing_of_another_user"), {"Authorization": f"Bearer {keys['ann']}"}
-    async with PlannedEndpoint() as endpoint, serving(folder, config(endpoint.url, **changes), entry=entry) as house:
+    async with PlannedEndpoint() as endpoint, serving(folder, config(endpoint.url, **changes), entry=entry) as server:
         if keyed:
-            await _say(house.url, SECRET_WORDS, {"Authorization": f"Bearer {keys['bob']}"})
+            await _say(server.url, SECRET_WORDS, {"Authorization": f"Bearer {keys['bob']}"})
         words = [
-            *("run", f"{house.url}/openapi.json", "--checks", ",".join(checks)),
+            *("run", f"{server.url}/openapi.json", "--checks", ",".join(checks)),
             *("--phases", phases, "--max-examples", str(examples), "--seed", str(seed), "--workers", "1"),
             *("--generation-database", "none", "--suppress-health-check", "all", "--warnings", "off", "--no-color"),
             *(("--include-path", only) if only else ()),
@@ -108,5 +108,5 @@ async def fuzz(
             stderr=asyncio.subprocess.STDOUT,
         )
         output, _ = await process.communicate()
-        assert await house.answers(), "the server did not survive"
+        assert await server.answers(), "the server did not survive"
     return Fuzzed(process.returncode or 0, output.decode(errors="replace"))

@@ -150,7 +150,7 @@ async def test_interim_answers_without_end_are_refused(client):
 
 
 @pytest.mark.parametrize("what", [b"X-Trailer: ", b"5;extension="], ids=["trailer", "chunk extension"])
-async def test_what_is_no_body_does_not_go_on_for_ever(client, what):
+async def test_what_is_no_body_does_not_continue_for_ever(client, what):
     async def talk(peer: Peer) -> None:
         await peer.request()
         await peer.say(CHUNKED + b"2\r\nHi\r\n" + (b"0\r\n" if what.startswith(b"X") else b"") + what)

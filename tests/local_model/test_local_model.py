@@ -49,19 +49,19 @@ async def agent(folder: Path) -> AsyncIterator[ServerProcess]:
         model = {"name": "smollm2", "timeout": 600, "max_tokens": 16, "temperature": 0}
         file = config(endpoint, model=model, loop={"iteration_timeout": 600}, instructions="Answer.")
         file["server"]["runs"]["detach_grace"] = 0.1
-        async with serving(folder, file) as house:
-            yield house
+        async with serving(folder, file) as server:
+            yield server
 
 
-async def ask(house: ServerProcess, text: str, session: str | None = None) -> tuple[int, dict[str, Any]]:
+async def ask(server: ServerProcess, text: str, session: str | None = None) -> tuple[int, dict[str, Any]]:
     body = {"message": text} | ({"session_id": session} if session else {})
-    async with aiohttp.ClientSession() as http, http.post(f"{house.url}/agent/{AGENT}/chat", json=body) as answer:
+    async with aiohttp.ClientSession() as http, http.post(f"{server.url}/agent/{AGENT}/chat", json=body) as answer:
         return answer.status, await answer.json(content_type=None)
 
 
 async def test_an_answer_streams_and_its_tokens_are_counted(tmp_path: Path) -> None:
-    async with agent(tmp_path) as house, aiohttp.ClientSession() as http:
-        url = f"{house.url}/agent/{AGENT}/chat/stream"
+    async with agent(tmp_path) as server, aiohttp.ClientSession() as http:
+        url = f"{server.url}/agent/{AGENT}/chat/stream"
         async with http.post(url, json={"message": "Count from one to ten."}) as answer:
             events = (await answer.read()).decode().split("\n\n")
         deltas = [each for each in events if "event: message_delta" in each]
@@ -74,31 +74,31 @@ async def test_an_answer_streams_and_its_tokens_are_counted(tmp_path: Path) -> N
 
 
 async def test_a_client_that_leaves_frees_the_only_slot_of_the_model(tmp_path: Path) -> None:
-    async with agent(tmp_path) as house:
+    async with agent(tmp_path) as server:
         async with aiohttp.ClientSession() as http:
-            url = f"{house.url}/agent/{AGENT}/chat/stream"
+            url = f"{server.url}/agent/{AGENT}/chat/stream"
             answer = await http.post(url, json={"message": "Tell a long story."})
             await answer.content.readuntil(b"message_delta")
             answer.close()
-        status, result = await ask(house, "Hello")
+        status, result = await ask(server, "Hello")
         assert (status, result["status"]) == (200, "completed")
 
 
-async def test_a_conversation_longer_than_the_window_goes_on(tmp_path: Path) -> None:
-    async with agent(tmp_path) as house:
-        status, result = await ask(house, "Remember: " + "apples and pears, " * 60)
+async def test_a_conversation_longer_than_the_window_continues(tmp_path: Path) -> None:
+    async with agent(tmp_path) as server:
+        status, result = await ask(server, "Remember: " + "apples and pears, " * 60)
         assert status == 200
         for _ in range(4):
-            status, result = await ask(house, "And: " + "apples and pears, " * 60, result["session_id"])
+            status, result = await ask(server, "And: " + "apples and pears, " * 60, result["session_id"])
             assert status == 200, result
 
 
-async def test_a_message_longer_than_the_window_is_a_typed_error_and_the_conversation_goes_on(tmp_path: Path) -> None:
-    async with agent(tmp_path) as house:
-        status, result = await ask(house, "Hello")
+async def test_a_message_longer_than_the_window_is_a_typed_error_and_the_conversation_continues(tmp_path: Path) -> None:
+    async with agent(tmp_path) as server:
+        status, result = await ask(server, "Hello")
         assert status == 200
         session = result["session_id"]
-        status, result = await ask(house, "word " * 1900, session)
+        status, result = await ask(server, "word " * 1900, session)
         assert (status, result.get("reason")) == (502, "context_overflow"), result
-        status, _ = await ask(house, "Hello again", session)
+        status, _ = await ask(server, "Hello again", session)
         assert status == 200

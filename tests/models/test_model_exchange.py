@@ -357,7 +357,7 @@ async def test_a_signature_that_gemini_refuses_is_dropped_and_later_ones_are_not
     assert "b3RoZXI=" not in caplog.text
 
 
-async def test_what_an_endpoint_goes_on_to_miss_is_an_error():
+async def test_what_an_endpoint_continues_to_miss_is_an_error():
     await fails(ModelRejected, status(400, {"error": {"message": "missing a thought_signature"}}))
 
 

@@ -12,7 +12,7 @@ from holodeck.models.context_windows import ReportedWindow
 from holodeck.models.offered import OfferedModel
 from holodeck.models.scripted import says
 from holodeck.sessions.transcript import Transcript
-from tests.agent.parts import Scene
+from tests.agent.parts import AgentFixture
 from tests.models.endpoint import ModelEndpoint, status, text_stream
 
 
@@ -63,15 +63,15 @@ def conversation(turns):
 @pytest.mark.req("MOD-01")
 async def test_a_long_conversation_is_cut_to_the_reported_window_and_a_short_one_asks_nothing():
     window, asked = window_of(OfferedModel("m", 4096))
-    scene = Scene(says("short"), window=window)
-    await scene.play("hi")
+    fixture = AgentFixture(says("short"), window=window)
+    await fixture.play("hi")
     assert asked == []
-    scene = Scene(says("long"), window=window)
-    scene.conversation = Transcript(conversation(20))
-    await scene.play("and now?")
+    fixture = AgentFixture(says("long"), window=window)
+    fixture.conversation = Transcript(conversation(20))
+    await fixture.play("and now?")
     assert len(asked) == 1
-    assert len(scene.model.prompts[-1].messages) < 12
-    assert scene.model.prompts[-1].messages[-1].content == "and now?"
+    assert len(fixture.model.prompts[-1].messages) < 12
+    assert fixture.model.prompts[-1].messages[-1].content == "and now?"
 
 
 async def test_the_list_of_models_of_a_real_endpoint_is_asked(tmp_path):

@@ -13,7 +13,7 @@ from pathlib import Path
 from holodeck.models.scripted import Turn
 from holodeck.telemetry import logs
 from tests.playground.acting import say
-from tests.playground.stage import staged
+from tests.playground.page_server import serving_page
 from tests.playground.webdriver import Browser, chromium
 
 TOKENS = 5_000
@@ -50,8 +50,8 @@ async def measured(browser: Browser, kind: str) -> dict[str, float]:
         count += 1
         await asyncio.sleep(0.01 if count % BATCH == 0 else 0)
 
-    async with staged(Turn(text=pieces, pause=pace)) as stage:  # type: ignore[arg-type]  # any awaitable will do
-        await browser.open(stage.url)
+    async with serving_page(Turn(text=pieces, pause=pace)) as page_server:  # type: ignore[arg-type]  # any awaitable will do
+        await browser.open(page_server.url)
         await browser.until("document.querySelector('#health.well')")
         await browser.click("#open-inspector")
         await browser.run(WATCH)

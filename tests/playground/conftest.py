@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from holodeck.telemetry import logs
-from tests.playground.stage import one_port
+from tests.playground.page_server import one_port
 from tests.playground.webdriver import Browser, chromium
 
 

@@ -7,7 +7,7 @@ import pytest
 from holodeck.core.messages import ToolCall
 from holodeck.models.scripted import Turn, says
 from tests.playground.acting import ANSWER, say, see_answer
-from tests.playground.stage import Tap, counting, staged
+from tests.playground.page_server import Tap, counting, serving_page
 from tests.playground.webdriver import CONTROL, ESCAPE, missing
 
 AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
@@ -35,8 +35,10 @@ async def test_axe_finds_nothing_serious(browser, theme):
         ToolCall(id="c2", name="broken", arguments="{}"),
         ToolCall(id="c3", name="delete_file", arguments='{"name": "a.txt"}'),
     ]
-    async with staged(Turn(reasoning=["hm"], text=[RICH], calls=asked), says("done"), state={"n": 1}) as stage:
-        await browser.open(stage.url)
+    async with serving_page(
+        Turn(reasoning=["hm"], text=[RICH], calls=asked), says("done"), state={"n": 1}
+    ) as page_server:
+        await browser.open(page_server.url)
         await browser.until("document.querySelector('.tools')")
         for _ in range(["auto", "light", "dark"].index(theme)):
             await browser.click("#theme")
@@ -61,8 +63,8 @@ async def test_axe_finds_nothing_serious(browser, theme):
 
 async def test_the_keyboard_reaches_everything_and_escape_stops(browser):
     tap = Tap(3)
-    async with staged(counting(0, 50, pause=tap)) as stage:
-        await browser.open(stage.url)
+    async with serving_page(counting(0, 50, pause=tap)) as page_server:
+        await browser.open(page_server.url)
         await browser.until("document.activeElement?.id === 'message'")
         await say(browser, "count")
         await browser.shows(ANSWER, "0 1")
@@ -77,8 +79,8 @@ async def test_the_keyboard_reaches_everything_and_escape_stops(browser):
 
 async def test_screen_readers_are_notified_when_an_answer_begins_and_ends(browser):
     tap = Tap()  # without it, question and answer may come between two frames, and there is nothing to announce
-    async with staged(says("fine", pause=tap)) as stage:
-        await browser.open(stage.url)
+    async with serving_page(says("fine", pause=tap)) as page_server:
+        await browser.open(page_server.url)
         await browser.until("document.querySelector('#health.well')")
         await browser.run(
             """window.heard = [];

@@ -9,7 +9,7 @@ from holodeck.core.usage import TokenUsage
 from holodeck.errors import ModelAuthFailed
 from holodeck.models.scripted import Turn, calls, says
 from tests.playground.acting import ANSWER, press, say, see_answer, type_in
-from tests.playground.stage import Tap, counting, staged, until
+from tests.playground.page_server import Tap, counting, serving_page, until
 
 MARKDOWN = "## Plan\n\nSome **bold** and `code`:\n\n- one\n- two\n\n```python\nprint('hi')\n```\n\nDone."
 DELETE = calls(("delete_file", '{"name": "a.txt"}'))
@@ -17,8 +17,8 @@ DELETE = calls(("delete_file", '{"name": "a.txt"}'))
 
 async def test_an_answer_is_streamed_as_markdown(browser):
     reply = says(MARKDOWN, usage=TokenUsage(prompt_tokens=12, completion_tokens=5))
-    async with staged(reply) as stage:
-        await browser.open(stage.url)
+    async with serving_page(reply) as page_server:
+        await browser.open(page_server.url)
         await type_in(browser, "Plan something")
         await browser.shows(".turn", "12 in, 5 out")
         assert await browser.texts(f"{ANSWER} h4") == ["Plan"]
@@ -32,8 +32,8 @@ async def test_an_answer_is_streamed_as_markdown(browser):
 
 async def test_blocks_that_are_settled_stay_the_same_while_the_rest_streams(browser):
     tap = Tap(2)
-    async with staged(Turn(text=["# One\n\nfirst ", "paragraph\n\nsec", "ond `co", "de` end\n\n```\nx = 1", "\ny = 2\n```\n"], pause=tap)) as stage:  # fmt: skip
-        await browser.open(stage.url)
+    async with serving_page(Turn(text=["# One\n\nfirst ", "paragraph\n\nsec", "ond `co", "de` end\n\n```\nx = 1", "\ny = 2\n```\n"], pause=tap)) as page_server:  # fmt: skip
+        await browser.open(page_server.url)
         await say(browser, "go")
         await browser.shows(f"{ANSWER} p", "sec")
         await browser.run("window.first = document.querySelector('[data-kind=text] p')")
@@ -47,8 +47,8 @@ async def test_blocks_that_are_settled_stay_the_same_while_the_rest_streams(brow
 async def test_a_tool_call_is_a_card_with_arguments_result_duration_and_error(browser):
     tap = Tap(1)
     asked = [ToolCall(id="c1", name="get_weather", arguments='{"city": "Oslo"}'), ToolCall(id="c2", name="broken", arguments="{}")]  # fmt: skip
-    async with staged(Turn(text=["Looking."], calls=asked, pause=tap), says("It is cold.")) as stage:
-        await browser.open(stage.url)
+    async with serving_page(Turn(text=["Looking."], calls=asked, pause=tap), says("It is cold.")) as page_server:
+        await browser.open(page_server.url)
         await say(browser, "weather?")
         await browser.shows('.call[data-status="writing"] .call-summary', "Oslo")
         tap.grant(10)
@@ -62,8 +62,8 @@ async def test_a_tool_call_is_a_card_with_arguments_result_duration_and_error(br
 
 
 async def test_reasoning_is_folded(browser):
-    async with staged(Turn(reasoning=["Two plus ", "two."], text=["Four."])) as stage:
-        await browser.open(stage.url)
+    async with serving_page(Turn(reasoning=["Two plus ", "two."], text=["Four."])) as page_server:
+        await browser.open(page_server.url)
         await say(browser, "2+2?")
         await see_answer(browser, "Four.")
         assert await browser.text(".thoughts") == "Two plus two."
@@ -77,8 +77,8 @@ async def test_reasoning_is_folded(browser):
     [("Approve", "a.txt is deleted", "done"), ("Edit", "b.txt is deleted", "done"), ("Reject", "refused", "rejected")],
 )
 async def test_an_approval_is_given_edited_or_refused(browser, choice, result, status):
-    async with staged(DELETE, says("As you wish.")) as stage:
-        await browser.open(stage.url)
+    async with serving_page(DELETE, says("As you wish.")) as page_server:
+        await browser.open(page_server.url)
         await say(browser, "delete it")
         await browser.shows(".call .status", "needs your approval")
         await press(browser, choice)
@@ -96,14 +96,14 @@ async def test_an_approval_is_given_edited_or_refused(browser, choice, result, s
 
 async def test_several_approvals_are_answered_together_and_survive_a_reload(browser):
     both = calls(("delete_file", '{"name": "a.txt"}'), ("delete_file", '{"name": "b.txt"}'))
-    async with staged(both, says("Done.")) as stage:
-        await browser.open(stage.url)
+    async with serving_page(both, says("Done.")) as page_server:
+        await browser.open(page_server.url)
         await say(browser, "delete both")
         await browser.until("document.querySelectorAll('.question .danger').length === 2")
         await browser.reload()
         await browser.until("document.querySelectorAll('.question .danger').length === 2")
         await browser.click(".call .danger")
-        assert stage.server.runs.busy == 0
+        assert page_server.server.runs.busy == 0
         await browser.click(".call .question .primary")
         await see_answer(browser, "Done.")
         assert await browser.run("return [...document.querySelectorAll('.call')].map((c) => c.dataset.status)") == ["rejected", "done"]  # fmt: skip
@@ -111,32 +111,32 @@ async def test_several_approvals_are_answered_together_and_survive_a_reload(brow
 
 async def test_stop_ends_the_run_and_keeps_the_text(browser):
     tap = Tap(3)
-    async with staged(counting(0, 100, pause=tap), says("again")) as stage:
-        await browser.open(stage.url)
+    async with serving_page(counting(0, 100, pause=tap), says("again")) as page_server:
+        await browser.open(page_server.url)
         await say(browser, "count")
         await browser.shows(ANSWER, "0 1 2")
         await browser.click("button.send[aria-label=Stop]")
         await browser.shows(".turn", "Stopped.")
-        assert stage.server.runs.busy == 0
+        assert page_server.server.runs.busy == 0
         assert await browser.run("return document.querySelector('.send').getAttribute('aria-label')") == "Send"
         assert (await browser.text(ANSWER)).startswith("0 1 2")
 
 
 async def test_retry_asks_again_and_forgets_the_first_answer(browser):
-    async with staged(says("first try"), says("second try"), says("third")) as stage:
-        await browser.open(stage.url)
+    async with serving_page(says("first try"), says("second try"), says("third")) as page_server:
+        await browser.open(page_server.url)
         await say(browser, "question")
         await see_answer(browser, "first try")
         await press(browser, "Retry")
         await see_answer(browser, "second try")
         assert await browser.texts(".said") == ["question"]
         assert await browser.texts(ANSWER) == ["second try"]
-        assert [len(prompt.messages) for prompt in stage.model.prompts] == [1, 1]
+        assert [len(prompt.messages) for prompt in page_server.model.prompts] == [1, 1]
 
 
 async def test_an_edited_message_takes_back_all_that_followed(browser):
-    async with staged(says("one"), says("two"), says("three")) as stage:
-        await browser.open(stage.url)
+    async with serving_page(says("one"), says("two"), says("three")) as page_server:
+        await browser.open(page_server.url)
         await say(browser, "first")
         await see_answer(browser, "one")
         await say(browser, "second")
@@ -146,13 +146,13 @@ async def test_an_edited_message_takes_back_all_that_followed(browser):
         await press(browser, "Send")
         await see_answer(browser, "three")
         assert await browser.texts(".said") == ["changed"]
-        (message,) = stage.model.prompts[-1].messages
+        (message,) = page_server.model.prompts[-1].messages
         assert message.content == "changed"
 
 
 async def test_a_failure_says_what_to_do_and_can_be_tried_again(browser):
-    async with staged(Turn(error=ModelAuthFailed("401 from the endpoint")), says("fine now")) as stage:
-        await browser.open(stage.url)
+    async with serving_page(Turn(error=ModelAuthFailed("401 from the endpoint")), says("fine now")) as page_server:
+        await browser.open(page_server.url)
         await say(browser, "hello")
         await browser.shows(".turn .error", "Set the key")
         await browser.shows(".turn .error", "upstream_auth")
@@ -165,8 +165,8 @@ async def test_a_failure_says_what_to_do_and_can_be_tried_again(browser):
 async def test_state_is_shown_with_what_changed(browser):
     patch = [{"op": "add", "path": "/steps/-", "value": "buy milk"}, {"op": "replace", "path": "/done", "value": True}]
     plan = calls(("update_state", json.dumps({"patch": patch})))
-    async with staged(plan, says("Planned."), state={"steps": [], "done": False}) as stage:
-        await browser.open(stage.url)
+    async with serving_page(plan, says("Planned."), state={"steps": [], "done": False}) as page_server:
+        await browser.open(page_server.url)
         await browser.press("\ue009", "i")
         await browser.click("#tab-State")
         await say(browser, "plan")
@@ -180,8 +180,8 @@ async def test_state_is_shown_with_what_changed(browser):
 
 async def test_a_frontend_tool_is_carried_out_by_the_page(browser):
     paint = calls(("change_background", '{"colour": "lightblue"}'))
-    async with staged(paint, says("It is blue."), says("Again.")) as stage:
-        await browser.open(stage.url)
+    async with serving_page(paint, says("It is blue."), says("Again.")) as page_server:
+        await browser.open(page_server.url)
         await browser.click("#page-tools")
         await say(browser, "paint it")
         await see_answer(browser, "It is blue.")
@@ -189,15 +189,15 @@ async def test_a_frontend_tool_is_carried_out_by_the_page(browser):
         assert (
             await browser.run("return document.querySelector('#chat').style.getPropertyValue('--tint')") == "lightblue"
         )
-        assert [tool.name for tool in stage.model.prompts[0].tools][-1] == "change_background"
-        assert stage.model.prompts[1].messages[-1].content == "The background is now lightblue."
+        assert [tool.name for tool in page_server.model.prompts[0].tools][-1] == "change_background"
+        assert page_server.model.prompts[1].messages[-1].content == "The background is now lightblue."
 
 
 async def test_files_come_by_button_paste_and_drop_and_their_reading_is_reported(browser, tmp_path):
     notes = tmp_path / "notes.txt"
     notes.write_text("remember the milk")
-    async with staged(says("Read.")) as stage:
-        await browser.open(stage.url)
+    async with serving_page(says("Read.")) as page_server:
+        await browser.open(page_server.url)
         await browser.choose_file("input[type=file]", notes)
         await browser.shows(".chips", "notes.txt")
         for kind, target in (("paste", "#message"), ("drop", "#chat")):
@@ -208,7 +208,7 @@ async def test_files_come_by_button_paste_and_drop_and_their_reading_is_reported
         await see_answer(browser, "Read.")
         shown = ["notes.txt17 B · read as text, 17 characters", "paste.md13 B · read as text, 13 characters"]
         assert await browser.texts(".user .file") == shown
-        shown = text_of(stage.model.prompts[0].messages[-1].content)
+        shown = text_of(page_server.model.prompts[0].messages[-1].content)
         assert shown.startswith("look\n")
         assert "remember the milk" in shown
         assert "text of paste" in shown
@@ -229,21 +229,21 @@ async def test_a_file_that_cannot_be_sent_is_named(browser, tmp_path):
     huge, wrong = tmp_path / "huge.txt", tmp_path / "wrong.png"
     huge.write_bytes(b"x" * 8_000_000)
     wrong.write_text("this is no picture")
-    async with staged(says("Read.")) as stage:
-        await browser.open(stage.url)
+    async with serving_page(says("Read.")) as page_server:
+        await browser.open(page_server.url)
         await browser.choose_file("input[type=file]", huge)
         await browser.shows(".composer .field-problem", "huge.txt has 8.0 MB; the limit is 7.5 MB.")
         await browser.choose_file("input[type=file]", wrong)
         await browser.shows(".chips", "wrong.png")
         await say(browser, "look")
         await browser.shows(".turn .error", "wrong.png")
-        assert stage.model.prompts == []
+        assert page_server.model.prompts == []
 
 
 async def test_a_second_message_waits_for_the_first_answer(browser):
     tap = Tap(1)
-    async with staged(counting(0, 3, pause=tap), says("next")) as stage:
-        await browser.open(stage.url)
+    async with serving_page(counting(0, 3, pause=tap), says("next")) as page_server:
+        await browser.open(page_server.url)
         await type_in(browser, "one")
         await browser.shows(ANSWER, "0")
         await type_in(browser, "two")
@@ -252,4 +252,4 @@ async def test_a_second_message_waits_for_the_first_answer(browser):
         await browser.shows(".turn", "Retry")
         await type_in(browser, "")
         await see_answer(browser, "next")
-        await until(lambda: len(stage.model.prompts) == 2)
+        await until(lambda: len(page_server.model.prompts) == 2)

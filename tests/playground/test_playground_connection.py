@@ -4,7 +4,7 @@ from holodeck.models.scripted import Turn, calls, says
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.tools.port import ToolsetHealth
 from tests.playground.acting import ANSWER, press, say, see_answer
-from tests.playground.stage import Tap, counted, counting, staged
+from tests.playground.page_server import Tap, counted, counting, serving_page
 
 WHOLE = counted(0, 60)
 
@@ -12,8 +12,8 @@ WHOLE = counted(0, 60)
 async def test_a_reload_in_mid_answer_loses_and_doubles_nothing(browser):
     tap = Tap(20)
     thinks = Turn(reasoning=["hm ", "hm"], text=[f"{n} " for n in range(60)], pause=tap)
-    async with staged(says("before"), thinks) as stage:
-        await browser.open(stage.url)
+    async with serving_page(says("before"), thinks) as page_server:
+        await browser.open(page_server.url)
         await say(browser, "hello")
         await see_answer(browser, "before")
         await say(browser, "count")
@@ -38,29 +38,29 @@ async def test_a_reload_in_mid_answer_loses_and_doubles_nothing(browser):
 
 async def test_a_network_that_breaks_in_mid_answer_loses_and_doubles_nothing(browser):
     tap = Tap(5)
-    async with staged(counting(0, 60, pause=tap)) as stage:
-        await browser.open(stage.url)
+    async with serving_page(counting(0, 60, pause=tap)) as page_server:
+        await browser.open(page_server.url)
         await say(browser, "count")
         for seen in (4, 14, 24):
             await browser.shows(ANSWER, counted(0, seen))
-            stage.cut()
+            page_server.cut()
             tap.grant(10)
         tap.grant(60)
         await see_answer(browser, WHOLE)
         assert await browser.texts(ANSWER) == [WHOLE]
 
 
-async def test_a_browser_that_is_offline_says_so_and_goes_on(browser):
+async def test_a_browser_that_is_offline_says_so_and_continues(browser):
     tap = Tap(5)
-    async with staged(counting(0, 60, pause=tap)) as stage:
-        await browser.open(stage.url)
+    async with serving_page(counting(0, 60, pause=tap)) as page_server:
+        await browser.open(page_server.url)
         await say(browser, "count")
         await browser.shows(ANSWER, counted(0, 4))
         offline = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
         await browser.cdp("Network.enable")
         await browser.cdp("Network.emulateNetworkConditions", offline=True, **offline)
         try:
-            stage.cut()
+            page_server.cut()
             tap.grant(60)
             await browser.shows("#banner", "The connection is lost")
         finally:
@@ -71,8 +71,8 @@ async def test_a_browser_that_is_offline_says_so_and_goes_on(browser):
 
 async def test_two_tabs_follow_the_same_run_live(browser):
     tap = Tap(0)
-    async with staged(counting(0, 60, pause=tap), says("from the second")) as stage:
-        await browser.open(stage.url)
+    async with serving_page(counting(0, 60, pause=tap), says("from the second")) as page_server:
+        await browser.open(page_server.url)
         first = await browser.tab()
         await say(browser, "count")
         link = await browser.run("return location.href")
@@ -102,8 +102,8 @@ async def test_two_tabs_follow_the_same_run_live(browser):
 
 
 async def test_a_question_that_another_tab_answers_is_answered_here_too(browser):
-    async with staged(calls(("delete_file", '{"name": "a.txt"}')), says("Done.")) as stage:
-        await browser.open(stage.url)
+    async with serving_page(calls(("delete_file", '{"name": "a.txt"}')), says("Done.")) as page_server:
+        await browser.open(page_server.url)
         first = await browser.tab()
         await say(browser, "delete it")
         await browser.find(".question .danger")
@@ -126,15 +126,15 @@ async def test_a_question_that_another_tab_answers_is_answered_here_too(browser)
 
 async def test_a_server_that_restarts_is_waited_for(browser):
     store, tap = MemorySessionStore(), Tap(3)
-    async with staged(says("before"), counting(0, 60, pause=tap), store=store) as stage:
-        await browser.open(stage.url)
+    async with serving_page(says("before"), counting(0, 60, pause=tap), store=store) as page_server:
+        await browser.open(page_server.url)
         await say(browser, "hello")
         await see_answer(browser, "before")
         await say(browser, "count")
         await browser.shows(ANSWER, "0 1")
-        await stage.end()
+        await page_server.end()
         await browser.shows("#banner", "does not answer")
-        async with staged(says("after"), store=store):
+        async with serving_page(says("after"), store=store):
             await browser.until("document.querySelector('#health.well')")
             await press(browser, "Retry")
             await see_answer(browser, "after")
@@ -143,17 +143,17 @@ async def test_a_server_that_restarts_is_waited_for(browser):
 
 
 async def test_a_message_to_a_server_that_is_gone_can_be_given_up_or_arrives_later(browser):
-    async with staged(says("before")) as stage:
-        await browser.open(stage.url)
+    async with serving_page(says("before")) as page_server:
+        await browser.open(page_server.url)
         await say(browser, "hello")
         await see_answer(browser, "before")
-        await stage.end()
+        await page_server.end()
         await browser.run(SUBMIT, "is anybody there?")
         await browser.shows("#banner", "Your message is not accepted yet.")
         await browser.click("button.send[aria-label=Stop]")
         await browser.shows(".turn:last-child", "Stopped.")
         await press(browser, "Retry")
-        async with staged(says("I am back")) as new:
+        async with serving_page(says("I am back")) as new:
             await see_answer(browser, "I am back")
             texts = [message.content for message in new.model.prompts[0].messages]
             assert texts == [
@@ -167,12 +167,12 @@ SUBMIT = "document.querySelector('#message').value = arguments[0]; document.quer
 
 
 async def test_a_server_that_forgot_the_session_says_so(browser):
-    async with staged(says("before")) as stage:
-        await browser.open(stage.url)
+    async with serving_page(says("before")) as page_server:
+        await browser.open(page_server.url)
         await say(browser, "hello")
         await see_answer(browser, "before")
-        await stage.end()
-        async with staged(says("after")) as new:
+        await page_server.end()
+        async with serving_page(says("after")) as new:
             await browser.reload()
             await browser.shows("#banner", "does not know this session")
             await say(browser, "hello again")
@@ -182,19 +182,21 @@ async def test_a_server_that_forgot_the_session_says_so(browser):
 
 
 async def test_the_page_waits_for_an_agent_that_starts(browser):
-    async with staged(says("here"), ready=False) as stage:
-        await browser.open(stage.url)
+    async with serving_page(says("here"), ready=False) as page_server:
+        await browser.open(page_server.url)
         await browser.shows("#banner", "The agent is starting")
-        await stage.server.start()
-        stage.server.serve()
+        await page_server.server.start()
+        page_server.server.serve()
         await say(browser, "hello")
         await see_answer(browser, "here")
 
 
 async def test_a_tool_server_that_is_down_is_named(browser):
-    async with staged() as stage:
-        stage.tools.down = (ToolsetHealth(name="todos", ready=False, required=False, detail="It exited with code 1."),)
-        await browser.open(stage.url)
+    async with serving_page() as page_server:
+        page_server.tools.down = (
+            ToolsetHealth(name="todos", ready=False, required=False, detail="It exited with code 1."),
+        )
+        await browser.open(page_server.url)
         await browser.shows("#banner", "Tool server down: todos.")
         await browser.shows("#banner", "exited with code 1. The agent continues without its tools")
         await say(browser, "hello")

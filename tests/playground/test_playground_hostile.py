@@ -9,7 +9,7 @@ from holodeck.errors import ModelError
 from holodeck.models.scripted import Turn, says
 from tests.playground.acting import say
 from tests.playground.hostile_pages import payloads
-from tests.playground.stage import staged
+from tests.playground.page_server import serving_page
 
 HOST = "attacker.example"
 PAYLOADS = payloads(HOST)
@@ -52,15 +52,15 @@ RENDER = """
     })().then(done, (error) => done(String(error.stack)))"""
 
 
-def foreign(requests: list[str], stage) -> list[str]:
-    return [url for url in requests if not url.startswith((stage.url, "data:", "about:"))]
+def foreign(requests: list[str], page_server) -> list[str]:
+    return [url for url in requests if not url.startswith((page_server.url, "data:", "about:"))]
 
 
 @pytest.mark.req("T25")
 async def test_hostile_markdown_runs_nothing_and_fetches_nothing(browser):
     assert len(PAYLOADS) >= 150
-    async with staged() as stage:
-        await browser.open(stage.url)
+    async with serving_page() as page_server:
+        await browser.open(page_server.url)
         await browser.until("document.querySelector('#health.well')")
         await browser.requests()
         times = await browser.run_async(RENDER, PAYLOADS)
@@ -68,7 +68,7 @@ async def test_hostile_markdown_runs_nothing_and_fetches_nothing(browser):
         assert max(times) < 2500  # milliseconds for the worst, drawn fifty times while it comes
         assert await browser.run(FINDINGS, "#transcript", FORBIDDEN) == []
         assert await browser.run("return document.querySelectorAll('#transcript a').length") > 20
-        assert foreign(await browser.requests(), stage) == []
+        assert foreign(await browser.requests(), page_server) == []
         assert await browser.console() == []
 
 
@@ -92,8 +92,8 @@ async def test_hostile_text_on_every_way_into_the_page_stays_text(browser):
         ),
         Turn(error=ModelError(everything)),
     )
-    async with staged(*turns, state={}) as stage:
-        await browser.open(f"{stage.url}#session=<img src=x onerror=window.pwned=1>")
+    async with serving_page(*turns, state={}) as page_server:
+        await browser.open(f"{page_server.url}#session=<img src=x onerror=window.pwned=1>")
         await browser.until("document.querySelector('#health.well')")
         await browser.requests()
         await browser.run("document.querySelector('#message').value = arguments[0]", everything)
@@ -111,14 +111,14 @@ async def test_hostile_text_on_every_way_into_the_page_stays_text(browser):
         await browser.reload()
         await browser.shows(".said", HOST)
         assert await browser.run(FINDINGS, "#transcript", FORBIDDEN) == []
-        assert foreign(await browser.requests(), stage) == []
+        assert foreign(await browser.requests(), page_server) == []
         assert [line for line in await browser.console() if "404" not in line] == []
 
 
 async def test_the_watch_would_see_an_intruder(browser):
     """The other tests prove something only if this one does."""
-    async with staged() as stage:
-        await browser.open(stage.url)
+    async with serving_page() as page_server:
+        await browser.open(page_server.url)
         await browser.until("document.querySelector('#health.well')")
         await browser.console()
         planted = "<a href=javascript:1 onclick=x id=y>x</a><img src=https://attacker.example/p>"
@@ -133,8 +133,8 @@ async def test_the_watch_would_see_an_intruder(browser):
 
 async def test_a_link_says_where_it_leads(browser):
     lies = "[https://bank.example/](https://evil.example/x) and https://plain.example/y and [good](https://ok.example/)"
-    async with staged(says(lies)) as stage:
-        await browser.open(stage.url)
+    async with serving_page(says(lies)) as page_server:
+        await browser.open(page_server.url)
         await say(browser, "link?")
         await browser.shows(".turn", "Retry")
         assert await browser.texts(".link") == [

@@ -4,15 +4,15 @@ import json
 
 from holodeck.models.scripted import says
 from tests.playground.acting import press, say, see_answer
-from tests.playground.stage import counting, staged
+from tests.playground.page_server import counting, serving_page
 from tests.playground.webdriver import CONTROL, ENTER
 
 TITLES = ".session-list a"
 
 
 async def test_sessions_are_listed_renamed_opened_by_link_and_deleted(browser):
-    async with staged(says("one"), says("two")) as stage:
-        await browser.open(stage.url)
+    async with serving_page(says("one"), says("two")) as page_server:
+        await browser.open(page_server.url)
         await say(browser, "the first session")
         await see_answer(browser, "one")
         link = await browser.run("return location.href")
@@ -32,12 +32,12 @@ async def test_sessions_are_listed_renamed_opened_by_link_and_deleted(browser):
         await press(browser, "Delete")
         await browser.until("document.querySelectorAll('.session-list li').length === 1")
         await see_answer(browser, "two")
-        assert await stage.server.store.count() == 1
+        assert await page_server.server.store.count() == 1
 
 
 async def test_a_session_is_exported_as_json(browser, tmp_path):
-    async with staged(says("one")) as stage:
-        await browser.open(stage.url)
+    async with serving_page(says("one")) as page_server:
+        await browser.open(page_server.url)
         await browser.cdp("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
         await say(browser, "hello")
         await see_answer(browser, "one")
@@ -53,9 +53,9 @@ async def test_a_session_is_exported_as_json(browser, tmp_path):
         assert [message["content"] for message in report["messages"]] == ["hello", "one"]
 
 
-async def test_a_run_goes_on_while_another_session_is_looked_at(browser):
-    async with staged(counting(0, 3), says("two"), detach_grace=0.05) as stage:
-        await browser.open(stage.url)
+async def test_a_run_continues_while_another_session_is_looked_at(browser):
+    async with serving_page(counting(0, 3), says("two"), detach_grace=0.05) as page_server:
+        await browser.open(page_server.url)
         await say(browser, "first")
         await see_answer(browser, "0 1 2")
         await press(browser, "New session")
@@ -66,10 +66,12 @@ async def test_a_run_goes_on_while_another_session_is_looked_at(browser):
 
 
 async def test_the_inspector_shows_filters_and_copies_every_event(browser):
-    async with staged(counting(0, 40)) as stage:
-        await browser.open(stage.url)
+    async with serving_page(counting(0, 40)) as page_server:
+        await browser.open(page_server.url)
         await browser.cdp(
-            "Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"], origin=stage.url
+            "Browser.grantPermissions",
+            permissions=["clipboardReadWrite", "clipboardSanitizedWrite"],
+            origin=page_server.url,
         )
         await say(browser, "count")
         await see_answer(browser, " ".join(str(n) for n in range(40)))
@@ -86,14 +88,14 @@ async def test_the_inspector_shows_filters_and_copies_every_event(browser):
         await browser.find("[aria-label='Copied']")
         script = "navigator.clipboard.readText().then(arguments[0], (e) => arguments[0](String(e)))"
         command = await browser.run_async(script)
-        assert command.startswith(f"curl -N '{stage.url}awp' -H 'Content-Type: application/json' -d '{{")
+        assert command.startswith(f"curl -N '{page_server.url}awp' -H 'Content-Type: application/json' -d '{{")
         body = json.loads(command.partition(" -d '")[2].removesuffix("'"))
         assert body["messages"][0]["content"] == "count"
 
 
 async def test_five_thousand_events_cost_a_few_rows(browser):
-    async with staged(counting(0, 5000)) as stage:
-        await browser.open(stage.url)
+    async with serving_page(counting(0, 5000)) as page_server:
+        await browser.open(page_server.url)
         await browser.press(CONTROL, "i")
         await say(browser, "count")
         await browser.shows(".turn", "Retry")
@@ -104,8 +106,8 @@ async def test_five_thousand_events_cost_a_few_rows(browser):
 
 
 async def test_escape_stops_and_the_theme_stays(browser):
-    async with staged() as stage:
-        await browser.open(stage.url)
+    async with serving_page() as page_server:
+        await browser.open(page_server.url)
         await browser.until("document.querySelector('#theme svg')")
         for theme in ("light", "dark"):
             await browser.click("#theme")
@@ -117,10 +119,10 @@ async def test_escape_stops_and_the_theme_stays(browser):
 
 
 async def test_a_phone_has_sessions_and_inspector_as_sheets(browser):
-    async with staged() as stage:
+    async with serving_page() as page_server:
         await browser.resize(390, 780)
         try:
-            await browser.open(stage.url)
+            await browser.open(page_server.url)
             await browser.until("document.querySelector('.tools')")
             wide = await browser.run("return document.documentElement.scrollWidth")
             assert wide == 390

@@ -21,7 +21,7 @@ from tests.agent.parts import PlainTools
 THEIRS = ToolSchema(name="theirs", description="", on_client=True)
 
 
-class House:
+class RunsFixture:
     def __init__(self, *turns):
         self.records = MemoryRunStore()
         self.store = MemorySessionStore(on_drop=self.records.forget_session)
@@ -45,111 +45,111 @@ class House:
 
 
 async def test_a_run_that_answers_what_another_waits_for_joins_its_chain():
-    house = House(calls(("theirs", "{}")), calls(("theirs", "{}")), says("done"), says("something else"))
-    first = await house.ask(client_tools=(THEIRS,))
+    fixture = RunsFixture(calls(("theirs", "{}")), calls(("theirs", "{}")), says("done"), says("something else"))
+    first = await fixture.ask(client_tools=(THEIRS,))
     runs = [first]
     for _ in range(2):
-        (call,) = (await house.store.read("s", owner=ME)).pending.client_calls
+        (call,) = (await fixture.store.read("s", owner=ME)).pending.client_calls
         result = ToolMessage(call_id=call, name="theirs", content="ok")
-        runs.append(await house.ask(messages=(result,), client_tools=(THEIRS,)))
-    apart = await house.ask("another question")
+        runs.append(await fixture.ask(messages=(result,), client_tools=(THEIRS,)))
+    apart = await fixture.ask("another question")
     assert [run.root for run in (*runs, apart)] == [first.run_id] * 3 + [apart.run_id]
     assert [run.request.parent_run_id for run in runs] == [None, runs[0].run_id, runs[1].run_id]
-    chain = await house.records.runs_of(owner=ME, root=first.run_id)
+    chain = await fixture.records.runs_of(owner=ME, root=first.run_id)
     assert [each.run_id for each in chain] == [run.run_id for run in reversed(runs)]
     started = runs[1].log.since(0)[0]
     assert started.parent_run_id == first.run_id
 
 
 async def test_a_run_can_be_read_again_by_its_record_when_its_log_is_gone():
-    house = House(says("the answer"))
-    run = await house.ask()
-    house.runs._forget(run)
-    found = await house.stored.find(run.run_id, owner=ME)
+    fixture = RunsFixture(says("the answer"))
+    run = await fixture.ask()
+    fixture.runs._forget(run)
+    found = await fixture.stored.find(run.run_id, owner=ME)
     assert found is not run
     assert found.result.text == "the answer"
     assert (found.session_id, found.state) == ("s", run.state)
     with pytest.raises(RunNotFound):
-        await house.stored.find(run.run_id, owner=Owner("default", "eve"))
+        await fixture.stored.find(run.run_id, owner=Owner("default", "eve"))
 
 
 async def test_a_waiting_run_that_is_rebuilt_shows_its_calls():
-    house = House(calls(("theirs", '{"a":1}')))
-    run = await house.ask(client_tools=(THEIRS,))
-    house.runs._forget(run)
-    found = await house.stored.find(run.run_id, owner=ME)
+    fixture = RunsFixture(calls(("theirs", '{"a":1}')))
+    run = await fixture.ask(client_tools=(THEIRS,))
+    fixture.runs._forget(run)
+    found = await fixture.stored.find(run.run_id, owner=ME)
     shown = [event for part in found.parts for event in part.log.since(0)]
     assert [event.arguments for event in shown if type(event).__name__ == "ToolCallEnded"] == ['{"a":1}']
 
 
 async def test_a_removed_run_is_gone_and_its_messages_stay():
-    house = House()
-    run = await house.ask()
-    await house.runs.remove(run)
+    fixture = RunsFixture()
+    run = await fixture.ask()
+    await fixture.runs.remove(run)
     with pytest.raises(RunNotFound):
-        await house.stored.find(run.run_id, owner=ME)
-    assert await house.texts("s") == ["go", "answer"]
+        await fixture.stored.find(run.run_id, owner=ME)
+    assert await fixture.texts("s") == ["go", "answer"]
 
 
 async def test_the_last_run_is_continued_and_an_earlier_one_branches():
-    house = House(says("one"), says("two"), says("three"))
-    first, second = await house.ask("1"), await house.ask("2")
-    head = await house.branch(second)
+    fixture = RunsFixture(says("one"), says("two"), says("three"))
+    first, second = await fixture.ask("1"), await fixture.ask("2")
+    head = await fixture.branch(second)
     assert head == ("s", second.run_id)
-    branch = await house.branch(first)
+    branch = await fixture.branch(first)
     assert branch.session_id != "s"
-    assert await house.texts(branch.session_id) == ["1", "one"]
-    await house.ask("3", branch.session_id, follows=branch.follows)
-    assert await house.texts(branch.session_id) == ["1", "one", "3", "three"]
-    assert await house.texts("s") == ["1", "one", "2", "two"]
+    assert await fixture.texts(branch.session_id) == ["1", "one"]
+    await fixture.ask("3", branch.session_id, follows=branch.follows)
+    assert await fixture.texts(branch.session_id) == ["1", "one", "3", "three"]
+    assert await fixture.texts("s") == ["1", "one", "2", "two"]
 
 
 async def test_what_was_continued_meanwhile_is_not_continued_again():
-    house = House(says("one"), says("two"), says("never"))
-    first = await house.ask("1")
-    branch = await house.branch(first)
-    await house.ask("2", follows=branch.follows)
-    late = await house.ask("3", follows=branch.follows)
+    fixture = RunsFixture(says("one"), says("two"), says("never"))
+    first = await fixture.ask("1")
+    branch = await fixture.branch(first)
+    await fixture.ask("2", follows=branch.follows)
+    late = await fixture.ask("3", follows=branch.follows)
     assert late.log.since(0)[-1].code == "session-busy"
-    assert await house.texts("s") == ["1", "one", "2", "two"]
+    assert await fixture.texts("s") == ["1", "one", "2", "two"]
 
 
 async def test_there_is_no_branch_after_a_run_whose_words_are_gone():
-    house = House()
-    run = await house.ask()
-    await house.store.delete("s", owner=ME)
+    fixture = RunsFixture()
+    run = await fixture.ask()
+    await fixture.store.delete("s", owner=ME)
     with pytest.raises(RunNotFound):
-        await house.branch(run)
+        await fixture.branch(run)
 
 
 @pytest.mark.parametrize(
     ("choice", "answers_now", "chosen"), [(None, False, None), ("none", True, "none"), ("theirs", False, "theirs")]
 )
 async def test_options_reach_the_model(choice, answers_now, chosen):
-    house = House()
-    await house.ask(
+    fixture = RunsFixture()
+    await fixture.ask(
         client_tools=(THEIRS,),
         options=RunOptions(tool_choice=choice, max_output_tokens=7, one_call_at_a_time=answers_now),
     )
-    (prompt,) = house.model.prompts
+    (prompt,) = fixture.model.prompts
     assert (prompt.answers_now, prompt.tool_choice, prompt.max_output_tokens) == (answers_now, chosen, 7)
     assert prompt.one_call_at_a_time is answers_now
 
 
 async def test_a_request_that_is_repeated_finds_the_run_of_its_first_attempt_only():
-    house = House()
-    run, retried, request = await house.ask(), RetriedRequests(house.runs), ("openai", ME, b"hash")
+    fixture = RunsFixture()
+    run, retried, request = await fixture.ask(), RetriedRequests(fixture.runs), ("openai", ME, b"hash")
     retried.note(request, run)
     assert retried.run_of(1, request) is run
     assert retried.run_of(0, request) is None
     assert retried.run_of(1, request) is None, "the attempt before was refused: nothing of it runs"
 
 
-async def test_a_detached_run_goes_on_without_readers():
-    house = House()
-    run = await house.runs.start(RunRequest(session_id="s", messages=(UserMessage(content="go"),), detached=True))
-    with house.runs.attached(run):
+async def test_a_detached_run_continues_without_readers():
+    fixture = RunsFixture()
+    run = await fixture.runs.start(RunRequest(session_id="s", messages=(UserMessage(content="go"),), detached=True))
+    with fixture.runs.attached(run):
         pass
     assert run.grace is None
     await run.done()
-    assert house.runs._finished[run].when() - house.runs._finished[run]._loop.time() > 500
+    assert fixture.runs._finished[run].when() - fixture.runs._finished[run]._loop.time() > 500

@@ -126,7 +126,7 @@ class TestAWaitingStep:
             assert list(change_of(request, self.ours, self.waits).append) == []
             assert change_of(request, self.ours, self.waits).rewind_before is None
 
-    def test_a_client_that_has_it_and_goes_on_rewinds_nothing(self) -> None:
+    def test_a_client_that_has_it_and_continues_rewinds_nothing(self) -> None:
         assert matched([*self.seen, NEW], self.ours, self.waits) == Change(append=[NEW])
 
     def test_a_client_that_takes_it_back_drops_it(self) -> None:

@@ -188,7 +188,7 @@ async def follow(server, run):
 
 
 @pytest.mark.req("D03b")
-async def test_a_run_that_only_talked_goes_on_when_a_reader_comes_back(restarted):
+async def test_a_run_that_only_talked_continues_when_a_reader_comes_back(restarted):
     async with restarted() as server:
         await server.left(QUESTION, events=BEGINNING)
         await server.stored.recover()
@@ -236,7 +236,7 @@ async def test_without_a_reader_it_ends(restarted):
         assert (await server.records.find("r", owner=ME)).state is RunState.INTERRUPTED
 
 
-async def test_a_run_whose_credential_is_no_longer_valid_does_not_go_on(restarted):
+async def test_a_run_whose_credential_is_no_longer_valid_does_not_continue(restarted):
     refused = Unauthorized("The key of this run was revoked.")
     record = msgspec.structs.replace(RECORD, request=msgspec.structs.replace(RECORD.request, api_key_id="K"))
     async with restarted() as server:
@@ -290,7 +290,7 @@ TOOL = ToolSchema(name="mine", description="of the client")
 
 
 @pytest.mark.parametrize("waits", [False, True])
-async def test_a_stored_request_has_only_what_a_run_that_goes_on_needs(restarted, waits):
+async def test_a_stored_request_has_only_what_a_run_that_continues_needs(restarted, waits):
     talks = asyncio.Event()
     async with restarted(says("one", pause=talks.wait), says("two")) as server:
         first = await server.runs.start(RunRequest(session_id="s", messages=(QUESTION,))) if waits else None
@@ -318,7 +318,7 @@ def test_a_zone_that_is_none_is_not_kept(zone):
 
 
 @pytest.mark.req("D03b")
-async def test_a_run_that_goes_on_has_the_tools_and_the_context_of_its_request(restarted):
+async def test_a_run_that_continues_has_the_tools_and_the_context_of_its_request(restarted):
     request = kept_of(RunRequest(run_id="r", messages=(QUESTION,), client_tools=(TOOL,), context=(("page", "todos"),)))
     async with restarted() as server:
         await server.left(QUESTION, events=BEGINNING, record=msgspec.structs.replace(RECORD, request=request))
@@ -344,7 +344,7 @@ async def test_a_request_that_is_too_long_to_keep_is_stored_short_and_its_run_en
 
 
 @pytest.mark.req("D03b")
-async def test_it_does_not_go_on_with_another_agent_file(restarted):
+async def test_it_does_not_continue_with_another_agent_file(restarted):
     request = msgspec.structs.replace(RECORD.request, agent_version="before")
     async with restarted(says("one"), says("two")) as server:
         server.runs.agent = replace(server.runs.agent, version="after")
@@ -360,7 +360,7 @@ async def test_it_does_not_go_on_with_another_agent_file(restarted):
 
 
 @pytest.mark.parametrize("how", ["told not to", "a second time", "a call is unknown"])
-async def test_it_does_not_go_on(restarted, how):
+async def test_it_does_not_continue(restarted, how):
     async with restarted(continues=how != "told not to") as server:
         unknown = PendingStep(assistant=REPLY, begun=("c1",), run_id="r") if how == "a call is unknown" else None
         await server.left(QUESTION, pending=unknown, events=BEGINNING)
@@ -389,7 +389,7 @@ async def test_calls_that_may_be_repeated_are_the_models_to_repeat(restarted):
         assert [message.content for message in server.model.prompts[0].messages[-3:]] == [CALL_AGAIN] * 3
 
 
-async def test_a_user_who_goes_on_ends_the_run_that_was_cut(restarted):
+async def test_a_user_who_continues_ends_the_run_that_was_cut(restarted):
     async with restarted() as server:
         await server.left(QUESTION, events=BEGINNING)
         await server.stored.recover()
@@ -507,7 +507,7 @@ async def test_a_history_that_a_run_adopted_is_not_shown_as_its_own_words(restar
 
 
 @pytest.mark.req("D08")
-async def test_that_a_run_goes_on_without_its_client_is_stored_before_the_client_is_answered(restarted):
+async def test_that_a_run_continues_without_its_client_is_stored_before_the_client_is_answered(restarted):
     """An MCP client that takes tasks gets the id of a run that it did not start as one."""
     answers = asyncio.Event()
     async with restarted(says("done", pause=answers.wait)) as server:

@@ -68,7 +68,7 @@ async def test_a_run_is_read_by_several_readers_and_again_after_it_ended():
     assert run.result.text == "one two three"
 
 
-async def test_a_run_goes_on_without_readers_and_they_may_come_back():
+async def test_a_run_continues_without_readers_and_they_may_come_back():
     gate = Gate()
     runs = make_runs(says("a b c", pause=gate))
     run = await runs.start(ask())

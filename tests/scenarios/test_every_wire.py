@@ -146,7 +146,7 @@ async def test_every_client_gets_the_same(name: str, wire: str) -> None:
 
 
 @pytest.mark.req("SRV-08", "SRV-15", "ORC-03")
-async def test_a_session_goes_on_on_another_wire() -> None:
+async def test_a_session_continues_on_another_wire() -> None:
     """Each wire in turn, then the first again: the model is shown the whole conversation every time."""
     order = [*CLIENTS, "ag-ui sse"]
     async with served(*[says(f"answer {i}") for i in range(len(order))], settings=EVERYTHING) as s:

@@ -66,7 +66,7 @@ async def metric(s, name):
 
 
 @pytest.mark.req("CHT-09", "SRV-15")
-async def test_a_conversation_goes_on_with_a_summary_of_its_beginning(tmp_path):
+async def test_a_conversation_continues_with_a_summary_of_its_beginning(tmp_path):
     async with RememberingEndpoint() as endpoint, served(agent=agent_of(tmp_path, endpoint)) as s:
         events = await say(s, "I like trains", "and ships", "what do I like?")
         (asked,) = endpoint.bodies(summaries=True)

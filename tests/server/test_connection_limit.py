@@ -107,7 +107,7 @@ async def test_a_connection_over_the_limit_stays_so():
 
 
 @pytest.mark.req("C13")
-async def test_far_beyond_the_limit_connections_are_closed_at_once_and_streams_go_on():
+async def test_far_beyond_the_limit_connections_are_closed_at_once_and_streams_continue():
     gate = Gate()
     async with served(says("a b", pause=gate), settings=FEW) as s:
         answer = await s.post()

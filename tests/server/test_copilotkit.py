@@ -70,7 +70,7 @@ async def test_run_connect_and_stop_in_both_forms(single):
             assert await stopped.json() == {"stopped": False}
 
 
-async def test_connect_replays_several_runs_and_follows_the_one_that_goes_on():
+async def test_connect_replays_several_runs_and_follows_the_one_that_continues():
     gate = Gate()
     async with served(says("first"), says("second one", pause=gate)) as s:
         async with s.post(legacy(thread="t", run="r1")) as answer:
@@ -142,7 +142,7 @@ def contents(snapshot):
     return [message.get("content") for message in snapshot["messages"]]
 
 
-async def test_who_connects_to_a_run_that_outgrew_its_log_learns_that_it_goes_on_and_how_it_ends():
+async def test_who_connects_to_a_run_that_outgrew_its_log_learns_that_it_continues_and_how_it_ends():
     talk = LongTalk()
     turns = says("one"), Turn(text=["w "] * 300, pause=talk), says("three")
     often = StreamSettings(keepalive=0.02)

@@ -317,7 +317,7 @@ async def test_a_revoked_key_ends_its_runs_on_every_wire(tmp_path, monkeypatch):
         assert {(run.log.kept[-1].code, run.log.kept[-1].reason) for run in runs} == {("unauthorized", "revoked")}
 
 
-async def test_a_run_that_goes_on_after_a_crash_ends_with_its_key(tmp_path):
+async def test_a_run_that_continues_after_a_crash_ends_with_its_key(tmp_path):
     """A16: the key is known from the stored request, not from a connection."""
     gate = Gate()
     async with keyed(tmp_path, says("a b", pause=gate)) as (s, holders):
@@ -613,7 +613,7 @@ async def test_a_challenge_names_what_to_ask_the_issuer_for():
         )
 
 
-async def test_what_a_token_started_goes_on_when_it_expires():
+async def test_what_a_token_started_continues_when_it_expires():
     """Reading it again needs a new token."""
     clock, gate = [NOW], Gate()
     access = Authenticator(tokens=Tokens([issuer()], DEFAULTS, clock=lambda: clock[0]))

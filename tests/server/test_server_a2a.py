@@ -268,7 +268,7 @@ async def test_a_subscription_begins_with_the_task_and_follows_it(method: str) -
     assert after["error"]["code"] == -32004
 
 
-async def test_a_subscription_goes_on_over_an_approval() -> None:
+async def test_a_subscription_continues_over_an_approval() -> None:
     async with served(DELETE, says("gone"), tools=Deletions().tools, settings=ALL) as s:
         asked = await sent(s, "delete it")
         async with s.client.get(f"{s.url}/a2a/tasks/{asked['id']}:subscribe", headers=V1) as answer:

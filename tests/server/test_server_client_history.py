@@ -80,7 +80,7 @@ async def test_the_history_of_an_unknown_thread_is_adopted() -> None:
         assert [call["name"] for call in stored[1]["tool_calls"]] == ["paint"]
 
 
-async def test_a_deleted_thread_goes_on_where_the_client_is() -> None:
+async def test_a_deleted_thread_continues_where_the_client_is() -> None:
     async with served(says("hello"), says("you are Ann")) as s:
         first = await run(s, user_message("u1", "I am Ann"))
         answer = next(event["messageId"] for event in first if event["type"] == "TEXT_MESSAGE_START")
@@ -242,7 +242,7 @@ class TestAResumeUnderTheRunsOwnId:
                 assert [data for _, data in frames(await whole.read())] == [*asked, *again, *done]
             assert len(tools.called) == 2
 
-    async def test_a_reader_follows_into_the_part_that_goes_on(self) -> None:
+    async def test_a_reader_follows_into_the_part_that_continues(self) -> None:
         gate = Gate()
         turns = calls(("delete", "{}")), Turn(text=["one ", "two"], pause=gate)
         async with served(*turns, tools=self.tools()) as s:

@@ -15,7 +15,7 @@ SLOW = "Tell me what you can do, please"  # the demo model takes a second for it
 
 
 @pytest.mark.req("C14")
-async def test_without_descriptors_streams_go_on_new_ones_are_refused_and_it_recovers_at_once(tmp_path):
+async def test_without_descriptors_streams_continue_new_ones_are_refused_and_it_recovers_at_once(tmp_path):
     async with holodeck(tmp_path) as server, aiohttp.ClientSession() as client:
         await server.until_ready()
         process = psutil.Process(server.process.pid)

@@ -164,7 +164,7 @@ SHAPES = {
 
 
 @pytest.mark.req("T17")
-async def test_connections_that_hang_are_closed_and_the_service_goes_on():
+async def test_connections_that_hang_are_closed_and_the_service_continues():
     async with served(limits=QUICK) as s:
         opened = [(name, *(await s.connect())) for name in SHAPES for _ in range(20)]
         for name, _, writer in opened:

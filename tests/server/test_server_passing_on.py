@@ -46,7 +46,7 @@ async def test_an_encoder_that_breaks_ends_its_stream_and_not_the_run(monkeypatc
     assert "a defect of ours" in caplog.text
 
 
-async def test_an_answer_goes_on_while_the_next_request_waits_behind_it():
+async def test_an_answer_continues_while_the_next_request_waits_behind_it():
     steps: asyncio.Queue[None] = asyncio.Queue()
     async with served(says("one two three", pause=steps.get)) as s:
         reader, writer = await s.connect()
@@ -73,7 +73,7 @@ async def test_a_reader_that_takes_nothing_of_a_slow_answer_costs_no_more_than_i
         await asyncio.sleep(0)
 
     async with served(Turn(text=["x" * 1000] * 6000, pause=next_turn), streams=StreamSettings(stall_timeout=60)) as s:
-        raw = await stalled_client(s, encoded(run="deaf"))
+        raw = await stalled_client(s, encoded(run="stalled"))
         await until(lambda: s.server.runs.busy == 0 and passed_on == 6000)
         (connection,) = s.http.server_state.connections
         assert 0 < connection.transport.get_write_buffer_size() < MB // 2

@@ -201,7 +201,7 @@ async def test_a_user_keeps_so_many_conversations_and_the_oldest_is_forgotten():
 
 
 @pytest.mark.req("T30", "SRV-17")
-async def test_a_conversation_is_not_forgotten_while_it_goes_on():
+async def test_a_conversation_is_not_forgotten_while_it_continues():
     gate = Gate()
     settings = ServerSettings(protocols=("ag-ui", "rest"))
     store = MemorySessionStore(max_per_user=1)

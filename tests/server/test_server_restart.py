@@ -96,7 +96,7 @@ async def test_the_end_of_a_run_that_a_crash_cut_is_pushed(tmp_path: Path, *, co
 
 
 @pytest.mark.req("SRV-27")
-async def test_addresses_of_a_task_that_waits_are_called_when_it_goes_on(tmp_path: Path) -> None:
+async def test_addresses_of_a_task_that_waits_are_called_when_it_continues(tmp_path: Path) -> None:
     hook, tool, file = Webhook(failures=0), Deletions(), tmp_path / "sessions.db"
     async with listening(hook) as port:
         push = PushSettings(allow_hosts=("*",), permit=lambda _: True)
@@ -168,7 +168,7 @@ async def test_a_request_that_comes_again_after_a_crash_gets_the_whole_run(tmp_p
 
 
 @pytest.mark.req("SRV-26")
-async def test_a_task_that_an_mcp_client_was_given_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_task_that_an_mcp_client_was_given_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holodeck.server.mcp_calls.QUICK_SECONDS", 0.0)
     file, gate = tmp_path / "sessions.db", Gate()
     async with started(file, says("never shown", pause=gate)) as s:

@@ -23,7 +23,7 @@ async def test_an_answer_says_if_the_session_that_was_asked_for_is_new():
 
 
 @pytest.mark.req("SRV-11")
-async def test_a_run_that_was_stopped_goes_on_without_a_new_message():
+async def test_a_run_that_was_stopped_continues_without_a_new_message():
     gate = Gate()
     async with served(says("half an answer", pause=gate), says("the whole answer"), settings=ALL) as s:
         stream = await s.post(ask(thread="t", run="r1"))

@@ -44,7 +44,7 @@ async def test_a_stream_cut_at_any_event_and_resumed_is_the_uncut_one():
 
 
 @pytest.mark.req("C07")
-async def test_a_stream_that_is_cut_while_the_run_goes_on_is_joined_without_gap():
+async def test_a_stream_that_is_cut_while_the_run_continues_is_joined_without_gap():
     async with served(*EVENTS, tools=PlainTools(echo=echo)) as s:
         for cut in range(0, 190, 21):
             steps: asyncio.Queue[None] = asyncio.Queue()
@@ -136,14 +136,14 @@ LONG = Turn(text=["x" * 1000] * 6000)  # more than the kernel keeps for a socket
 @pytest.mark.req("C04")
 async def test_a_reader_that_takes_nothing_is_cut_off_and_its_run_finishes():
     async with served(LONG, streams=StreamSettings(stall_timeout=0.3), detach_grace=30) as s:
-        raw = await stalled_client(s, encoded(run="deaf"))
+        raw = await stalled_client(s, encoded(run="stalled"))
         await until(lambda: s.server.runs.busy == 0 and s.model.prompts)
-        run = s.run("deaf")
+        run = s.run("stalled")
         assert run.state == "finished"
         await until(lambda: run.readers == 0)
         await until(lambda: not s.http.server_state.connections)
         raw.close()
-        async with s.get("/runs/deaf/events") as again:  # and everything is there for who reads
+        async with s.get("/runs/stalled/events") as again:  # a client that reads gets everything
             assert len(await again.read()) > 6 * MB
 
 

@@ -12,7 +12,7 @@ async def session(s, key="t1"):
         return await answer.json()
 
 
-async def test_a_session_names_the_runs_that_go_on():
+async def test_a_session_names_the_runs_that_continue():
     gate = Gate()
     async with served(Turn(text=["one", "two"], pause=gate)) as s, s.post(ask(run="r1")) as stream:
         await read_to(stream, "one")
@@ -68,7 +68,7 @@ async def test_what_is_not_there_cannot_be_taken_back(path, status):
         assert (await session(s))["message_count"] == 2
 
 
-async def test_nothing_is_taken_back_while_a_run_goes_on():
+async def test_nothing_is_taken_back_while_a_run_continues():
     gate = Gate()
     async with served(Turn(text=["one", "two"], pause=gate)) as s, s.post(ask(message="m1")) as stream:
         await read_to(stream, "one")

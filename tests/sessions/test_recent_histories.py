@@ -31,14 +31,14 @@ class Reader:
         return history
 
 
-async def test_a_conversation_that_goes_on_is_read_once():
+async def test_a_conversation_that_continues_is_read_once():
     reader = Reader(RecentHistories(), TALK)
     for length in range(10, 41, 2):
         await reader.whole(length)
     assert reader.times == 1
 
 
-async def test_one_that_went_on_elsewhere_for_long_is_read_again():
+async def test_one_that_continued_elsewhere_for_long_is_read_again():
     reader = Reader(RecentHistories(), TALK)
     await reader.whole(10)
     await reader.whole(40)

@@ -318,7 +318,7 @@ async def test_a_store_that_is_away_for_a_moment_does_not_end_the_reading_of_a_c
     assert (list(read.log.kept), failed) == ([TextAdded("m", "a"), ENDING], [True])
 
 
-async def test_a_run_that_goes_on_under_its_own_id_is_read_to_its_last_ending(opened):
+async def test_a_run_that_continues_under_its_own_id_is_read_to_its_last_ending(opened):
     """Its copy has the ending with which it waited for a person, in the middle."""
     one, other = await opened(), await opened()
     waited, goes_on = RunLog(), RunLog()

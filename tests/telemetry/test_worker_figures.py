@@ -30,7 +30,7 @@ class Worker:
         return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
 
     async def dies(self):
-        """Without a word: its socket is deaf, its file stays."""
+        """Stops without notice: its socket does not answer, its file stays."""
         self.figures._server.close()
         self.figures._server = None
 
@@ -66,7 +66,7 @@ async def test_whichever_is_asked_shows_all(worker):
         assert (shown["busy"], shown["sessions"], shown["started"]) == (3, 8, 90)
 
 
-async def test_no_sum_falls_when_a_worker_dies_and_the_next_one_goes_on_counting(worker):
+async def test_no_sum_falls_when_a_worker_dies_and_the_next_one_continues_counting(worker):
     one, other = await worker(0), await worker(1)
     other.requests.add("/a", by=3)
     one.busy, other.busy = 1, 2

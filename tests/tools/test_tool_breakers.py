@@ -34,7 +34,7 @@ class MoodyToolset(RecordingToolset):
         return self.moods[name]
 
 
-class Scene:
+class BreakerFixture:
     def __init__(self, *names):
         self.now = 0.0
         self.inner = MoodyToolset(*(names or ("a", "b")))
@@ -54,19 +54,19 @@ class Scene:
 
 
 @pytest.fixture
-def scene():
-    return Scene()
+def fixture():
+    return BreakerFixture()
 
 
 @pytest.mark.req("ORC-10")
 @pytest.mark.parametrize(("mood", "counts"), [(DOWN, True), (WRONG, False), (OK, False)])
-async def test_only_a_tool_that_cannot_be_reached_counts(scene, mood, counts):
-    scene.inner.moods["a"] = mood
-    await scene.call("a", 3)
+async def test_only_a_tool_that_cannot_be_reached_counts(fixture, mood, counts):
+    fixture.inner.moods["a"] = mood
+    await fixture.call("a", 3)
     expected = Phase.OPEN if counts else Phase.CLOSED
-    assert scene.phases() == {"mcp:moody": expected, "tool:moody.a": expected}
-    result = await scene.call("a")
-    assert len(scene.inner.calls) == (3 if counts else 4), "an open breaker asks nobody"
+    assert fixture.phases() == {"mcp:moody": expected, "tool:moody.a": expected}
+    result = await fixture.call("a")
+    assert len(fixture.inner.calls) == (3 if counts else 4), "an open breaker asks nobody"
     if counts:
         assert result.failed
         assert not result.retryable, "to repeat it at once would not help"
@@ -74,110 +74,110 @@ async def test_only_a_tool_that_cannot_be_reached_counts(scene, mood, counts):
 
 
 @pytest.mark.req("ORC-10")
-async def test_tools_of_an_open_server_are_withdrawn_and_come_back(scene):
-    scene.inner.moods["a"] = DOWN
-    await scene.call("a", 3)
-    assert scene.offered() == []
-    (health,) = scene.tools.health()
+async def test_tools_of_an_open_server_are_withdrawn_and_come_back(fixture):
+    fixture.inner.moods["a"] = DOWN
+    await fixture.call("a", 3)
+    assert fixture.offered() == []
+    (health,) = fixture.tools.health()
     assert (health.ready, health.withdrawn) == (False, ("a", "b"))
     assert "tried again in 30 s" in health.detail
 
-    scene.now = 30
-    assert scene.offered() == ["a", "b"]
-    assert scene.tools.health() == scene.inner.health()
-    scene.inner.moods["a"] = OK
-    await scene.call("a", 2)
-    assert scene.phases() == {"mcp:moody": Phase.CLOSED, "tool:moody.a": Phase.CLOSED}
+    fixture.now = 30
+    assert fixture.offered() == ["a", "b"]
+    assert fixture.tools.health() == fixture.inner.health()
+    fixture.inner.moods["a"] = OK
+    await fixture.call("a", 2)
+    assert fixture.phases() == {"mcp:moody": Phase.CLOSED, "tool:moody.a": Phase.CLOSED}
 
 
 @pytest.mark.req("ORC-10")
-async def test_one_ill_tool_among_well_ones_is_withdrawn_alone(scene):
-    scene.inner.moods["a"] = DOWN
+async def test_one_ill_tool_among_well_ones_is_withdrawn_alone(fixture):
+    fixture.inner.moods["a"] = DOWN
     for _ in range(3):
-        await scene.call("a")
-        await scene.call("b")
-    assert scene.offered() == ["b"]
-    (health,) = scene.tools.health()
+        await fixture.call("a")
+        await fixture.call("b")
+    assert fixture.offered() == ["b"]
+    (health,) = fixture.tools.health()
     assert (health.ready, health.withdrawn) == (True, ("a",))
-    assert scene.phases()["mcp:moody"] is Phase.CLOSED
-    assert (await scene.call("b")).text == "fine"
+    assert fixture.phases()["mcp:moody"] is Phase.CLOSED
+    assert (await fixture.call("b")).text == "fine"
 
 
 @pytest.mark.req("A31")
-async def test_a_trial_of_an_ill_tool_does_not_close_the_server_again(scene):
-    scene.inner.moods["a"] = DOWN
-    await scene.call("a", 3)
-    scene.now = 30
-    await scene.call("a")  # still ill: its own breaker opens, its server is still being tried
-    assert scene.phases() == {"mcp:moody": Phase.HALF_OPEN, "tool:moody.a": Phase.OPEN}
-    assert scene.offered() == ["b"]
-    await scene.call("b", 2)
-    assert scene.phases()["mcp:moody"] is Phase.CLOSED
+async def test_a_trial_of_an_ill_tool_does_not_close_the_server_again(fixture):
+    fixture.inner.moods["a"] = DOWN
+    await fixture.call("a", 3)
+    fixture.now = 30
+    await fixture.call("a")  # still ill: its own breaker opens, its server is still being tried
+    assert fixture.phases() == {"mcp:moody": Phase.HALF_OPEN, "tool:moody.a": Phase.OPEN}
+    assert fixture.offered() == ["b"]
+    await fixture.call("b", 2)
+    assert fixture.phases()["mcp:moody"] is Phase.CLOSED
 
 
-async def test_another_tools_failure_during_the_trials_opens_the_server_again(scene):
-    scene.inner.moods.update(a=DOWN, b=DOWN)
-    await scene.call("a", 3)
-    scene.now = 30
-    await scene.call("b")
-    assert scene.phases()["mcp:moody"] is Phase.OPEN
+async def test_another_tools_failure_during_the_trials_opens_the_server_again(fixture):
+    fixture.inner.moods.update(a=DOWN, b=DOWN)
+    await fixture.call("a", 3)
+    fixture.now = 30
+    await fixture.call("b")
+    assert fixture.phases()["mcp:moody"] is Phase.OPEN
 
 
 @pytest.mark.req("A30")
-async def test_a_call_that_is_stopped_gives_both_its_trials_back(scene):
-    scene.inner.moods["a"] = DOWN
-    await scene.call("a", 3)
-    scene.now = 30
-    scene.inner.moods["a"] = None
-    hanging = [asyncio.create_task(scene.call("a")) for _ in range(2)]
+async def test_a_call_that_is_stopped_gives_both_its_trials_back(fixture):
+    fixture.inner.moods["a"] = DOWN
+    await fixture.call("a", 3)
+    fixture.now = 30
+    fixture.inner.moods["a"] = None
+    hanging = [asyncio.create_task(fixture.call("a")) for _ in range(2)]
     await asyncio.sleep(0)
-    assert "not available" in (await scene.call("a")).text, "two trials, no more"
-    assert "not available" in (await scene.call("b")).text, "of the server either"
+    assert "not available" in (await fixture.call("a")).text, "two trials, no more"
+    assert "not available" in (await fixture.call("b")).text, "of the server either"
     for task in hanging:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    scene.inner.moods["a"] = OK
-    await scene.call("a", 2)
-    assert set(scene.phases().values()) == {Phase.CLOSED}, "b's breaker too, though its call was refused"
+    fixture.inner.moods["a"] = OK
+    await fixture.call("a", 2)
+    assert set(fixture.phases().values()) == {Phase.CLOSED}, "b's breaker too, though its call was refused"
 
 
 @pytest.mark.req("A30")
-async def test_a_call_that_the_server_s_breaker_refuses_uses_up_no_trial_of_its_tool(scene):
-    await scene.call("b")
-    tool = scene.breakers.of(Dependency.TOOL, "moody.b", CONFIG)
-    server = scene.breakers.of(Dependency.MCP, "moody", CONFIG)
+async def test_a_call_that_the_server_s_breaker_refuses_uses_up_no_trial_of_its_tool(fixture):
+    await fixture.call("b")
+    tool = fixture.breakers.of(Dependency.TOOL, "moody.b", CONFIG)
+    server = fixture.breakers.of(Dependency.MCP, "moody", CONFIG)
     for _ in range(3):
         tool.admit().failed("down")
         server.admit().failed("down")
-    scene.now = 30
+    fixture.now = 30
     trials = [server.admit(), server.admit()]
     for _ in range(3):
-        assert "not available" in (await scene.call("b")).text
+        assert "not available" in (await fixture.call("b")).text
     trials[0].withdrawn()
-    assert (await scene.call("b")).text == "fine"
+    assert (await fixture.call("b")).text == "fine"
 
 
-async def test_breakers_of_tools_that_are_gone_are_forgotten(scene):
+async def test_breakers_of_tools_that_are_gone_are_forgotten(fixture):
     for number in range(50):
-        scene.inner.offer(ToolSchema(name=f"t{number}"))
-        scene.inner.moods[f"t{number}"] = OK
-        await scene.call(f"t{number}")
-    assert set(scene.phases()) == {"mcp:moody", "tool:moody.t49"}
+        fixture.inner.offer(ToolSchema(name=f"t{number}"))
+        fixture.inner.moods[f"t{number}"] = OK
+        await fixture.call(f"t{number}")
+    assert set(fixture.phases()) == {"mcp:moody", "tool:moody.t49"}
 
 
-async def test_tools_of_other_servers_stay(scene):
-    moody = Source(toolset=scene.inner, name="moody", breaker=CONFIG)
-    tools = Catalogue([moody, Source(toolset=RecordingToolset(ToolSchema(name="other")))], scene.breakers)
+async def test_tools_of_other_servers_stay(fixture):
+    moody = Source(toolset=fixture.inner, name="moody", breaker=CONFIG)
+    tools = Catalogue([moody, Source(toolset=RecordingToolset(ToolSchema(name="other")))], fixture.breakers)
     await tools.start()
-    scene.inner.moods["a"] = DOWN
+    fixture.inner.moods["a"] = DOWN
     for _ in range(3):
         await tools.call("a", {}, CONTEXT)
     assert [schema.name for schema in tools.schemas()] == ["other"]
     assert [state.withdrawn for state in tools.health()] == [("a", "b"), ()]
     assert "not available at the moment" in (await tools.call("a", {}, CONTEXT)).text
     await tools.close()
-    assert scene.inner.log == ["start", "close"]
+    assert fixture.inner.log == ["start", "close"]
 
 
 @pytest.mark.req("ORC-10", "ORC-07")

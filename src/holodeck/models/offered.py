@@ -20,9 +20,7 @@ _LONGEST_ID = 300
 _WINDOWS = ("context_length", "context_window", "max_model_len", "max_input_tokens", "max_context_length")
 _LISTS = ("data", "models", "modelSummaries", "inferenceProfileSummaries", "publisherModels")
 _IDS = ("id", "modelId", "inferenceProfileId", "name")
-_PREFIX = re.compile(
-    r"^(?:models/|publishers/([^/]+)/models/)"
-)  # Gemini's, and Vertex's, whose publisher is kept
+_PREFIX = re.compile(r"^(?:models/|publishers/([^/]+)/models/)")  # Gemini's, and Vertex's, whose publisher is kept
 _NEXT_TOKENS = {"nextToken": "nextToken", "nextPageToken": "pageToken"}  # member of a page → parameter of the next one
 
 

@@ -156,7 +156,7 @@ async def test_a_container_is_used_again_while_it_lives():
 # a turn that is paused
 
 
-async def test_a_paused_turn_goes_on():
+async def test_a_paused_turn_continues():
     paused = streamed(
         start(), *text_block(0, "I search. "), *called(1, "srvtoolu_1", "web_search", '{"query": "ducks"}', kind="server_tool_use"), *end("pause_turn")
     )  # fmt: skip
@@ -284,12 +284,12 @@ async def test_blocks_that_the_endpoint_no_longer_takes_go_back_as_text(words, c
     assert "refused blocks of earlier replies" in caplog.text
 
 
-async def test_the_model_that_went_on_is_named():
+async def test_the_model_that_continued_is_named():
     reply, _ = await answers(shaped("another model goes on"))
     assert reply.model == "anthropic/claude-other"
 
 
-async def test_a_turn_whose_thinking_is_missing_goes_on_without_thinking():
+async def test_a_turn_whose_thinking_is_missing_continues_without_thinking():
     words = "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`."
     reply, _ = await answers(shaped("one call"))
     history = (

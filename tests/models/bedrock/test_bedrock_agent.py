@@ -48,7 +48,7 @@ async def test_thinking_survives_a_tool_call_and_the_session(tmp_path):
     assert transcript.messages[-1].content == "Hello world"
 
 
-async def test_anthropic_goes_on_with_what_bedrock_thought(tmp_path):
+async def test_anthropic_continues_what_bedrock_thought(tmp_path):
     """Both sign their thoughts alike, so a fallback keeps them."""
     down = status(401, {"message": "no"})
     async with ModelEndpoint(CLAUDE_OK) as other, ModelEndpoint(shaped("thinking"), down) as endpoint:

@@ -26,7 +26,7 @@ from holodeck.models.openai_responses.output_items import KEPT
 from holodeck.models.openai_responses.responses_model import ResponsesModel
 from holodeck.models.port import Prompt
 from holodeck.models.settings import Deadlines, EndpointSettings, Reasoning
-from tests.agent.parts import PlainTools, Scene, echo
+from tests.agent.parts import AgentFixture, PlainTools, echo
 from tests.models.asking import KEY, OK, PROMPT
 from tests.models.endpoint import ModelEndpoint, Respond, Wire, status, stream
 from tests.models.openai_responses.response_streams import (
@@ -154,10 +154,10 @@ async def test_pictures_files_and_results_have_their_parts():
 # what is kept and goes back
 
 
-def thinking_agent(model: ResponsesModel) -> Scene:
-    scene = Scene(tools=PlainTools(f=echo))
-    scene.agent = AgentDefinition(name="test", model=model, tools=scene.tools)
-    return scene
+def thinking_agent(model: ResponsesModel) -> AgentFixture:
+    fixture = AgentFixture(tools=PlainTools(f=echo))
+    fixture.agent = AgentDefinition(name="test", model=model, tools=fixture.tools)
+    return fixture
 
 
 THINKS = stream(
@@ -171,14 +171,14 @@ ANSWERS = stream(Shape([*OPENING, *reasoning_events(0, ["So"], id="rs_2"), *text
 @pytest.mark.req("MOD-01")
 async def test_reasoning_and_provider_tools_survive_a_tool_call_in_their_order():
     async with asking(THINKS, ANSWERS) as (model, endpoint):
-        scene = thinking_agent(model)
-        result = await scene.play("go")
+        fixture = thinking_agent(model)
+        result = await fixture.play("go")
         assert result.final_response == "42"
-        assert [event.name for event in scene.emitted(ToolCallStarted)] == ["web_search", "f"]
-        assert [event.content for event in scene.emitted(ToolFinished)] == ["completed", "ada: {}"]
-        assert scene.tools.called == [("f", {}, "ada")]
-        assert "".join(event.delta for event in scene.emitted(ReasoningAdded)) == "HmSo"
-        await scene.play("and now?")
+        assert [event.name for event in fixture.emitted(ToolCallStarted)] == ["web_search", "f"]
+        assert [event.content for event in fixture.emitted(ToolFinished)] == ["completed", "ada: {}"]
+        assert fixture.tools.called == [("f", {}, "ada")]
+        assert "".join(event.delta for event in fixture.emitted(ReasoningAdded)) == "HmSo"
+        await fixture.play("and now?")
     kept = {
         "type": "reasoning",
         "id": "rs_1",
@@ -364,11 +364,11 @@ async def test_a_connection_that_breaks_is_never_an_answer(end):
 
 async def test_it_plays_through_the_whole_loop():
     async with asking(stream(SHAPES["openai: MCP, list and call"].body)) as (model, _):
-        scene = thinking_agent(model)
-        result = await scene.play("go")
-    assert result.final_response == "".join(event.delta for event in scene.emitted(TextAdded)) == "found"
-    assert [event.content for event in scene.emitted(ToolFinished)] == ["find, read", "found"]
-    assert scene.tools.called == []
+        fixture = thinking_agent(model)
+        result = await fixture.play("go")
+    assert result.final_response == "".join(event.delta for event in fixture.emitted(TextAdded)) == "found"
+    assert [event.content for event in fixture.emitted(ToolFinished)] == ["find, read", "found"]
+    assert fixture.tools.called == []
 
 
 # which API

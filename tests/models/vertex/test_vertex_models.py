@@ -291,7 +291,7 @@ async def test_a_refusal_says_what_to_do(tmp_path, response, error, words):
             await reply_of(client)
 
 
-async def test_the_loop_goes_on_while_a_token_is_fetched(tmp_path):
+async def test_the_loop_continues_while_a_token_is_fetched(tmp_path):
     """google-auth blocks; it does so in a thread."""
     asked, go_on = asyncio.Event(), asyncio.Event()
 

@@ -103,14 +103,14 @@ def test_one_event_at_a_time_gives_the_same_bytes(events: list[e.Event]) -> None
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_a_stream_that_is_cut_at_any_frame_goes_on_with_the_next(name: str) -> None:
+def test_a_stream_that_is_cut_at_any_frame_continues_with_the_next(name: str) -> None:
     whole_stream = encoded(NAMED[name])
     every = [frame + b"\n\n" for frame in whole_stream.split(b"\n\n")[:-1]]
     for seen in range(len(every) - 1):
         assert b"".join(every[: seen + 1]) + encoded(NAMED[name], after=seen) == whole_stream
 
 
-def test_after_a_crash_the_numbers_go_on_beyond_all_that_clients_may_have_seen() -> None:
+def test_after_a_crash_the_numbers_continue_beyond_all_that_clients_may_have_seen() -> None:
     events = NAMED["plain_text"]
     encoder = ResponseEncoder(builder())
     before = whatwg(encoder.encode_many(enumerate(events[:4])))

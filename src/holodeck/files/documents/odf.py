@@ -169,8 +169,8 @@ def _sheets(reader: _Reader) -> Iterator[Sheet]:
 
 
 def _sheet(title: str, rows: list[list[str]], left_out: int) -> Sheet:
-    goes_on = f"[The sheet is longer; only its first {counted(len(rows), 'row')} with text are shown.]"
-    return Sheet(title, markdown.table(rows), [goes_on] if left_out else [])
+    longer = f"[The sheet is longer; only its first {counted(len(rows), 'row')} with text are shown.]"
+    return Sheet(title, markdown.table(rows), [longer] if left_out else [])
 
 
 def _row_cells(reader: _Reader, row: Element) -> list[str]:

@@ -119,11 +119,11 @@ class GrowingResponse:
         xAI's searches on X arrive like this. A call that we have to run is followed only by other calls.
         """
         ids: set[str] = set()
-        goes_on = False
+        is_continued = False
         for item in reversed(list(self._items)):
-            if item.kind == "custom_tool_call" and goes_on:
+            if item.kind == "custom_tool_call" and is_continued:
                 ids.add(item.call_id)
-            goes_on = goes_on or item.kind not in CALLS
+            is_continued = is_continued or item.kind not in CALLS
         return ids - {""}
 
     # events

@@ -1,6 +1,6 @@
 """What users are promised: the server (SRV), the chat (CHT), the orchestrator (ORC), the agent service (AGT)."""
 
-from tests.promises.requirement import Requirement
+from tests.requirement_lists.requirement import Requirement
 
 USERS = (
     Requirement(

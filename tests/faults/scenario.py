@@ -45,7 +45,7 @@ class Turn:
 
 
 @dataclass
-class Scene:
+class FaultScenario:
     kind: str
     seed: int
     wire: Wire
@@ -99,7 +99,7 @@ class Scene:
     async def ask(self, *responses: Respond, words: str = "") -> ClientView:
         return await self.finish(self.turn(*responses, words=words))
 
-    async def goes_on(self, words: str = "and now? ") -> None:
+    async def continues(self, words: str = "and now? ") -> None:
         """Whatever happened before, the next question of the same conversation is answered."""
         view = await self.ask(text_stream("all ", "is well"), words=words)
         assert view.status == 200, f"the next turn: {view}"

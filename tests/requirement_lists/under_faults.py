@@ -1,6 +1,6 @@
 """What happens when something breaks: the model (A), tool servers (B), clients (C), process and stores (D)."""
 
-from tests.promises.requirement import Requirement
+from tests.requirement_lists.requirement import Requirement
 
 FAULTS = (
     Requirement(

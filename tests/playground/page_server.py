@@ -1,4 +1,4 @@
-"""An agent that plays what a test wrote down, served over a real socket for a real browser."""
+"""An agent with scripted answers, served over a real socket for a real browser."""
 
 import asyncio
 import time
@@ -38,8 +38,8 @@ async def delete_file(name: str) -> str:
     return f"{name} is deleted"
 
 
-class StageTools(FunctionToolset):
-    """Three functions. Deleting needs a person's approval; `down` is a tool server that is not there."""
+class PlaygroundTools(FunctionToolset):
+    """Three functions. Deleting needs a person's approval; `down` is a tool server that is not available."""
 
     down: tuple[ToolsetHealth, ...] = ()
 
@@ -78,11 +78,11 @@ class Tap:
 
 
 @dataclass
-class Stage:
+class PlaygroundServer:
     server: AgentServer
     port: int
     model: ScriptedModel
-    tools: StageTools
+    tools: PlaygroundTools
     http: PromptServer
     _end: Callable[[], Any] = field(repr=False)
 
@@ -91,12 +91,12 @@ class Stage:
         return f"http://127.0.0.1:{self.port}/"
 
     def cut(self) -> None:
-        """The network is gone for a moment: every connection breaks, the runs go on."""
+        """The network fails for a moment: every connection breaks, the runs continue."""
         for connection in list(self.http.server_state.connections):
             connection.transport.abort()
 
     async def end(self) -> None:
-        """The server goes away, as in a restart."""
+        """Stops the server, as in a restart."""
         await self._end()
 
 
@@ -116,7 +116,7 @@ def one_port() -> int:
 
 
 @asynccontextmanager
-async def staged(
+async def serving_page(
     *turns: Turn,
     state: Any = None,
     port: int | None = None,
@@ -125,8 +125,8 @@ async def staged(
     access: Authenticator | None = None,
     settings: ServerSettings | None = None,
     **runs: Any,
-) -> AsyncIterator[Stage]:
-    model, tools = ScriptedModel(turns or [says("Hello there.")]), StageTools()
+) -> AsyncIterator[PlaygroundServer]:
+    model, tools = ScriptedModel(turns or [says("Hello there.")]), PlaygroundTools()
     agent = AgentDefinition(
         name="stage",
         description="Plays what a test wrote down.",
@@ -162,7 +162,7 @@ async def staged(
         await server.start()
         server.serve()
     try:
-        yield Stage(server, listener.getsockname()[1], model, tools, http, end)
+        yield PlaygroundServer(server, listener.getsockname()[1], model, tools, http, end)
     finally:
         await end()
 

@@ -1,4 +1,4 @@
-"""A model endpoint whose words a test says one by one, while the program under test listens."""
+"""A model endpoint whose answers a test sends piece by piece, while the program under test reads them."""
 
 import asyncio
 import json
@@ -8,13 +8,13 @@ from typing import Any
 from tests.models.endpoint import DONE, ModelEndpoint, Wire, chunk, frame, status
 
 
-class Puppet(ModelEndpoint):
-    """`say` and `call` speak at once; `end` finishes the reply. What is sent ahead waits for the next question."""
+class FakeModel(ModelEndpoint):
+    """`say` and `call` send at once; `end` finishes the reply. Pieces sent early wait for the next request."""
 
     def __init__(self) -> None:
         super().__init__(self._reply)
         self._frames: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self.left = asyncio.Event()  # a client went away in the middle of a reply
+        self.left = asyncio.Event()  # a client disconnected in the middle of a reply
 
     def say(self, *pieces: str) -> None:
         for piece in pieces:
@@ -35,7 +35,7 @@ class Puppet(ModelEndpoint):
 
     @property
     def prompts(self) -> list[Any]:
-        """The messages of each question, without the system prompt."""
+        """The messages of each request, without the system prompt."""
         asked = [request.json["messages"] for request in self.requests if request.method == "POST"]
         return [[message for message in messages if message["role"] != "system"] for messages in asked]
 

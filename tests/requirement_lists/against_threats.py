@@ -1,6 +1,6 @@
 """What an attacker cannot do to the server, or to those who use it (T)."""
 
-from tests.promises.requirement import Requirement
+from tests.requirement_lists.requirement import Requirement
 
 THREATS = (
     Requirement(
