@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 ENDED = 128  # plus the signal's number, as shells count
 KEY_VARIABLE = "HOLODECK_API_KEY"
-MAX_PIPED = 32 * MB  # for a server, which has a limit of its own
+MAX_PIPED = 32 * MB  # for a server, which has its own limit
 LOCAL_ONLY = frozenset(
     {"demo", "model", "system", "user_id", "enable_observability", "max_messages", "resume", "list_chats", "save"}
 )
@@ -92,14 +92,14 @@ def command(
 ) -> int:
     """Talk to an agent in the terminal.
 
-    With a QUESTION, answer it and leave.
+    With a QUESTION, answer it and exit.
 
-    PATH is an agent file or its folder; without it, agent.yaml of this folder. Ctrl+C stops a reply, Ctrl+D leaves.
+    PATH is an agent file or its folder; without it, agent.yaml of this folder. Ctrl+C stops a reply, Ctrl+D exits.
 
     \b
     holodeck chat                                a conversation
     holodeck chat "What is on my list?"          one answer
-    cat report.txt | holodeck chat "Summarise"   one answer about what is piped in
+    cat report.txt | holodeck chat "Summarise"   one answer about the piped text
     holodeck chat --url http://127.0.0.1:8000    a conversation with the agent of a server
     """  # noqa: D301  click wants the real \b
     path, question = _path_and_question(words, prompt, demo=demo)

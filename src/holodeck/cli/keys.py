@@ -86,7 +86,7 @@ def create(
     rpm: int | None,
     path: Path,
 ) -> None:
-    """Make a key and print it. It is shown this once; the file holds only its hash."""
+    """Create a key and print it. It is shown only once; the file holds only its hash."""
 
     def add(file: KeyFile) -> tuple[StoredKey, str]:
         return file.add(
@@ -122,7 +122,7 @@ def list_keys(*, as_json: bool, path: Path) -> None:
 @click.argument("ids", nargs=-1, required=True, metavar="ID…")
 @file_option
 def revoke(*, ids: tuple[str, ...], path: Path) -> None:
-    """End keys at once. A running server ends their streams and runs within seconds."""
+    """Revoke keys. A running server ends their streams and runs within seconds."""
     _changed(path, lambda file: [file.revoke(key_id) for key_id in ids])
     click.echo(f"revoked: {' '.join(ids)}", err=True)
 
@@ -132,7 +132,7 @@ def revoke(*, ids: tuple[str, ...], path: Path) -> None:
 @click.option("--grace", type=Duration(), default="24h", show_default=True, help="How long the old key still works.")
 @file_option
 def rotate(*, key_id: str, grace: timedelta, path: Path) -> None:
-    """Make a new secret under a new id, with the same user, tenant and scopes; the old one expires."""
+    """Replace a key: a new secret under a new id, with the same user, tenant and scopes; the old key expires."""
     key, text = _changed(path, lambda file: file.rotate(key_id, grace))
     _print_new(key, text, path)
 

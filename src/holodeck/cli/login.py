@@ -1,4 +1,4 @@
-"""`holodeck login`: signs in at a tool server that requires OAuth."""
+"""`holodeck login`: signs in to a tool server that requires OAuth."""
 
 import asyncio
 import webbrowser

@@ -70,7 +70,7 @@ def cli(debug: bool) -> None:  # noqa: FBT001  read by main() from the arguments
 
     \b
     Without a file or a key:   holodeck chat --demo
-    A project of your own:     holodeck init my-agent
+    Your own project:          holodeck init my-agent
     """  # noqa: D301  click wants the real \b
 
 

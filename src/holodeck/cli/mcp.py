@@ -13,7 +13,7 @@ from holodeck.cli.agent_choice import agent_arguments, chosen
 def command(*, path: str | None, demo: bool, debug: bool) -> None:
     """Serve an agent to an MCP client that starts it.
 
-    It speaks on standard input and output. PATH is an agent file or its folder; without it, agent.yaml of this folder. In the client's settings give the command
+    It uses standard input and output. PATH is an agent file or its folder; without it, agent.yaml of this folder. In the client's settings give the command
     `holodeck` and the arguments `mcp /path/to/agent.yaml`. A server of the same agent may run beside it.
     """
     import_module("holodeck.server.mcp_stdio").serve(chosen(path, demo=demo), debug=debug)

@@ -103,7 +103,7 @@ def open_for_workers(config: LoadedConfig) -> AbstractContextManager[WorkersStor
 class _WorkersDatabase:
     """A database, which other servers may share.
 
-    When a worker ends, the parent signs it off. Otherwise its runs would wait until its heartbeat counts as stopped.
+    When a worker ends, the parent deregisters it. Otherwise its runs would wait until its heartbeat counts as stopped.
     """
 
     descriptors: Sequence[int] = ()

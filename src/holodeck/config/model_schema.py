@@ -199,7 +199,7 @@ class ModelChoice(Block):
     def _can_be_sent(cls, tools: list[dict[str, Any]], info: ValidationInfo) -> list[dict[str, Any]]:
         provider, api = info.data.get("provider"), info.data.get("api")
         has_none = provider == "vertex" and not is_claude("vertex", info.data.get("name", ""))
-        is_openais = api == "chat" and provider != "openai_compatible"  # some gateways have tools of their own
+        is_openais = api == "chat" and provider != "openai_compatible"  # some gateways have their own tools
         if tools and (is_openais or provider in ("gemini", "ollama", "demo") or has_none):
             raise ValueError("chat completions have no such tools; set api: responses, or leave them out")
         return tools

@@ -29,7 +29,7 @@ Prose = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, ma
 
 
 class InstructionsFile(Block):
-    """Instructions kept in a file of their own."""
+    """Instructions in a separate file."""
 
     file: FilePath = Field(description="A text file, relative to agent.yaml")
 

@@ -54,7 +54,7 @@ class ChatContext(Around):
         self.display.wait_for(f"{name}: reading scanned page {page} of {pages}")
 
     def show_last_exchange(self) -> None:
-        """Shows the last question and its answer, so that the user sees where a resumed chat stands."""
+        """Shows the last question and its answer, so that the user sees where a resumed chat stopped."""
         question, answer = self.session.last_question, self.session.last_answer
         if question is not None:
             self.say(self.paint.dim(f"> {one_line(text_of(question.content), LONG_QUESTION)}"))

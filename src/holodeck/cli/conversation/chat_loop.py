@@ -239,7 +239,7 @@ class ChatLoop(ABC):
 
     @contextlib.contextmanager
     def _interrupts(self, reply: "asyncio.Task[Ending | None]") -> Iterator[asyncio.Event]:
-        """While this is entered, Ctrl+C cancels the reply. The event: the user does not even want to wait for that."""
+        """While this is entered, Ctrl+C cancels the reply. The event is set by a second Ctrl+C: the user does not wait."""
         loop, enough = asyncio.get_running_loop(), asyncio.Event()
 
         def stop() -> None:
