@@ -9,7 +9,7 @@ from holodeck.config.limit_schema import RequestLimits
 from holodeck.core.request import Resume
 from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import calls, says
-from tests.agent.parts import FaultScenario, PlainTools
+from tests.agent.parts import AgentFixture, PlainTools
 from tests.server.serving import PATIENCE, served
 
 HEAD = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -20,7 +20,7 @@ async def test_a_call_that_failed_for_good_is_not_repeated():
         return ToolResult.failure("no such todo")
 
     tools = PlainTools(refuses=refuses)
-    scenario = FaultScenario(calls(("refuses", "{}")), says("pity"), tools=tools, enable_retry=True, retry_attempts=2)
+    scenario = AgentFixture(calls(("refuses", "{}")), says("pity"), tools=tools, enable_retry=True, retry_attempts=2)
     await scenario.play("go")
     assert len(tools.called) == 1
 
@@ -35,7 +35,7 @@ async def test_an_approval_is_used_up_before_it_is_acted_on():
         return ToolResult(content="gone")
 
     tools = PlainTools(approval=frozenset({"erase"}), erase=erase)
-    scenario = FaultScenario(calls(("erase", "{}")), says("done"), tools=tools)
+    scenario = AgentFixture(calls(("erase", "{}")), says("done"), tools=tools)
     await scenario.play("erase it")
     await scenario.play(resume=[Resume(interrupt_id=scenario.ending.interrupts[0].id, approved=True)])
     assert left_to_approve == [{}]

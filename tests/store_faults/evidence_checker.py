@@ -123,8 +123,10 @@ def _one_ending(verdict: Verdict, client: Seen) -> None:
     if client.has_ended and client.state in ENDED:
         finished = client.types[-1] == "RUN_FINISHED"
         expected = {"finished", "cancelled"} if finished else ENDED - {"finished"}
-        last = {name: client.events[-1].get(name) for name in ("type", "code", "message")}
-        verdict.require(client.state in expected, f"I1: run {run} ended with {last}, the store has {client.state}")
+        why = client.events[-1].get("code", "")
+        verdict.require(
+            client.state in expected, f"I1: run {run} ended with {types[-1]} {why}, the store has {client.state}"
+        )
 
 
 def _numbers_rise(verdict: Verdict, client: Seen) -> None:
