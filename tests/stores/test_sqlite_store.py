@@ -1,6 +1,7 @@
 """What only a store in a file has to show: other processes, other versions, broken rows, disks that fill up."""
 
 import asyncio
+import json
 import os
 import sqlite3
 import threading
@@ -16,6 +17,7 @@ from holodeck.errors import SessionBroken, SessionNewer, StartError, StorageFull
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord
 from holodeck.sessions.values import KeptValue
+from holodeck.stores import records
 from holodeck.stores.migrations import MIGRATIONS
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
@@ -152,6 +154,17 @@ async def test_a_file_of_an_older_version_is_brought_up_to_date_by_one_of_two_th
         )
         assert await texts(store) == []
         assert await store.tenant_bytes("default") == 40
+
+
+async def test_of_a_request_only_what_differs_from_the_default_is_stored(opened):
+    store = await opened()
+    asked = RunRequest(run_id="r", session_id="s", messages=(UserMessage(content="hello"),))
+    await store.runs.begin(RunRecord(run_id="r", owner=ME, session_id="s", request=asked))
+    body = await store.file.read(lambda connection: connection.execute("SELECT request FROM runs").fetchone())
+    assert set(json.loads(body[0])) == {"run_id", "session_id", "messages"}
+    assert (await store.runs.find("r", owner=ME)).request == asked
+    whole = {name: getattr(asked, name) for name in asked.__struct_fields__}  # as versions before stored it
+    assert records.request_of(records.encode(whole), records.VERSION) == asked
 
 
 async def test_the_sum_of_a_tenant_is_read_without_its_sessions(opened):

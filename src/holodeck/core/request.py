@@ -60,7 +60,7 @@ class FileNote(msgspec.Struct, frozen=True, kw_only=True):
     truncated: bool = False
 
 
-class RunRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """One run to start.
 
     `messages` is the conversation according to the client, newest last. The session decides which of them are new.
