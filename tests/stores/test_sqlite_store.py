@@ -18,7 +18,7 @@ from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord
 from holodeck.sessions.values import KeptValue
 from holodeck.stores import records
-from holodeck.stores.migrations import MIGRATIONS
+from holodeck.stores.migrations import APPLICATION_ID, MIGRATIONS
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import LOOKED_AT, SqliteSessionStore
@@ -156,6 +156,28 @@ async def test_a_file_of_an_older_version_is_brought_up_to_date_by_one_of_two_th
         assert await store.tenant_bytes("default") == 40
 
 
+async def test_a_file_of_the_previous_version_keeps_its_sums_of_tenants(opened, path):
+    path.parent.mkdir()
+    old = sqlite3.connect(path)
+    before = [statement for script in MIGRATIONS[:9] for statement in script.split(";\n") if statement.strip()]
+    for statement in [*before, "PRAGMA user_version=9", f"PRAGMA application_id={APPLICATION_ID}"]:
+        old.execute(statement)
+    old.execute(
+        "INSERT INTO sessions (agent, tenant, user, id, created, used, size, v)"
+        " VALUES ('tester', 'default', 'anonymous', 'older', 1, 9e9, 40, 1)"
+    )
+    old.commit()
+    old.close()
+    store = await opened()
+    await say(store, "hello")
+    added = (await store.get("s", owner=ME)).size
+    assert await store.tenant_bytes("default") == 40 + added
+    await say(store, "hello again")
+    assert await store.tenant_bytes("default") == 40 + (await store.get("s", owner=ME)).size > 40 + added
+    await store.delete("older", owner=ME)
+    assert await store.tenant_bytes("default") == (await store.get("s", owner=ME)).size
+
+
 async def test_of_a_request_only_what_differs_from_the_default_is_stored(opened):
     store = await opened()
     asked = RunRequest(run_id="r", session_id="s", messages=(UserMessage(content="hello"),))
@@ -167,9 +189,17 @@ async def test_of_a_request_only_what_differs_from_the_default_is_stored(opened)
     assert records.request_of(records.encode(whole), records.VERSION) == asked
 
 
+async def test_the_sum_of_a_tenant_is_kept_only_where_it_is_read(opened):
+    """Servers without a limit for tenants need no sum, and each commit would write one page more."""
+    store = await opened()
+    await say(store, "hello")
+    assert await store.file.read(lambda connection: connection.execute("SELECT * FROM tenant_sizes").fetchall()) == []
+
+
 async def test_the_sum_of_a_tenant_is_read_without_its_sessions(opened):
-    """The thread that stores for all runs must not read a million rows for one figure."""
+    """The thread that stores for all runs must not read a million rows for one figure, but for the first time."""
     store, statements = await opened(), []
+    await store.tenant_bytes("default")
     await say(store, "hello")
     await store.file.look(lambda connection: connection.set_trace_callback(statements.append))
     assert await store.tenant_bytes("default") == (await store.get("s", owner=ME)).size > 0

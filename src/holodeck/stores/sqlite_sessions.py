@@ -261,7 +261,9 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
     async def tenant_bytes(self, tenant: str) -> int:
         statement, names = "SELECT size FROM tenant_sizes WHERE agent = ? AND tenant = ?", (self.agent, tenant)
         found = await self.file.look(lambda connection: connection.execute(statement, names).fetchone())
-        return 0 if found is None else int(found[0])
+        if found is not None:
+            return int(found[0])
+        return await self.file.write(partial(self._begin_sum, tenant=tenant), synced=False)
 
     def stored_bytes(self, owner: Owner) -> int:
         """The approximate total size of the owner's sessions in bytes."""
@@ -390,6 +392,15 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         """Adopts the sum from the file. Ours lacks deletions that made room, and those of other processes."""
         if not done.cancelled() and done.exception() is None:
             self._stored[owner] += done.result() - counted
+
+    def _begin_sum(self, connection: sqlite3.Connection, tenant: str) -> int:
+        """Adds up what a tenant stores. From then on, triggers keep the sum."""
+        ((size,),) = connection.execute(
+            "INSERT OR REPLACE INTO tenant_sizes SELECT ?1, ?2, coalesce(sum(size), 0) FROM sessions"
+            " WHERE agent = ?1 AND tenant = ?2 RETURNING size",
+            (self.agent, tenant),
+        ).fetchall()
+        return int(size)
 
     def _by_last_use(self, connection: sqlite3.Connection, owner: Owner) -> list[tuple[int, str, int]]:
         statement = f"SELECT key, id, size FROM sessions WHERE {OF_OWNER} ORDER BY used"
