@@ -3,26 +3,50 @@
 Servers that differ only in their store run at the same time and take small loads in turn: a figure is the median of their
 ratios, or of their differences, which other work on the machine does not move. `postgres + valkey` is a real server of each,
 without flushes to the disk: their disk is not what is measured.
+
+Two rows explain the time that SQLite adds, in rounds beside the others. The store without a server does the same reads and
+the same commit in a process that has nothing else to do, so the processor finds all of it in its caches. The pages without
+SQLite are written with the same calls, into a file of the same length, and flushed.
 """
 
+import asyncio
+import os
+import statistics
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+
+import uvloop
 
 from benchmarks.added import BATCH, agent_folder
 from benchmarks.load import Load
 from benchmarks.measures import BURST_STREAMS, BURST_TOKENS, PACE, Subject, subject
 from benchmarks.native import fake_model
 from benchmarks.options import Options
+from benchmarks.processes import cores
 from benchmarks.report import CannotMeasureError, Row, Target
 from benchmarks.systems import HOLODECK, System
+from holodeck.core.events import RunFinished
+from holodeck.core.ids import new_ulid
+from holodeck.core.messages import AssistantMessage, UserMessage
+from holodeck.core.owner import ANONYMOUS_OWNER
+from holodeck.core.request import RunRequest
+from holodeck.runs.port import RunRecord
+from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_runs import SqliteRunStore
+from holodeck.stores.sqlite_sessions import SqliteSessionStore
 
 MEMORY, SQLITE, DATABASE = "memory", "sqlite", "postgres + valkey"
 REQUEST, LATENCY = "one-token request, CPU beside memory", "one-token request, added to the p50"
+STORE, DISK = "its store, without a server", "its pages, without SQLite"
 PACED, BURST = "paced token, CPU beside memory", "burst token, CPU of 2 workers beside 1"
 ROUNDS, QUICK_ROUNDS = 15, 2
+PAGES = 10  # that one transaction writes: all of a one-token request
+PAGE, FRAME_HEADER = 4096, 24  # bytes; in its log, SQLite writes a header before each page
+LOG_PAGES = 1000  # after so many, SQLite writes its log from the beginning again
 PACED_TOKENS, PACED_STREAMS = 100, 20  # two seconds
 
 
@@ -61,6 +85,76 @@ def p50_ms_of_requests(started: Subject) -> float:
     return started.request_ms(BATCH).p50
 
 
+class Disk:
+    """A file that is written as SQLite writes its log."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._frame = FRAME_HEADER + PAGE
+        os.pwrite(self._file, bytes(self._frame * LOG_PAGES), 0)
+        os.fsync(self._file)
+        self._next = 0
+
+    def p50_ms_of_commits(self) -> float:
+        return statistics.median([self._commit() for _ in range(BATCH)])
+
+    def _commit(self) -> float:
+        header, page, begun = os.urandom(FRAME_HEADER), os.urandom(PAGE), time.perf_counter()
+        for number in range(self._next, self._next + PAGES):
+            os.pwrite(self._file, header, number * self._frame)
+            os.pwrite(self._file, page, number * self._frame + FRAME_HEADER)
+        os.fdatasync(self._file)
+        self._next = (self._next + PAGES) % LOG_PAGES
+        return (time.perf_counter() - begun) * 1e3
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+@contextmanager
+def _on_core_of_servers() -> Iterator[None]:
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores()[1])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def p50_ms_of_store(path: Path) -> float:
+    """The reads and the commit of a one-token request, without a server."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_p50_ms_of_store(path))
+
+
+async def _p50_ms_of_store(path: Path) -> float:
+    file = SqliteFile(path)
+    runs = SqliteRunStore(file, HOLODECK.name)
+    store = SqliteSessionStore(file, HOLODECK.name, runs=runs)
+    await store.start()
+    try:
+        for _ in range(LOG_PAGES // PAGES):  # then the log no longer grows, which takes longer
+            await answered_ms(store, runs)
+        return statistics.median([await answered_ms(store, runs) for _ in range(BATCH)])
+    finally:
+        await store.close()
+
+
+async def answered_ms(store: SqliteSessionStore, runs: SqliteRunStore) -> float:
+    run, session, question = new_ulid(), new_ulid(), UserMessage(content="hello [[fake-1]]")
+    request = RunRequest(session_id=session, run_id=run, messages=(question,))
+    record = RunRecord(run_id=run, owner=ANONYMOUS_OWNER, session_id=session, wire="ag-ui", key=run, request=request)
+    begun = time.perf_counter()
+    await runs.by_key(record.wire, run, owner=record.owner)
+    runs.register(record)
+    conversation = await store.open(session, owner=record.owner, run_id=run, create=True)
+    conversation.accept([question])
+    await conversation.commit([AssistantMessage(content="one")], ending=RunFinished(run, session))
+    conversation.close()
+    runs.release(record)
+    return (time.perf_counter() - begun) * 1e3
+
+
 def cpu_us_of_paced_tokens(started: Subject) -> float:
     mode = f"fake-{PACED_TOKENS}-{PACE}tps"
     cpu = _cpu(started, mode, streams=PACED_STREAMS, requests=PACED_STREAMS, tokens=PACED_TOKENS)
@@ -87,11 +181,19 @@ def measure_stores(model_port: int, options: Options) -> list[Row]:
             for name, system in systems(options, *urls).items()
         }
         requests = [{name: cpu_ms_of_requests(each) for name, each in started.items()} for _ in range(rounds)]
-        waits = [{name: p50_ms_of_requests(each) for name, each in started.items()} for _ in range(rounds)]
+        disk = stack.enter_context(closing(Disk(options.scratch / "disk")))
+        waits, alone, flushes = [], [], []
+        for _ in range(rounds):
+            waits.append({name: p50_ms_of_requests(each) for name, each in started.items()})
+            with _on_core_of_servers():
+                alone.append(p50_ms_of_store(options.scratch / "alone.db"))
+                flushes.append(disk.p50_ms_of_commits())
         paced = [{name: cpu_us_of_paced_tokens(each) for name, each in started.items()} for _ in range(rounds)]
     return [
         *(_ratio(REQUEST, requests, name) for name in (SQLITE, DATABASE)),
         *(_difference(LATENCY, waits, name, 0.3 if name == SQLITE else None) for name in (SQLITE, DATABASE)),
+        Row(measure=STORE, system=SQLITE, unit="ms", samples=alone),
+        Row(measure=DISK, system="disk", unit="ms", samples=flushes),
         *(_ratio(PACED, paced, name, 1.1) for name in (SQLITE, DATABASE)),
     ]
 

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from benchmarks.stores import FRAME_HEADER, PAGE, PAGES, answered_ms
 from holodeck.core.events import RunFinished
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
@@ -176,6 +177,15 @@ async def test_a_file_of_the_previous_version_keeps_its_sums_of_tenants(opened, 
     assert await store.tenant_bytes("default") == 40 + (await store.get("s", owner=ME)).size > 40 + added
     await store.delete("older", owner=ME)
     assert await store.tenant_bytes("default") == (await store.get("s", owner=ME)).size
+
+
+async def test_a_question_and_its_answer_are_ten_pages_of_the_log(opened, path):
+    """A page is two system calls. `python -m benchmarks stores` measures what the disk takes for as many."""
+    store, log = await opened(), path.with_name(f"{path.name}-wal")
+    await answered_ms(store, store.runs)
+    before = log.stat().st_size
+    await answered_ms(store, store.runs)
+    assert (log.stat().st_size - before) / (FRAME_HEADER + PAGE) == PAGES == 10
 
 
 async def test_of_a_request_only_what_differs_from_the_default_is_stored(opened):
