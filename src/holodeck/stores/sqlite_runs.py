@@ -19,12 +19,20 @@ from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.run_rows import COLUMNS, KEY_SECONDS, run_of
-from holodeck.stores.sqlite_file import NAMED, OF_AGENT, Job, SqliteFile
+from holodeck.stores.sqlite_file import NAMED, OF_AGENT, OF_OWNER, Job, SqliteFile
 
 FIRST_COMMIT_SECONDS = 0.05  # for the first commit of a run whose client is about to be answered
 MAX_UNENDED = 10_000
 SHORT_REQUEST = 1024  # bytes; a request that is no longer stays as it is when its run has ended
 RUN_COLUMNS = COLUMNS.format(user="user")
+_BY_KEY = f"SELECT {RUN_COLUMNS} FROM runs WHERE {OF_OWNER} AND wire = ? AND repeat_key = ?"
+_INSERT = (
+    "INSERT INTO runs (agent, tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, ended, ending,"
+    " v, request, root) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (agent, tenant, user, id) DO UPDATE SET state = excluded.state, request = excluded.request,"
+    " root = excluded.root, v = excluded.v, replica = NULL, ended = excluded.ended, ending = excluded.ending"
+)
+_INSERT_UNENDED = f"{_INSERT} WHERE runs.ended IS NULL"
 
 
 class SqliteRunStore:
@@ -146,8 +154,9 @@ class SqliteRunStore:
 
     async def by_key(self, wire: str, key: str, *, owner: Owner) -> RunRecord | None:
         """Reads without waiting for queued jobs: `Idempotency` knows the runs that this process is storing."""
-        where = "tenant = ? AND user = ? AND wire = ? AND repeat_key = ?"
-        return next(iter(await self._file.look(self._selected(where, (owner.tenant, owner.user, wire, key)))), None)
+        names = self._agent, owner.tenant, owner.user, wire, key
+        found = await self._file.look(lambda connection: connection.execute(_BY_KEY, names).fetchone())
+        return None if found is None else run_of(found)
 
     async def runs_of(
         self, *, owner: Owner, session_id: str | None = None, root: str | None = None, limit: int = 100
@@ -271,11 +280,7 @@ class SqliteRunStore:
             request = records.encode(kept_after_end(record.request))
         body = None if ending is None else records.encode(ending)
         connection.execute(
-            "INSERT INTO runs (agent, tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, ended, ending,"
-            " v, request, root) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-            " ON CONFLICT (agent, tenant, user, id) DO UPDATE SET state = excluded.state, request = excluded.request,"
-            " root = excluded.root, v = excluded.v, replica = NULL, ended = excluded.ended, ending = excluded.ending"
-            + ("" if reopens else " WHERE runs.ended IS NULL"),
+            _INSERT if reopens else _INSERT_UNENDED,
             (*name, *about, state, now, ended, body, records.VERSION, request, record.root or None),
         )
         self._inserted[record.owner, record.run_id] = record

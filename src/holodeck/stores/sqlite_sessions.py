@@ -50,6 +50,7 @@ log = logging.getLogger(__name__)
 LOOKED_AT = 64 * 1024  # bytes: sessions up to this size are read in the loop, longer ones by the file's thread
 _MICROSECONDS = "CAST(used * 1e6 AS INTEGER)"  # as in `described`: a page ends exactly where the next begins
 _TITLE = FIRST_STEP.format(steps="steps", sessions="sessions")
+_SESSION = f"SELECT {COLUMNS} FROM sessions WHERE {NAMED}"
 T = TypeVar("T")
 
 
@@ -334,8 +335,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         return self.agent, owner.tenant, owner.user, session_id
 
     def _row(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> SessionRow | None:
-        statement = f"SELECT {COLUMNS} FROM sessions WHERE {NAMED}"
-        found = connection.execute(statement, self._name(owner, session_id)).fetchone()
+        found = connection.execute(_SESSION, self._name(owner, session_id)).fetchone()
         return None if found is None else SessionRow(*found)
 
     def _find(
