@@ -18,7 +18,7 @@ from holodeck.errors import SessionBroken, SessionNewer, StartError, StorageFull
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord
 from holodeck.sessions.values import KeptValue
-from holodeck.stores import records
+from holodeck.stores import records, sqlite_file
 from holodeck.stores.migrations import APPLICATION_ID, MIGRATIONS
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
@@ -186,6 +186,22 @@ async def test_a_question_and_its_answer_are_ten_pages_of_the_log(opened, path):
     before = log.stat().st_size
     await answered_ms(store, store.runs)
     assert (log.stat().st_size - before) / (FRAME_HEADER + PAGE) == PAGES == 10
+
+
+async def test_no_answer_waits_for_the_log_to_be_copied_into_the_file(opened, monkeypatch):
+    monkeypatch.setattr(sqlite_file, "CHECKPOINT_COMMITS", 1)
+    store, begun, held = await opened(), threading.Event(), threading.Event()
+
+    def hold(statement):
+        if "wal_checkpoint" in statement:
+            begun.set()
+            held.wait(30)
+
+    try:
+        await asyncio.wait_for(store.file.write(lambda connection: connection.set_trace_callback(hold)), 20)
+        assert await asyncio.to_thread(begun.wait, 20)
+    finally:
+        held.set()
 
 
 async def test_of_a_request_only_what_differs_from_the_default_is_stored(opened):

@@ -3,7 +3,8 @@
 All queued jobs become one transaction, so sixty simultaneous commits cost one flush of the disk. A job is done when its
 transaction is: a crash loses nothing that was awaited. A job that raises leaves no trace and harms no other, even if
 SQLite refuses a part of it. An error that ends the transaction, or its COMMIT, fails all of its jobs and is not retried
-here. No error resets, renames or deletes a file.
+here. No error resets, renames or deletes a file. Pages are copied from the log into the file after the jobs are
+answered.
 
 A read of a few rows needs no thread: `look` does it in the event loop, on a connection of its own. Passing a job to the
 thread and back costs ten times as much as such a read.
@@ -33,6 +34,7 @@ T = TypeVar("T")
 Job: TypeAlias = Callable[[sqlite3.Connection], T]
 
 MAX_BATCH = 256  # jobs in one transaction
+CHECKPOINT_COMMITS = 80  # short ones are fewer pages than the 1,000 after which COMMIT itself copies them into the file
 BUSY_SECONDS = 5.0  # for another process (a chat, a backup) to end its transaction
 _LEAST_ROOM = 64 * 1024  # bytes
 _OLDEST = (3, 37, 0)  # STRICT tables
@@ -66,6 +68,7 @@ class SqliteFile:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reader: sqlite3.Connection | None = None  # of the loop's thread
+        self._commits = 0  # since the last checkpoint
 
     async def open(self) -> None:
         """Opens the file. Raises StartError if it cannot be used, and then leaves it unchanged."""
@@ -194,6 +197,11 @@ class SqliteFile:
         except (sqlite3.Error, OSError, MemoryError) as error:
             _fail(connection, tasks, error)
         self._deliver(tasks)
+        self._commits += bool(writes)
+        if self._commits >= CHECKPOINT_COMMITS:
+            self._commits = 0
+            with contextlib.suppress(sqlite3.Error):  # the log is complete; the next attempt may succeed
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def _refuse_rest(self, error: BaseException) -> None:
         with contextlib.suppress(queue.Empty):
