@@ -33,9 +33,6 @@ class SseReader:
         self._name = b""
 
     def feed(self, chunk: bytes) -> list[Event]:
-        between_events = not (self._at_start or self._after_cr or self._partial or self._data or self._name)
-        if between_events and (single := self._single_event(chunk)) is not None:
-            return [single]
         if self._at_start or self._after_cr:
             chunk = self._opening(chunk)
         if _LF not in chunk and _CR not in chunk:
@@ -56,12 +53,6 @@ class SseReader:
         rest = b"".join(self._partial)
         self._partial.clear()
         return self._read_lines(rest + b"\n\n")
-
-    def _single_event(self, chunk: bytes) -> Event | None:
-        """The event, if the chunk is exactly one. Models are slower than the network, so nearly every chunk is."""
-        if not chunk.endswith(b"\n\n") or _CR in chunk or len(chunk) > self._max:
-            return None
-        return _plain_event(chunk[:-2])
 
     def _opening(self, chunk: bytes) -> bytes:
         """Drops the byte order mark, and the LF of a CRLF that was cut between two reads."""
@@ -90,14 +81,11 @@ class SseReader:
 
     def _read_frames(self, chunk: bytes) -> list[Event]:
         """The ordinary case: plain events with a blank line after each, LF only. Anything else goes line by line."""
-        frames = chunk.split(b"\n\n")
-        rest = frames.pop()
-        events: list[Event] = []
+        whole, blank, rest = chunk.rpartition(b"\n\n")
         small = len(chunk) <= self._max
-        for frame in frames:
-            if small and frame.startswith(b"data: ") and _LF not in frame:  # inlined: nearly all tokens are this
-                events.append((b"", frame[6:]))
-            elif small and (plain := _plain_event(frame)) is not None:
+        events = _unnamed_events(whole) if small else []
+        for frame in whole.split(b"\n\n") if blank and not events else ():
+            if small and (plain := _plain_event(frame)) is not None:
                 events.append(plain)
             else:
                 events.extend(self._read_lines(frame + b"\n\n"))
@@ -135,6 +123,19 @@ class SseReader:
         self._data.clear()
         self._data_size = 0
         self._name = b""
+
+
+def _unnamed_events(frames: bytes) -> list[Event]:
+    """The events of frames that are nothing but `data: …`; none if any frame is different.
+
+    Nearly all tokens arrive like this, alone or many at once: they are split here in one call.
+    """
+    if not frames.startswith(b"data: "):
+        return []
+    lines = frames.split(b"\n\ndata: ")
+    lines[0] = lines[0][6:]
+    events = [(b"", line) for line in lines if _LF not in line]
+    return events if len(events) == len(lines) else []
 
 
 def _plain_event(frame: bytes) -> Event | None:
