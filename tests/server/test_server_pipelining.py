@@ -7,6 +7,7 @@ import re
 import socket
 from collections import Counter
 from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import count
 
 import psutil
@@ -16,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from holodeck.models.scripted import says
 from holodeck.server.listen import ACCEPTED_AT_ONCE, acceptors, bind
-from holodeck.server.protocol import MAX_PIPELINED, STARTED_AT_ONCE, TimedProtocol
+from holodeck.server.protocol import MAX_PIPELINED, STARTED_AT_ONCE, PacedStarts, TimedProtocol
 from tests.server.serving import PATIENCE, Gate, ask, served, until
 
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -157,6 +158,54 @@ async def test_few_requests_of_a_burst_begin_in_one_turn_of_the_loop_and_all_in_
         assert len(begun) == len(connections) == len({port for _, port in begun})
         for _, writer in connections:
             writer.close()
+
+
+class Turns:
+    """An event loop whose iterations are calls of `turn`."""
+
+    def __init__(self):
+        self.soon = []
+
+    def call_soon(self, call):
+        self.soon.append(call)
+
+    def turn(self):
+        calls, self.soon = self.soon, []
+        for call in calls:
+            call()
+
+
+@pytest.mark.req("T17")
+def test_after_a_group_of_requests_as_many_iterations_pass_before_the_next():
+    loop, starts, begun, in_turn = Turns(), PacedStarts(), [], []
+    for number in range(2 * STARTED_AT_ONCE + 3):
+        starts.begin(partial(begun.append, number), loop)
+    while True:
+        in_turn.append(len(begun) - sum(in_turn))
+        if not loop.soon:
+            break
+        loop.turn()
+    group = [STARTED_AT_ONCE, *([0] * (STARTED_AT_ONCE - 1))]
+    assert in_turn == [*group, *group, 3, 0, 0, 0]
+    assert begun == sorted(begun)
+
+
+@pytest.mark.req("T17")
+def test_a_request_that_comes_alone_never_waits_and_one_that_comes_within_a_pause_begins_after_it():
+    loop, starts, begun = Turns(), PacedStarts(), []
+    for number in range(3):
+        starts.begin(partial(begun.append, number), loop)
+        assert begun[-1] == number
+        loop.turn()
+        assert not loop.soon
+    for number in range(3, 6):
+        starts.begin(partial(begun.append, number), loop)
+    loop.turn()
+    starts.begin(partial(begun.append, 6), loop)
+    loop.turn()
+    assert begun == [0, 1, 2, 3, 4, 5]
+    loop.turn()
+    assert begun == [0, 1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.req("T17")

@@ -49,7 +49,7 @@ from holodeck.wires.problem import problem
 FRAMING = 8  # framing of a chunked body may be this many times its content: sizes, extensions, trailers
 _LINGER_STEP = 1024 * 1024  # bytes that earn another `linger_seconds`
 MAX_PIPELINED = 2  # requests that wait behind the one being answered; one more closes the connection
-STARTED_AT_ONCE = 1  # requests that begin in one loop iteration: short iterations keep monitors from waiting
+STARTED_AT_ONCE = 8  # requests of a group: short iterations keep monitors from waiting
 HELD_SECONDS = 0.01
 _HEADER_FRAMING = len(b": \r\n")
 _BAD_REQUEST = "Invalid HTTP request received."
@@ -78,33 +78,37 @@ _NOWHERE = _Nowhere()
 
 
 class PacedStarts:
-    """Begins few requests in each iteration of the event loop. The others follow in order.
+    """Begins requests in groups, on average one request in an iteration of the event loop. All begin in order.
 
-    Otherwise all requests that arrive in one iteration would start before anything else, each for a part of a
-    millisecond: a burst would delay every stream and every monitor.
+    If all requests that arrive in one iteration started before anything else, each for a part of a millisecond, a burst
+    would delay every stream and every monitor. So after a group of n requests, none begins in n - 1 iterations. A group
+    takes less CPU than the same requests one by one: its requests are in the same phase, whose code is in the caches, and
+    the loop's thread and a store's take turns half as often.
     """
 
-    __slots__ = ("_loop", "_started", "_waiting")
+    __slots__ = ("_begun", "_loop", "_pause", "_waiting")
 
     def __init__(self) -> None:
-        self._started = 0  # requests begun in this iteration
+        self._begun = 0  # requests of the group that began in this iteration
+        self._pause = 0  # iterations until the next group
         self._waiting: deque[Callable[[], None]] = deque()
 
     def begin(self, start: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        if self._waiting or self._started == STARTED_AT_ONCE:
+        if self._waiting or self._pause or self._begun == STARTED_AT_ONCE:
             self._waiting.append(start)
             return
-        if self._started == 0:
+        if self._begun == 0:
             loop.call_soon(self._next_turn)
-        self._started += 1
+        self._begun += 1
         start()
 
     def _next_turn(self) -> None:
-        self._started = min(STARTED_AT_ONCE, len(self._waiting))
-        if self._started:  # scheduled first: a start that raises must not block the others
+        self._pause = max(self._begun - 1, self._pause - 1, 0)
+        self._begun = 0 if self._pause else min(STARTED_AT_ONCE, len(self._waiting))
+        if self._begun or self._pause:  # scheduled first: a start that raises must not block the others
             self._loop.call_soon(self._next_turn)
-        for _ in range(self._started):
+        for _ in range(self._begun):
             self._waiting.popleft()()
 
 
