@@ -20,8 +20,8 @@ async def test_a_call_that_failed_for_good_is_not_repeated():
         return ToolResult.failure("no such todo")
 
     tools = PlainTools(refuses=refuses)
-    scenario = AgentFixture(calls(("refuses", "{}")), says("pity"), tools=tools, enable_retry=True, retry_attempts=2)
-    await scenario.play("go")
+    fixture = AgentFixture(calls(("refuses", "{}")), says("pity"), tools=tools, enable_retry=True, retry_attempts=2)
+    await fixture.play("go")
     assert len(tools.called) == 1
 
 
@@ -31,13 +31,13 @@ async def test_an_approval_is_used_up_before_it_is_acted_on():
     left_to_approve = []
 
     async def erase(arguments, context):
-        left_to_approve.append(dict(scenario.conversation.pending.approvals))
+        left_to_approve.append(dict(fixture.conversation.pending.approvals))
         return ToolResult(content="gone")
 
     tools = PlainTools(approval=frozenset({"erase"}), erase=erase)
-    scenario = AgentFixture(calls(("erase", "{}")), says("done"), tools=tools)
-    await scenario.play("erase it")
-    await scenario.play(resume=[Resume(interrupt_id=scenario.ending.interrupts[0].id, approved=True)])
+    fixture = AgentFixture(calls(("erase", "{}")), says("done"), tools=tools)
+    await fixture.play("erase it")
+    await fixture.play(resume=[Resume(interrupt_id=fixture.ending.interrupts[0].id, approved=True)])
     assert left_to_approve == [{}]
 
 

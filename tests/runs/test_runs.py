@@ -162,7 +162,7 @@ async def test_a_queued_run_that_is_stopped_never_reaches_the_model_and_lets_the
 async def test_an_id_is_given_once():
     runs = make_runs()
     run = await runs.start(ask(session_id="s", run_id="r1"))
-    with pytest.raises(InvalidRequest, match="taken"):
+    with pytest.raises(InvalidRequest, match="already used"):
         await runs.start(ask(session_id="other", run_id="r1"))
     assert runs.active == [run]
 

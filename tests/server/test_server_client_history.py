@@ -218,7 +218,7 @@ class TestAResumeUnderTheRunsOwnId:
             assert together == [together[0]] * 5
             assert together[0][0] == 200
             status, body = await post(no)
-            assert (status, b"taken by another request" in body) == (422, True)
+            assert (status, b"already used by another request" in body) == (422, True)
             assert len(tools.called) == 1
 
     async def test_the_first_request_joins_the_whole_run(self) -> None:

@@ -72,7 +72,7 @@ log = logging.getLogger(__name__)
 FILES = "holodeck.files"  # the custom event that reports what the model received of each file
 OWN_TOOLS = (READ_RESULT.name, UPDATE_STATE.name)  # tools that the loop itself adds
 ONLY_THOUGHTS = (
-    "The model spent its whole reply on thoughts and wrote no answer. Raise model.max_tokens, or lower "
+    "The model used its whole reply for reasoning and wrote no answer. Raise model.max_tokens, or lower "
     "model.reasoning.effort."
 )
 PART_NOT_USED = "part-not-used"  # the code of the warning about a part of the user's message
@@ -96,10 +96,8 @@ async def run(agent: AgentDefinition, context: AgentContext, emit: Emit) -> Agen
         if isinstance(error, TimeoutError) and limit.expired():
             too_long = f"The run took longer than {agent.loop.run_timeout:g} s (loop.run_timeout)."
             return await one.end_failed(RunTimeout(too_long, "run_timeout"))
-        log.exception("run %s broke", context.run_id)
-        return await one.end_failed(
-            InternalError("The run failed because of an internal error; the server's log has it.")
-        )
+        log.exception("run %s failed with an unexpected error", context.run_id)
+        return await one.end_failed(InternalError("The run failed because of an internal error; see the server's log."))
 
 
 @dataclass
@@ -258,9 +256,7 @@ class _Run:
                     what = (
                         "is too long for the model" if isinstance(error, ContextOverflow) else "was refused as a whole"
                     )
-                    self._warn(
-                        "history-shortened", f"The conversation {what}; its oldest messages are not shown to it."
-                    )
+                    self._warn("history-shortened", f"The conversation {what}; its oldest messages are left out.")
                 self.most_tokens = shorter
                 prompt = self._prompt()
 
@@ -319,7 +315,7 @@ class _Run:
             async with asyncio.timeout(self.agent.loop.iteration_timeout):
                 await self._carry_out(batch, decision)
         except TimeoutError:
-            log.warning("approved calls of run %s ran out of time", self.context.run_id)
+            log.warning("approved calls of run %s timed out", self.context.run_id)
         finally:
             self.tools.abandon(batch)
             await self._keep(batch)
@@ -516,9 +512,9 @@ class _Run:
                 await self.overlap.wait()
             await self._commit([], KEEP, ending)
         except HoloDeckError as error:
-            log.warning("the ending of run %s is not stored: %s", self.context.run_id, error.message)
+            log.warning("the end of run %s could not be stored: %s", self.context.run_id, error.message)
         except Exception:  # a bug of the store: the log has it, the readers get their ending
-            log.exception("the ending of run %s is not stored", self.context.run_id)
+            log.exception("the end of run %s could not be stored", self.context.run_id)
         finally:
             self.emitter.release()  # a second cancellation does not wait for the store
             if not self.emitter.started:

@@ -315,7 +315,7 @@ class Runs:
         try:
             await records.store_request(run.record)
         except HoloDeckError as error:
-            log.warning("run %s cannot be left to another process: %s", run.run_id, error.message)
+            log.warning("run %s cannot be handed over to another process: %s", run.run_id, error.message)
             return
         if not run.log.ended and run.task is not None and not run.is_being_stopped:
             run.log.cut()
@@ -341,7 +341,7 @@ class Runs:
         asked = {each.id for each in ending.interrupts} if isinstance(ending, RunFinished) else set[str]()
         answers = {each.interrupt_id for each in request.resume}
         if (run.owner, run.session_id) != session or not answers or not answers <= asked:
-            raise InvalidRequest(f"Run id {request.run_id!r} is taken by another request.", field="runId")
+            raise InvalidRequest(f"Run id {request.run_id!r} is already used by another request.", field="runId")
         if len(run.parts) >= MAX_PARTS:
             raise InvalidRequest(
                 f"Run {request.run_id!r} has {MAX_PARTS} parts, the most one id may have; resume it under a new run id.",
@@ -550,7 +550,7 @@ class Runs:
             if self.records is not None and run.record is not None:
                 await self.records.end(run.record, ending)
         except HoloDeckError as failed:
-            log.warning("the ending of run %s is not stored: %s", run.run_id, failed.message)
+            log.warning("the end of run %s could not be stored: %s", run.run_id, failed.message)
         finally:
             if not run.log.ended:
                 self._emit_ending(run, ending)
@@ -562,8 +562,8 @@ class Runs:
         elif isinstance(error, HoloDeckError):
             await self.end(run, error)
         else:
-            log.error("run %s broke", run.run_id, exc_info=error)
-            await self.end(run, InternalError("The run failed because of an internal error; the server's log has it."))
+            log.error("run %s failed with an unexpected error", run.run_id, exc_info=error)
+            await self.end(run, InternalError("The run failed because of an internal error; see the server's log."))
 
     def _emit_ending(self, run: Run, ending: Ending) -> None:
         if len(run.log) == 0 and run.earlier is None:

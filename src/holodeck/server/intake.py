@@ -123,7 +123,7 @@ def session_of(request: Request) -> tuple[AgentServer, str, Owner]:
 
 
 def no_session(key: str) -> SessionNotFound:
-    return SessionNotFound(f"There is no session {key!r}, or its time has run out.")
+    return SessionNotFound(f"There is no session {key!r}, or it has expired.")
 
 
 def session_id(text: str) -> str:

@@ -27,7 +27,7 @@ def known(error: Exception) -> HoloDeckError:
     if isinstance(error, HoloDeckError):
         return error
     log.error("an unexpected error in a request", exc_info=error)
-    return InternalError("The request failed because of an internal error; the server's log has it.")
+    return InternalError("The request failed because of an internal error; see the server's log.")
 
 
 def problem_response(error: HoloDeckError, describe: Describe = problem) -> Response:

@@ -152,7 +152,7 @@ class EventStream(Response):
                     if self._silent:
                         await self._write(cursor.encoder.keepalive)
         except ReplayGone:
-            self._drop("a reader fell so far behind that its next events were evicted; it was cut off")
+            self._drop("a client fell so far behind that its next events were evicted; it was disconnected")
             await self._really_lost()
 
     async def _needed(self, cursor: Cursor) -> None:

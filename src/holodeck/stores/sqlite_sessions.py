@@ -520,7 +520,7 @@ def _add(
     )
     if cursor.rowcount == 0:
         if row.key is not None and has_session(connection, row.key):
-            raise LostClaim("Another process works on this conversation; this run may not store any more of it.")
+            raise LostClaim("Another process writes to this conversation now; this run can no longer store messages.")
         return None
     if steps:
         _add_steps(connection, row.key, row.steps, steps)

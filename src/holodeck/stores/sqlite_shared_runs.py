@@ -45,7 +45,7 @@ _FIRST = (
 )
 _MINE = "key = ? AND replica = ? AND ended IS NULL"
 _ABANDONED = "NOT EXISTS (SELECT 1 FROM replicas WHERE id = runs.replica)"
-_LOST = "Another process has taken this run over, or it was deleted; it may not store any more."
+_LOST = "Another process has taken this run over, or it was deleted; it can no longer store messages."
 
 
 class SharedSqliteRunStore(SqliteRunStore):
@@ -86,7 +86,7 @@ class SharedSqliteRunStore(SqliteRunStore):
             await self._copier.close()
             await self._file.execute("DELETE FROM replicas WHERE id = ?", (self.replica,))
         except HoloDeckError as error:  # then the parent notes that this process has ended
-            log.warning("this process could not sign off: %s", error.message)
+            log.warning("this process could not be deregistered: %s", error.message)
 
     async def beat(self) -> Pulse:
         known = dict(self._keys)
@@ -211,7 +211,7 @@ class SharedSqliteRunStore(SqliteRunStore):
         except sqlite3.IntegrityError:  # its idempotency key is taken
             raise RunExists(f"Run {record.run_id!r} was started by another request.") from None
         if put is None:
-            raise RunExists(f"Run id {record.run_id!r} is taken by another request.")
+            raise RunExists(f"Run id {record.run_id!r} is already used by another request.")
         self._keys[record.owner, record.run_id] = put[0]
         return Begun(is_first=not ahead, ahead=ahead)
 

@@ -294,7 +294,7 @@ class ValkeyLink:
     def lost(self, error: BaseException, retry_seconds: float = RETRY_SECONDS) -> None:
         """Stops using Valkey for a while: it is down, or refuses commands."""
         if self.is_up:
-            log.warning("cluster.valkey is away, the database carries the logs: %s", _words_of(error))
+            log.warning("cluster.valkey is not available, the database carries the logs: %s", _words_of(error))
         self._down_until = time.monotonic() + retry_seconds
         self._complete.clear()
 
