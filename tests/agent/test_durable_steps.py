@@ -8,10 +8,10 @@ import pytest
 from holodeck.agent.definition import StateSettings
 from holodeck.agent.pending import NOT_MADE, OUTCOME_UNKNOWN, REFUSED
 from holodeck.core import events as e
-from holodeck.core.messages import PendingStep, ToolMessage, UserMessage
+from holodeck.core.messages import AssistantMessage, PendingStep, ToolMessage, UserMessage
 from holodeck.core.request import Resume
 from holodeck.core.tools import ToolResult
-from holodeck.errors import StoreUnavailable
+from holodeck.errors import LostClaim, StoreUnavailable
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.sessions.transcript import Transcript
 from tests.agent.parts import AgentFixture, PlainTools, echo
@@ -367,3 +367,25 @@ async def test_a_store_that_fails_at_the_end_does_not_say_that_the_run_succeeded
 
     await fixture.play("hi", on=on)
     assert fixture.ending.code == "store-unavailable"
+
+
+class TakenOver(Journal):
+    """A conversation that another process takes over while the model replies."""
+
+    async def commit(self, messages, pending=None, **more: Any) -> None:
+        raise LostClaim("Another process has taken this run over.")
+
+    theirs = AssistantMessage(content="what the other process has stored")
+
+    async def stored(self) -> list[Any]:
+        return [*self.messages, self.theirs]
+
+
+async def test_a_run_that_another_process_has_taken_over_shows_what_is_stored_before_it_ends():
+    """The other process has not seen the last tokens, so it cannot have stored them."""
+    fixture = AgentFixture(says("one two"))
+    fixture.conversation = TakenOver(fixture)
+    await fixture.play("hi")
+    shown, ending = fixture.events[-2:]
+    assert (shown.messages[-1], shown.corrects) == (TakenOver.theirs, True)
+    assert (type(ending), ending.code) == (e.RunFailed, "session-taken")

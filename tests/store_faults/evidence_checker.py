@@ -41,6 +41,11 @@ class Seen:
         return self.state == "cancelled" and "STEP_STARTED" not in self.types
 
     @property
+    def was_refused(self) -> bool:
+        """Whether it failed before its turn, because its server lost the store: its client is told to ask again."""
+        return self.types == ["RUN_STARTED", "RUN_ERROR"] and self.state in ("failed", "interrupted")
+
+    @property
     def message_id(self) -> str:
         return f"m-{self.script.run}"
 
@@ -159,7 +164,9 @@ def _what_was_seen_is_stored(verdict: Verdict, client: Seen, messages: Iterable[
 
 def _messages_once(verdict: Verdict, clients: Sequence[Seen], messages: Iterable[Mapping[str, Any]]) -> None:
     stored = [message["id"] for message in messages if message["role"] == "user"]
-    acknowledged = [each.message_id for each in clients if each.is_acknowledged and not each.was_withdrawn]
+    acknowledged = [
+        each.message_id for each in clients if each.is_acknowledged and not (each.was_withdrawn or each.was_refused)
+    ]
     lost = [name for name in acknowledged if name not in stored]
     doubled = sorted({name for name in stored if stored.count(name) > 1})
     verdict.acknowledged += len(acknowledged)

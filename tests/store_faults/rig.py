@@ -369,7 +369,9 @@ class Rig:
         clients = [each for each in self.witnesses if each.thread not in deleted]
         evidence = Evidence(
             clients=[await self._seen(node, each) for each in clients],
-            sessions={thread: await node.messages(thread) for thread in sorted({each.thread for each in clients})},
+            sessions={
+                thread: await self._messages(node, thread) for thread in sorted({each.thread for each in clients})
+            },
             acts=self.acts,
             offences=self.model.offences,
             open_runs=await self._open_runs(),
@@ -377,6 +379,13 @@ class Rig:
         )
         self.witnesses = []
         self.figures.take(judge(evidence))
+
+    async def _messages(self, node: Server, thread: str) -> list[dict[str, Any]]:
+        """The messages of a session, none if there is no such session. A busy server is asked again."""
+        async with asyncio.timeout(PATIENCE):
+            while (found := await node.get(f"/sessions/{thread}"))["status"] not in (200, 404):
+                await asyncio.sleep(0.1)
+        return list(found.get("messages", ()))
 
     async def _seen(self, node: Server, client: Witness) -> Seen:
         state = (await node.get(f"/runs/{client.run_id}")).get("state", "") if client.is_acknowledged else ""

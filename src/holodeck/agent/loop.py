@@ -58,6 +58,7 @@ from holodeck.errors import (
     InternalError,
     InvalidOutput,
     InvalidRequest,
+    LostClaim,
     ModelError,
     ModelRejected,
     RunTimeout,
@@ -511,6 +512,9 @@ class _Run:
             with suppress(HoloDeckError):  # what could not be stored leaves an incomplete step
                 await self.overlap.wait()
             await self._commit([], KEEP, ending)
+        except LostClaim as error:
+            log.warning("cannot store the ending of run %s: %s", self.context.run_id, error.message)
+            await self._show_stored()
         except HoloDeckError as error:
             log.warning("the end of run %s could not be stored: %s", self.context.run_id, error.message)
         except Exception:  # a bug of the store: the log has it, the readers get their ending
@@ -520,6 +524,17 @@ class _Run:
             if not self.emitter.started:
                 self._emit_beginning()
             self.emitter.run_ended(ending)
+
+    async def _show_stored(self) -> None:
+        """Shows the conversation as it is stored.
+
+        Another process has taken the run over, and cannot have stored the last events that were shown here.
+        """
+        self.emitter.release()
+        if self.emitter.started:
+            self.emitter.step_finished(None, self.model)
+            with suppress(HoloDeckError):
+                self._show(MessagesReplaced(await self.context.conversation.stored(), corrects=True))
 
     def _finished(self, *, outcome: Outcome = Outcome.COMPLETED, **fields: Any) -> RunFinished:
         cancelled = outcome is Outcome.CANCELLED

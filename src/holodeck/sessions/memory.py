@@ -391,6 +391,9 @@ class _MemoryConversation:
         session = self._kept.owner, self._kept.session_id
         return await self._store.histories.whole(session, self._earlier, self._messages, self._earlier_ones)
 
+    async def stored(self) -> Sequence[Message]:
+        return self._kept.steps.messages()
+
     async def _earlier_ones(self) -> Sequence[Message]:
         return self._kept.steps.messages()[: self._earlier]
 

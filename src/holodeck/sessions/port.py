@@ -56,6 +56,9 @@ class Conversation(Protocol):
     async def history(self) -> Sequence[Message]:
         """All current messages, oldest first. A `History` if the run has not read them all."""
 
+    async def stored(self) -> Sequence[Message]:
+        """All messages as the store has them now, whichever process has stored them."""
+
     def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> "asyncio.Future[Any] | None":
         """Starts to store messages before the model is asked about them. They are part of the conversation immediately.
 

@@ -114,6 +114,9 @@ class Transcript(HeldParts):
     async def history(self) -> Sequence[Message]:
         return tuple(self.messages)
 
+    async def stored(self) -> Sequence[Message]:
+        return tuple(self.messages)
+
     def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> None:
         self._add(messages, None, state, KEEP)
 

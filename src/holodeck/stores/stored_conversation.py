@@ -147,6 +147,8 @@ class _Store(Protocol):
     histories: RecentHistories
     accepted: dict[OwnedId, Callable[[], None]]  # writes what a conversation has accepted and not begun to write
 
+    async def read(self, session_id: str, *, owner: Owner) -> StoredSession | None: ...
+
     def grew(self, owner: Owner, added: int) -> None:
         """Adds these bytes, or subtracts them if negative, to what the owner stores."""
 
@@ -201,6 +203,10 @@ class StoredConversation(HeldParts, ABC):
             return tuple(self.messages)
         session = self._owner, self._session_id
         return await self._keeper.histories.whole(session, self.earlier, self.messages, self._earlier_ones)
+
+    async def stored(self) -> Sequence[Message]:
+        found = await self._keeper.read(self._session_id, owner=self._owner)
+        return () if found is None else found.messages
 
     async def _earlier_ones(self) -> Sequence[Message]:
         return (await self._older())[: self.earlier]
