@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from holodeck.agent.definition import AgentDefinition
-from holodeck.cli.conversation.archive import Archive
 from holodeck.cli.conversation.attachments import Attachments
 from holodeck.cli.conversation.chat import Chat
 from holodeck.cli.conversation.chat_context import ChatContext
@@ -89,7 +88,6 @@ class Room:
             models=ModelMenu(config),
             store=ChatStore(
                 config,
-                Archive(self.folder / "chats"),
                 user_id=self.config.user_id,
                 keeps=self.keeps,
                 complain=self.printed.append,

@@ -1,4 +1,4 @@
-"""Saved chats and the values they are made of: whole files, for their owner alone, found again by id."""
+"""Saved chats and the values they are made of: whole files, for their owner alone."""
 
 import json
 import os
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holodeck.cli.conversation.archive import Archive, ChatFileError, write_whole
+from holodeck.cli.conversation.archive import ChatFileError, load_chat, save_chat, write_whole
 from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionState
 from holodeck.core.messages import AssistantMessage, Summary, ToolCall, ToolMessage, UserMessage
 from holodeck.core.tools import ToolExecution, ToolStatus
@@ -25,21 +25,16 @@ MESSAGES = (
 )
 
 
-@pytest.fixture
-def archive(tmp_path):
-    return Archive(tmp_path / "chats")
-
-
 def session(**fields) -> ChatSession:
     return ChatSession(agent_name="a", transcript=Transcript(MESSAGES, state={"n": 1}), **fields)
 
 
 @pytest.mark.req("CHT-04")
-def test_a_chat_comes_back_as_it_was(archive):
-    saved = session(metadata={"mood": "good"})
-    path = archive.save(saved)
+def test_a_chat_comes_back_as_it_was(tmp_path):
+    saved, path = session(metadata={"mood": "good"}), tmp_path / "chat.json"
+    save_chat(saved, path)
     assert path.stat().st_mode & 0o777 == 0o600
-    found = archive.load(saved.session_id)
+    found = load_chat(path)
     assert tuple(found.transcript.messages) == MESSAGES
     assert found.transcript.state == {"n": 1}
     assert (found.session_id, found.started_at, found.metadata) == (
@@ -50,25 +45,28 @@ def test_a_chat_comes_back_as_it_was(archive):
     assert (found.state, found.message_count, found.title) == (SessionState.INITIALIZING, 4, "Add eggs ☺")
 
 
-def test_a_summary_is_kept_while_it_is_of_these_messages(archive):
+def test_a_summary_is_kept_while_it_is_of_these_messages(tmp_path):
     summary = Summary(content="They added eggs.", until=MESSAGES[2].id, messages=3)
     one = ChatSession(agent_name="a", transcript=Transcript(MESSAGES, summary=summary))
-    path = archive.save(one)
-    assert archive.load(one.session_id).transcript.summary == summary
+    path = tmp_path / "chat.json"
+    save_chat(one, path)
+    assert load_chat(path).transcript.summary == summary
     path.write_text(path.read_text().replace(f'"until": "{summary.until}"', '"until": "another"'))
-    assert archive.load(one.session_id).transcript.summary is None
+    assert load_chat(path).transcript.summary is None
 
 
-def test_a_file_without_a_summary_is_as_good(archive):
-    path = archive.save(session())
+def test_a_file_without_a_summary_is_as_good(tmp_path):
+    path = tmp_path / "chat.json"
+    save_chat(session(), path)
     saved = json.loads(path.read_text())
     assert saved.pop("summary") is None
     path.write_text(json.dumps(saved))
-    assert archive.load(str(path)).message_count == len(MESSAGES)
+    assert load_chat(path).message_count == len(MESSAGES)
 
 
-def test_the_file_is_readable(archive):
-    lines = archive.save(session()).read_text().splitlines()
+def test_the_file_is_readable(tmp_path):
+    save_chat(session(), tmp_path / "chat.json")
+    lines = (tmp_path / "chat.json").read_text().splitlines()
     assert len(lines) > 20
     assert '  "title": "Add eggs ☺",' in lines
     assert json.loads("\n".join(lines))["messages"][3]["cut"] == "stopped"
@@ -88,21 +86,9 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
     assert [each.name for each in tmp_path.iterdir()] == ["chat.json"]
 
 
-def test_chats_are_found_by_a_part_of_their_id_and_by_last(archive):
-    first, second = session(), session()
-    archive.save(first)
-    archive.save(second)
-    assert archive.load(first.session_id[-8:].lower()).session_id == first.session_id
-    assert archive.load("last").session_id == second.session_id
-    assert [each.session_id for each in archive.summaries()] == [second.session_id, first.session_id]
-    with pytest.raises(ChatFileError, match="write more of it"):
-        archive.load(first.session_id[:4])
-
-
-@pytest.mark.parametrize("wanted", ["last", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "nope", "..", "abcd*", "no/such.json"])
-def test_chats_that_are_not_there(archive, wanted):
-    with pytest.raises(ChatFileError, match="there is no saved chat"):
-        archive.load(wanted)
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(ChatFileError, match="there is not a saved chat"):
+        load_chat(tmp_path / "chat.json")
 
 
 @pytest.mark.parametrize(
@@ -118,18 +104,18 @@ def test_chats_that_are_not_there(archive, wanted):
         (lambda data: data.replace(b'"session_id": "', b'"session_id": "../../'), "is not a ULID"),
     ],
 )
-def test_files_that_are_no_chats(archive, change, problem):
-    path = archive.save(session())
+def test_files_that_are_no_chats(tmp_path, change, problem):
+    path = tmp_path / "chat.json"
+    save_chat(session(), path)
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ChatFileError, match=problem):
-        archive.load(str(path))
-    assert len(archive.summaries()) <= 1  # `--list` lives with it
+        load_chat(path)
 
 
 def test_a_folder_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "chats").write_text("a file")
     with pytest.raises(ChatFileError, match="cannot be written"):
-        Archive(tmp_path / "chats").save(session())
+        save_chat(session(), tmp_path / "chats" / "chat.json")
 
 
 @pytest.mark.req("CHT-04")
@@ -176,26 +162,24 @@ def test_a_chat_needs_room_for_messages():
 @pytest.mark.req("CHT-01")
 def test_list_and_resume_through_pipes(tmp_path):
     (tmp_path / "agent.yaml").write_text("name: a\nmodel: {provider: demo}\n")
-    archive = Archive(tmp_path / "data" / "holodeck" / "chats")
-    one = session()
+    one, file = session(), tmp_path / "chat.json"
     assert holodeck("chat", "--list", folder=tmp_path).out == "There are no saved chats.\n"
-    archive.save(one)
+    save_chat(one, file)
+    resumed = holodeck("chat", "--resume", str(file), folder=tmp_path, stdin="hello\n")
+    assert resumed.code == 0
+    assert load_chat(file).message_count == 4, "the file stays as it is"
     listed = holodeck("chat", "--list", folder=tmp_path)
     assert listed.out.startswith(one.session_id)
     assert "Add eggs" in listed.out
-    archive.save(ChatSession(agent_name="b", transcript=Transcript(MESSAGES)))
-    other = holodeck("chat", "--resume", "last", folder=tmp_path)
-    assert (other.code, other.err) == (0, "! this chat was with b\n")
-    resumed = holodeck("chat", "--resume", one.session_id, folder=tmp_path, stdin="hello\n")
-    assert resumed.code == 0
-    assert archive.load(one.session_id).message_count == 4, "the file stays as it is"
     shown = holodeck("sessions", "show", one.session_id, folder=tmp_path)
     assert shown.out.startswith("user: Add eggs ☺\n")
     assert "user: hello\n" in shown.out, "the chat goes on in the store"
-    assert holodeck("chat", "--list", folder=tmp_path).out.count(one.session_id) == 1
+    save_chat(ChatSession(agent_name="b", transcript=Transcript(MESSAGES)), file)
+    other = holodeck("chat", "--resume", str(file), folder=tmp_path)
+    assert (other.code, other.err) == (0, "! this chat was with b\n")
     missing = holodeck("chat", "--resume", "never", folder=tmp_path)
     assert (missing.code, missing.out) == (2, "")
-    assert "there is no saved chat 'never'" in missing.err
+    assert "there is not a saved chat 'never'" in missing.err
 
 
 def test_a_chat_through_a_pipe_is_not_kept(tmp_path):

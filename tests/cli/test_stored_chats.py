@@ -4,15 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from holodeck.cli.conversation.archive import Archive, ChatFileError
+from holodeck.cli.conversation.archive import ChatFileError
 from holodeck.cli.conversation.chat_store import ChatStore
-from holodeck.cli.conversation.session import ChatSession
 from holodeck.config.build_stores import build_sqlite
 from holodeck.config.load import load_config
 from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, UserMessage
 from holodeck.core.owner import ANONYMOUS, ANONYMOUS_OWNER, DEFAULT_TENANT, Owner
 from holodeck.errors import StartError
-from holodeck.sessions.transcript import Transcript
 from tests.cli.process import holodeck
 
 AGENT = "name: tester\nmodel: {provider: demo}\n"
@@ -38,8 +36,7 @@ async def store(tmp_path):
 
 @pytest.fixture
 async def chats(store, tmp_path):
-    archive = Archive(tmp_path / "chats")
-    made = ChatStore(load_config(tmp_path), archive, user_id=ANONYMOUS, keeps=True, complain=pytest.fail)
+    made = ChatStore(load_config(tmp_path), user_id=ANONYMOUS, keeps=True, complain=pytest.fail)
     yield made
     await made.close()
 
@@ -55,7 +52,6 @@ async def test_the_terminal_continues_what_the_server_has(store, tmp_path, name)
     texts = await texts_in(store)
     assert texts[:3] == ["hello", "hi there", "and who are you?"]
     assert len(texts) == 4
-    assert not (tmp_path / "data" / "holodeck" / "chats").exists(), "it is kept in one place"
 
 
 async def test_a_chat_that_is_not_saved_leaves_the_stored_one_as_it_was(store, tmp_path):
@@ -83,14 +79,6 @@ async def test_chats_are_found_by_a_part_of_their_id(store, chats):
     assert (await chats.find("01k9zq4w")).session_id == "01K9ZQ4W3V8N2R5T7Y9A1C3E5G"
     with pytest.raises(ChatFileError, match=r"abcd could be abcd-1, abcd-2; write more of it"):
         await chats.find("abcd")
-
-
-async def test_the_newest_chat_may_be_in_a_file(chats):
-    one = ChatSession(agent_name="tester", transcript=Transcript([UserMessage(content="in a file")]))
-    chats.archive.save(one)
-    assert (await chats.find("last")).session_id == one.session_id
-    assert [each.session_id for each in await chats.entries()] == [one.session_id, "from the page"]
-    assert (await chats.find("last")).title == "in a file", "it is in the store now"
 
 
 async def test_a_step_that_waits_is_kept_by_a_copy(store, chats):

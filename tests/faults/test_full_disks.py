@@ -15,7 +15,7 @@ import aiohttp
 import psutil
 import pytest
 
-from holodeck.cli.conversation.archive import Archive, ChatFileError
+from holodeck.cli.conversation.archive import ChatFileError, load_chat, save_chat
 from holodeck.cli.conversation.session import ChatSession
 from holodeck.core.messages import UserMessage
 from holodeck.sessions.transcript import Transcript
@@ -105,9 +105,9 @@ def _in_json(data: bytes) -> dict[str, str]:
 
 @pytest.mark.req("D10", "CHT-04")
 def test_a_chat_that_cannot_be_saved_leaves_the_one_before(tmp_path):
-    archive = Archive(tmp_path)
+    path = tmp_path / "chat.json"
     chat = ChatSession(agent_name="a", transcript=Transcript([UserMessage(content="hello")]))
-    path = archive.save(chat)
+    save_chat(chat, path)
     before = path.read_bytes()
     longer = ChatSession(
         agent_name="a",
@@ -115,11 +115,11 @@ def test_a_chat_that_cannot_be_saved_leaves_the_one_before(tmp_path):
         transcript=Transcript([UserMessage(content="hello"), UserMessage(content="x" * ROOM)]),
     )
     with full(psutil.Process(), ROOM // 2), pytest.raises(ChatFileError, match="cannot be written: File too large"):
-        archive.save(longer)
+        save_chat(longer, path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path], "nothing half-written beside it"
-    archive.save(longer)
-    assert len(archive.load(chat.session_id).transcript.messages) == 2
+    save_chat(longer, path)
+    assert len(load_chat(path).transcript.messages) == 2
 
 
 @pytest.mark.req("D10", "ORC-05")

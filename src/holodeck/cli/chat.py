@@ -17,7 +17,7 @@ import click
 from click.core import ParameterSource
 
 from holodeck.cli.agent_choice import chosen, demo_option
-from holodeck.cli.conversation.archive import Archive, data_folder
+from holodeck.cli.conversation.archive import data_folder
 from holodeck.cli.conversation.attachments import Attachments
 from holodeck.cli.conversation.chat import Chat, Watch
 from holodeck.cli.conversation.chat_context import ChatContext
@@ -34,7 +34,7 @@ from holodeck.cli.conversation.validation import InputChecks, load_checks
 from holodeck.cli.lines import Lines, OneMessage, PipedLines, TypedAnswers, silence, whole_input
 from holodeck.cli.paint import Paint
 from holodeck.cli.plain_display import JsonDisplay, PlainDisplay
-from holodeck.config.load import DEFAULT_NAME, LoadedConfig, with_model
+from holodeck.config.load import LoadedConfig, with_model
 from holodeck.core.ids import new_ulid
 from holodeck.core.owner import ANONYMOUS
 from holodeck.core.sizes import MB
@@ -104,7 +104,8 @@ def command(
     """  # noqa: D301  click wants the real \b
     path, question = _path_and_question(words, prompt, demo=demo)
     if list_chats and url is None:
-        return _list(path, given["user_id"], demo=demo)
+        click.echo("\n".join(asyncio.run(_listed(chosen(path, demo=demo), given["user_id"]))))
+        return 0
     if given["session_id"] is not None and (given["resume"] is not None or not given["save"]):
         raise click.UsageError("--session always saves its conversation: leave out --resume and --no-save")
     try:
@@ -180,17 +181,9 @@ def _changed(config: LoadedConfig, model: str | None, system: str | None) -> Loa
     return config
 
 
-def _list(path: str | None, user_id: str, *, demo: bool) -> int:
-    is_here = path or demo or Path(DEFAULT_NAME).exists()
-    click.echo("\n".join(asyncio.run(_listed(chosen(path, demo=demo) if is_here else None, user_id))))
-    return 0
-
-
-async def _listed(config: LoadedConfig | None, user_id: str) -> list[str]:
-    """Lists the user's chats with this agent or, without an agent, those in files."""
-    if config is None:
-        return listed(_archive().summaries())
-    store = ChatStore(config, _archive(), user_id=user_id, keeps=False, complain=_complain)
+async def _listed(config: LoadedConfig, user_id: str) -> list[str]:
+    """Lists the user's chats with this agent."""
+    store = ChatStore(config, user_id=user_id, keeps=False, complain=_complain)
     try:
         return listed(await store.entries())
     finally:
@@ -206,7 +199,7 @@ async def talk(config: LoadedConfig, asked: ChatConfig) -> int:
     lines, ready = await _lines(asked, commands, models.names, limit, attachments.take_input)
     keeps = asked.save and (interactive or asked.resume is not None or asked.session_id is not None)
     async with contextlib.AsyncExitStack() as at_end:
-        store = ChatStore(config, _archive(), user_id=asked.user_id, keeps=keeps, complain=_complain)
+        store = ChatStore(config, user_id=asked.user_id, keeps=keeps, complain=_complain)
         at_end.push_async_callback(store.close)
         session = await _session(store, asked, config)
         starting = StartingAgent(config, max_messages=asked.max_messages, after=ready.wait)
@@ -328,10 +321,6 @@ def _display(asked: ChatConfig, paint: Paint) -> Display:
         return Screen(sys.stdout, colours=paint.enabled, verbose=asked.verbose, quiet=asked.quiet)
     err = None if sys.stdout.isatty() else sys.stderr
     return PlainDisplay(sys.stdout, paint, verbose=asked.verbose, quiet=asked.quiet, err=err)
-
-
-def _archive() -> Archive:
-    return Archive(data_folder() / "chats")
 
 
 def _say(text: str) -> None:

@@ -1,14 +1,18 @@
 """Stores chats in the agent's session store, so that the terminal and the server show the same conversations.
 
-A chat that is not to be saved stays in memory while the program runs. Chats that older versions saved as JSON files are
-found too: resuming such a file copies it into the store.
+A chat that is not to be saved stays in memory while the program runs. Resuming a file that `/save FILE` wrote copies it
+into the store.
 """
 
 import contextlib
 import math
+import os
 from collections.abc import Callable
+from datetime import datetime
 
-from holodeck.cli.conversation.archive import LAST, Archive, ChatEntry, ChatFileError, is_part_of_id, names_file
+import msgspec
+
+from holodeck.cli.conversation.archive import ChatFileError, load_chat, typed_path
 from holodeck.cli.conversation.session import ChatSession
 from holodeck.config.build_stores import build_durable, build_memory, sessions_path
 from holodeck.config.load import LoadedConfig
@@ -20,18 +24,26 @@ from holodeck.errors import HoloDeckError, InvalidRequest, StartError
 from holodeck.sessions.port import ServerSession, SessionStore, StoredSession
 from holodeck.sessions.transcript import Transcript
 
+LAST = "last"
 MAX_LISTED = 100
 MAX_SEARCHED = 10_000  # sessions that are searched for a part of an id
+_SHORTEST_PART_OF_AN_ID = 4
+
+
+class ChatEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A chat as a list shows it."""
+
+    session_id: str
+    agent_name: str
+    saved_at: datetime
+    title: str = ""
 
 
 class ChatStore:
     """The chats of one user with one agent."""
 
-    def __init__(
-        self, config: LoadedConfig, archive: Archive, *, user_id: str, keeps: bool, complain: Callable[[str], None]
-    ) -> None:
+    def __init__(self, config: LoadedConfig, *, user_id: str, keeps: bool, complain: Callable[[str], None]) -> None:
         """`keeps`: chats outlive the program. `complain` is called once if they cannot."""
-        self.archive = archive
         self.owner = Owner(DEFAULT_TENANT, user_id)
         self._config, self._complain = config, complain
         self._has_file = config.agent.sessions.store != "memory"
@@ -78,22 +90,22 @@ class ChatStore:
         Raises ChatFileError.
         """
         stored = await self._stored(wanted)
-        if stored is None:
-            session = self.archive.load(wanted)
-        else:
+        if stored is not None:
             session = ChatSession(
                 agent_name=self._config.agent.name,
                 session_id=stored.session.session_id,
                 started_at=stored.session.created_at,
                 transcript=_transcript_of(stored),
             )
+        elif os.sep in wanted or wanted.endswith(".json"):
+            session = load_chat(typed_path(wanted))
+        else:
+            raise ChatFileError(f"there is no saved chat {wanted!r}; `holodeck chat --list` shows them")
         store = await self.opened()
         is_there = await store.get(session.session_id, owner=self.owner) is not None
-        if is_there and stored is None and names_file(wanted):
+        if is_there and stored is None:
             session.session_id, is_there = new_ulid(), False  # a copy of a chat that has continued without it
-        if is_there:
-            await self.refresh(session)
-        else:
+        if not is_there:
             await self._put(store, session)
         return session
 
@@ -109,16 +121,15 @@ class ChatStore:
         return session
 
     async def entries(self) -> list[ChatEntry]:
-        """Lists the user's chats, newest first. Files whose chats are in the store by now are left out."""
-        found = []
-        if (store := await self._existing_file()) is not None:
-            for session in await store.sessions_of(owner=self.owner, limit=MAX_LISTED):
-                with contextlib.suppress(HoloDeckError):  # one that cannot be read
-                    stored = await store.read(session.session_id, owner=self.owner)
-                    found += [] if stored is None else [self._entry(stored)]
-        stored_ids = {each.session_id for each in found}
-        found += [each for each in self.archive.summaries() if each.session_id not in stored_ids]
-        return sorted(found, key=lambda each: each.saved_at, reverse=True)
+        """Lists the user's chats, newest first."""
+        found: list[ChatEntry] = []
+        if (store := await self._existing_file()) is None:
+            return found
+        for session in await store.sessions_of(owner=self.owner, limit=MAX_LISTED):
+            with contextlib.suppress(HoloDeckError):  # one that cannot be read
+                stored = await store.read(session.session_id, owner=self.owner)
+                found += [] if stored is None else [self._entry(stored)]
+        return found
 
     # the agent's session file
 
@@ -141,24 +152,18 @@ class ChatStore:
         if store is None:
             return None
         if wanted == LAST:
-            wanted = await self._newest(store)
+            newest = await store.sessions_of(owner=self.owner, limit=1)
+            wanted = newest[0].session_id if newest else LAST
         found = await store.read(wanted, owner=self.owner)
-        if found is None and is_part_of_id(wanted):
+        if found is None and len(wanted) >= _SHORTEST_PART_OF_AN_ID and wanted.isalnum():
             ids = [each.session_id for each in await store.sessions_of(owner=self.owner, limit=MAX_SEARCHED)]
-            like = [each for each in ids if _has_part(each.upper(), wanted.upper())]
+            part = wanted.upper()
+            like = [each for each in ids if each.upper().startswith(part) or each.upper().endswith(part)]
             if len(like) > 1:
                 shown = ", ".join(one_line(each) for each in sorted(like)[:3])
                 raise ChatFileError(f"{wanted} could be {shown}; write more of it")
             found = await store.read(like[0], owner=self.owner) if like else None
         return found
-
-    async def _newest(self, store: SessionStore) -> str:
-        """Returns the id of the chat that was used last, if it is in the store and not in an older file."""
-        sessions = await store.sessions_of(owner=self.owner, limit=1)
-        files = self.archive.summaries()[:1]
-        if not sessions or (files and files[0].saved_at > sessions[0].last_activity):
-            return LAST
-        return sessions[0].session_id
 
     async def _put(self, store: SessionStore, session: ChatSession) -> None:
         transcript = session.transcript
@@ -186,14 +191,9 @@ class ChatStore:
             session_id=session.session_id,
             agent_name=chat.agent_name,
             saved_at=session.last_activity,
-            message_count=session.message_count,
             title=chat.title,
         )
 
 
 def _transcript_of(stored: StoredSession) -> Transcript:
     return Transcript(stored.messages, state=stored.state, summary=stored.summary, pending=stored.pending)
-
-
-def _has_part(session_id: str, part: str) -> bool:
-    return session_id.startswith(part) or session_id.endswith(part)

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, get_args
 
-from holodeck.cli.conversation.archive import ChatEntry, typed_path, write_whole
+from holodeck.cli.conversation.archive import save_chat, typed_path, write_whole
 from holodeck.cli.conversation.chat_context import ChatContext
+from holodeck.cli.conversation.chat_store import ChatEntry
 from holodeck.cli.conversation.export import to_markdown
 from holodeck.cli.conversation.server_documents import filled_prompt, listed_prompts, listed_resources, read_resource
 from holodeck.cli.conversation.session import ChatSession
@@ -105,7 +106,8 @@ def _cut(message: AssistantMessage) -> str:
 
 async def _save(talk: ChatContext, argument: str) -> None:
     if argument:
-        talk.say(f"Saved to {talk.store.archive.save(talk.session, typed_path(argument))}")
+        save_chat(talk.session, typed_path(argument))
+        talk.say(f"Saved to {typed_path(argument)}")
     else:
         await talk.store.keep(talk.session)
         talk.say(f"Saved as {one_line(talk.session.session_id)}")
