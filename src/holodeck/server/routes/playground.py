@@ -27,7 +27,8 @@ from holodeck.wires.body import parse, short_text
 
 routes = Routes(before_ready=True)
 
-PAGE = "index.html"
+PAGE, MAIN_MODULE = "index.html", "app.js"
+PRELOADS = b"  <!-- modulepreload links of all modules -->\n"  # a line of the page
 FOLDER = "playground/"  # relative to the page: it works under any path
 BASE = "{base}"  # replaced by the server's address, which only the client knows
 HEADERS = {
@@ -119,6 +120,8 @@ def playground() -> Playground:
         if media_type is not None:
             found[file.name] = media_type, file.read_bytes()
             digest.update(file.name.encode() + b"\0" + found[file.name][1] + b"\0")
-    version = digest.hexdigest()[:16]
-    _, page = found.pop(PAGE)
+    version, (_, page) = digest.hexdigest()[:16], found.pop(PAGE)
+    modules = [name for name in found if name.endswith(".js") and name != MAIN_MODULE]
+    links = "".join(f'  <link rel="modulepreload" href="{FOLDER}{name}">\n' for name in modules)
+    page = page.replace(PRELOADS, links.encode())
     return Playground(version, page.replace(f'"{FOLDER}'.encode(), f'"{FOLDER}{version}/'.encode()), found)
