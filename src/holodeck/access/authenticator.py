@@ -74,7 +74,6 @@ class Authenticator:
 
     @property
     def scopes_supported(self) -> list[str]:
-        """The scopes that clients may request from the issuers of tokens."""
         return [] if self._tokens is None else self._tokens.words
 
     def scopes_for(self, scope: str | None) -> list[str]:
@@ -83,7 +82,6 @@ class Authenticator:
 
     @property
     def ready(self) -> bool:
-        """Whether every issuer's keys are known."""
         return all(source.current is not None for source in self._sources)
 
     @property
@@ -139,7 +137,6 @@ class Authenticator:
         return head.address if self.proxy is None else self.proxy.client_address(head)
 
     def is_exhausted(self, head: RequestHead) -> bool:
-        """Returns whether the client has used up its failures of this minute."""
         return not self._attempts.empty and self._attempts.wait(network_of(self.client_address(head))) > 0
 
     async def identify(self, head: RequestHead) -> Principal | Failure:

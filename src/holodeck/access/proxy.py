@@ -57,7 +57,6 @@ class TrustedProxy:
         return Principal(tenant=tenant, user=user, scopes=scopes, via="proxy", credential_id="proxy")
 
     def trusts(self, address: str | None) -> bool:
-        """Returns whether a connection from this address is the proxy's."""
         if address is None:
             return self._settings.unix
         parsed = _parsed(address)

@@ -182,7 +182,6 @@ def _changed(config: LoadedConfig, model: str | None, system: str | None) -> Loa
 
 
 async def _listed(config: LoadedConfig, user_id: str) -> list[str]:
-    """Lists the user's chats with this agent."""
     store = ChatStore(config, user_id=user_id, keeps=False, complain=_complain)
     try:
         return listed(await store.entries())
@@ -231,7 +230,6 @@ async def talk_to_server(server: RemoteServer, asked: ChatConfig) -> int:
 
 
 def _around(asked: ChatConfig) -> dict[str, Any]:
-    """Returns what every chat needs besides its agent."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an answer may contain characters that the terminal's encoding lacks
     paint, say = Paint.of(sys.stdout), _say_aside if asked.as_json else _say

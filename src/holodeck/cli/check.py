@@ -145,7 +145,6 @@ class Report:
         click.echo(f"{Paint.of(sys.stderr).yellow('warning')}: {one_line(text, 300)}", err=True)
 
     def what_the_model_sees(self, agent: AgentDefinition) -> None:
-        """Prints the system prompt of a first message and every schema, in full."""
         prompt = agent.instructions.render(user_id=ANONYMOUS, timezone=local_zone())
         self._title("System prompt")
         click.echo(terminal_safe(prompt) or self._paint.dim("(none)"))

@@ -75,7 +75,6 @@ def cli(debug: bool) -> None:  # noqa: FBT001  read by main() from the arguments
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """The entry point of the console script."""
     _open_what_is_closed()
     arguments = list(sys.argv[1:] if argv is None else argv)
     sys.exit(run(arguments))

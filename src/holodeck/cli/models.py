@@ -32,7 +32,6 @@ def command(*, path: str | None, demo: bool, as_json: bool) -> None:
 
 
 def model_line(offered: OfferedModel, used: str, paint: Paint) -> str:
-    """Formats one model for a person. A star marks the one that is used."""
     window = f"  {offered.context_window:,} tokens" if offered.context_window else ""
     is_used = offered.id == used
     return f"{'*' if is_used else ' '} {paint.bold(offered.id) if is_used else offered.id}{paint.dim(window)}"

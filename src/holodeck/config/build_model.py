@@ -139,7 +139,6 @@ def _openai(settings: "EndpointSettings", api: str) -> Model:
 
 
 def _endpoint_settings(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> "EndpointSettings":
-    """Returns the settings of one endpoint, the same for every API."""
     from holodeck.models.settings import Deadlines, EndpointSettings, Reasoning
 
     auth_token = _auth_token(config, choice)
@@ -175,7 +174,6 @@ def _endpoint_settings(config: LoadedConfig, keys: Keys, choice: ModelChoice) ->
 
 
 def sees_images(choice: ModelChoice) -> bool:
-    """Returns whether the model accepts images."""
     return choice.provider in SEEING_PROVIDERS if choice.vision == "auto" else choice.vision
 
 

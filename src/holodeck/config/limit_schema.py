@@ -156,28 +156,23 @@ class ServerLimits(Block):
 
     @cached_property
     def counts_streams(self) -> bool:
-        """Whether any limit is about responses in progress."""
         return any(each.streams for each in (*self.by_kind.values(), *self.overrides.values()))
 
     @property
     def counts_anything(self) -> bool:
-        """Whether a run uses up any limit."""
         counts = any(each.requests_per_minute or each.runs for each in self._known)
         return counts or self.counts_spending or self.counts_stored
 
     @property
     def counts_stored(self) -> bool:
-        """Whether any tenant has a storage limit."""
         return any(each.stored_mb for each in (self.tenant, *self.overrides.values()))
 
     def stored_bytes(self, tenant: str) -> int | None:
-        """Returns how much the users of a tenant may store."""
         override = self.overrides.get(f"tenant:{tenant}")
         return self.tenant.stored_bytes if override is None or not override.stored_mb else override.stored_bytes
 
     @property
     def counts_spending(self) -> bool:
-        """Whether any limit is about tokens or money."""
         return self.counts_money or any(each.tokens_per_day for each in self._known)
 
     @property

@@ -183,7 +183,6 @@ class ModelChoice(Block):
 
     @property
     def idle_seconds(self) -> float:
-        """Returns `timeout`, or its default."""
         return self.timeout or (LOCAL_TIMEOUT if self.is_local else TIMEOUT)
 
     @field_validator("api")

@@ -169,7 +169,6 @@ class FunctionToolSettings(ToolBlock):
 
 
 def type_of(value: object) -> str | None:
-    """Returns the `type:` of a block, before or after validation."""
     kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
     return str(kind) if kind is not None else None
 

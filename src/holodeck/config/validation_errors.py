@@ -177,7 +177,6 @@ def _unknown_key(loc: tuple[str | int, ...]) -> str:
 
 
 def _meant(loc: tuple[str | int, ...]) -> str | None:
-    """Returns the key that an unknown one is a typo of."""
     key = str(loc[-1])
     return (SLIPS.get(key) if len(loc) == 1 else None) or nearest(key, known_keys(loc[:-1]))
 

@@ -14,7 +14,6 @@ class WithMetadata(Event, frozen=True, tag=True):
 
 
 def bare(event: Event) -> Event:
-    """The event without metadata."""
     while isinstance(event, WithMetadata):
         event = event.event
     return event

@@ -247,7 +247,6 @@ class RunFailed(Event, frozen=True, tag=True):
 def failure(
     run_id: str, session_id: str, error: HoloDeckError, usage: TokenUsage | None = None, model: str | None = None
 ) -> RunFailed:
-    """The ending event for an error."""
     return RunFailed(
         run_id,
         session_id,

@@ -15,7 +15,6 @@ def array(items: Schema, description: str = "", **keywords: Any) -> Schema:
 
 
 def object_of(properties: Schema, required: Sequence[str] = ()) -> Schema:
-    """An object with these members."""
     return _schema("object", "", {"properties": properties, **({"required": list(required)} if required else {})})
 
 

@@ -86,7 +86,6 @@ class Fetcher:
         raise InvalidRequest(f"The file at {host} has too many redirects", field=field)
 
     def _checked(self, url: str, field: str) -> str:
-        """The host of an address that may be asked."""
         try:
             address = address_of(url)
         except Unsendable as error:

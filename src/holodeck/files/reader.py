@@ -297,7 +297,6 @@ class FileReader:
 
 
 def has_files(message: Message) -> bool:
-    """Returns whether a message has files that are still to be read."""
     return not isinstance(message.content, str) and any(isinstance(part, MediaPart) for part in message.content)
 
 

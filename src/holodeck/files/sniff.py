@@ -112,7 +112,6 @@ def by_bytes(data: bytes) -> FileType | None:
 
 
 def _magic(data: bytes) -> FileType | None:
-    """Returns types that a few bytes at the beginning identify."""
     for magic, type_ in _MAGIC:
         if data.startswith(magic):
             return type_

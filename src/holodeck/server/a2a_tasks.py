@@ -55,7 +55,6 @@ async def chain_of(server: AgentServer, task_id: str, owner: Owner) -> list[Run]
 async def task_of(
     server: AgentServer, chain: Sequence[Run], *, history_length: int | None = None, artifacts: bool = True
 ) -> Json:
-    """The task as it is now."""
     first, last = chain[0], chain[-1]
     found: dict[str, Json] = {}
     history: list[Json] = []

@@ -71,7 +71,6 @@ class AnsweredConversations:
             log.warning("the conversation of run %s will not be recognised: %s", run.run_id, error.message)
 
     async def runs_after(self, owner: Owner, messages: Sequence[Message]) -> list[str]:
-        """Returns the runs that answered these messages, newest first."""
         found = await self._values.of_topic(KIND, await _digest(messages), owner=owner)
         return [each.name for each in found[: -MAX_ANSWERS - 1 : -1]]
 

@@ -221,7 +221,6 @@ def _stream(server: AgentServer, call: McpCall, run: Run, stop: Callable[[], obj
 
 
 def _result_of(server: AgentServer, run: Run, call: McpCall) -> dict[str, Any]:
-    """The result of a run that has ended, as the caller may see it."""
     reader = AnswerReader(call.caller, server_info(server))
     for event in server.shown_events(run):
         reader.read(event)

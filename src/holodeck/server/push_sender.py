@@ -262,7 +262,6 @@ class _Updates:
         return _Update({"statusUpdate": {**ids, "status": self._reader.status}}, self._task())
 
     def _task(self) -> Json:
-        """The task, with the artifacts of this run."""
         return task_json(
             task_id=self._task_id,
             context_id=self._run.session_id,

@@ -256,7 +256,6 @@ def hashed_with(key: bytes) -> Callable[[str], str]:
 
 
 def _with_names(members: dict[str, Any], name: Callable[[str], str]) -> dict[str, Any]:
-    """Returns the members of a line with users renamed."""
     details = members["details"]
     user = members["user_id"]
     known = {key: details[key] for key in _USERS if isinstance(details, dict) and isinstance(details.get(key), str)}

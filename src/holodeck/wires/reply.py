@@ -123,7 +123,6 @@ def excerpt(text: str) -> str:
 
 
 def approval_asked(interrupt: Interrupt) -> dict[str, Any]:
-    """A call that waits for a person's approval."""
     arguments = arguments_shown(interrupt.arguments)
     return {"id": interrupt.id, "tool": interrupt.tool, "arguments": arguments, "message": interrupt.message}
 

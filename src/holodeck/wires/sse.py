@@ -61,7 +61,6 @@ def json_bytes(value: Any) -> bytes:
 
 
 def frame(data: Any, *, event: str | None = None, event_id: str | None = None) -> bytes:
-    """Makes a whole frame around `data`, which becomes JSON."""
     named = b"" if event is None else _line("event", event)
     numbered = b"" if event_id is None else _line("id", event_id)
     return b"%b%bdata: %b\n\n" % (numbered, named, json_bytes(data))

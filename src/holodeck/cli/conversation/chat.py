@@ -122,7 +122,6 @@ class Chat(ChatLoop):
         )
 
     async def _reply(self, request: RunRequest) -> Ending | None:
-        """Starts a run and shows the events of its log."""
         talk = self._context
         if not talk.starting.task.done():
             talk.display.wait_for("starting")
@@ -166,7 +165,6 @@ class Chat(ChatLoop):
             reply.cancel()
 
     async def close(self) -> None:
-        """Ends running runs."""
         if self._runs is not None:
             await self._runs.close(0)
 

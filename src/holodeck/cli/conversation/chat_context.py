@@ -33,7 +33,6 @@ class ChatContext(Around):
     warned: bool = False
 
     def change_session(self, session: ChatSession) -> None:
-        """Ends the session and continues with another."""
         if self.session.state is not SessionState.TERMINATED:
             self.session.become(SessionState.TERMINATED)
         session.become(SessionState.ACTIVE)

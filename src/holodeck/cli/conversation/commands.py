@@ -131,7 +131,6 @@ async def _load(talk: ChatContext, argument: str) -> None:
 
 
 async def _numbered(talk: ChatContext, argument: str) -> str:
-    """Returns the id of the chat with this number in the list."""
     if not argument.isdecimal() or len(argument) > LONGEST_NUMBER:
         return argument
     entries = (await talk.store.entries())[:SHORT_LIST]
@@ -141,7 +140,6 @@ async def _numbered(talk: ChatContext, argument: str) -> str:
 
 
 def listed(entries: Sequence[ChatEntry]) -> list[str]:
-    """Formats saved chats for a person to choose from."""
     return [_entry_line(each) for each in entries] or ["There are no saved chats."]
 
 
@@ -168,7 +166,6 @@ async def _tools(talk: ChatContext, argument: str) -> None:
 
 
 def _one_tool(talk: ChatContext, name: str, tools: Sequence[ToolSchema]) -> None:
-    """Shows what the model is shown of a tool."""
     tool = next((each for each in tools if each.name == name), None)
     if tool is None:
         near = suggestion(name, [each.name for each in tools]) or "; /tools lists them."
@@ -182,7 +179,6 @@ def _one_tool(talk: ChatContext, name: str, tools: Sequence[ToolSchema]) -> None
 
 
 async def _model(talk: ChatContext, argument: str) -> None:
-    """Shows the model and the endpoint's other models, or changes the model."""
     if argument and talk.models.is_fixed and not _names_provider(argument):
         raise InvalidRequest(
             "The demo model has no other models beside it; /model PROVIDER/NAME switches to a provider's model."
@@ -257,7 +253,6 @@ async def _attach(talk: ChatContext, argument: str) -> None:
 
 
 async def _prompts(talk: ChatContext, argument: str) -> Outcome:
-    """Lists the prompts of the tool servers, or fills one in and sends it."""
     libraries = (await talk.starting.get()).catalogue.libraries
     if argument:
         return Send(await filled_prompt(libraries, argument))
@@ -302,7 +297,6 @@ async def _copy(talk: ChatContext, argument: str) -> None:
 
 
 def last_code(markdown: str) -> str:
-    """Returns the text of the last fenced code block."""
     found = _FENCE.findall(markdown)
     return str(found[-1][1]) if found else ""
 

@@ -167,7 +167,6 @@ class RemoteServer:
         return f"There is no agent at {self.url}; {near if given.path else 'is it a HoloDeck server?'}"
 
     async def _refusal(self, response: Response) -> ServerRefused:
-        """Returns the error of an answer in one sentence."""
         try:
             problem = _decode(await _whole(response, 65_536))
             detail = problem.get("detail") if isinstance(problem, dict) else None

@@ -97,13 +97,11 @@ class ChatSession:
 
     @property
     def last_answer(self) -> str:
-        """The text that the model wrote last."""
         texts = (each.content for each in reversed(self.transcript.messages) if isinstance(each, AssistantMessage))
         return next(filter(None, texts), "")
 
     @property
     def title(self) -> str:
-        """The start of the user's first message."""
         texts = (text_of(each.content) for each in self.transcript.messages if isinstance(each, UserMessage))
         return one_line(next(texts, ""), TITLE)
 
@@ -112,6 +110,5 @@ class ChatSession:
         return next((each for each in reversed(self.transcript.messages) if isinstance(each, UserMessage)), None)
 
     def until(self, message: UserMessage) -> list[Message]:
-        """Returns the conversation up to this message."""
         messages = list(self.transcript.messages)
         return messages[: messages.index(message) + 1]

@@ -46,7 +46,6 @@ class InputChecks:
         self._checks = tuple(checks)
 
     def then(self, *more: Check) -> "InputChecks":
-        """Returns the same chain with more checks at its end."""
         return InputChecks((*self._checks, *more))
 
     def __call__(self, text: str) -> str:

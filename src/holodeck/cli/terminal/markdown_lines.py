@@ -163,7 +163,6 @@ def _without_margins(lines: list[str]) -> list[str]:
 
 
 def plain(line: str) -> str:
-    """Returns a rendered line without its colours."""
     return _COLOURS.sub("", line)
 
 

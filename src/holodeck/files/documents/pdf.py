@@ -91,7 +91,6 @@ def _lost(plain: str, tabled: str) -> bool:
 
 
 def _image_shares(page: pdfium.PdfPage) -> list[float]:
-    """Returns the share of the page that each of its images covers."""
     width, height = page.get_size()
     shares = []
     for image in page.get_objects(filter=[api.FPDF_PAGEOBJ_IMAGE], max_depth=3):

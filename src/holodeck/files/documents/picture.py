@@ -71,7 +71,6 @@ def upright(image: Image.Image, long_side: int) -> Image.Image:
 
 
 def on_white(image: Image.Image) -> Image.Image:
-    """Removes transparency."""
     try:
         seen = image.convert("RGBA")
     except FAULTS as error:

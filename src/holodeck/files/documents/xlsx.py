@@ -147,7 +147,6 @@ class _Workbook:
         return moment.date().isoformat() if serial.is_integer() else moment.isoformat(sep=" ")
 
     def _date_styles(self) -> set[str]:
-        """Returns the numbers of the cell styles that show dates."""
         formats: dict[str, str] = {}
         dates = set()
         for part in self._package.related(self._main, "styles")[:1]:

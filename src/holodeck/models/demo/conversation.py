@@ -52,7 +52,6 @@ class ScriptEnd(Exception):
 def next_step(
     messages: Sequence[Message], tools: Sequence[ToolSchema], timezone: str | None, now: datetime
 ) -> str | tuple[Call, ...]:
-    """The text of the next reply, or the next calls."""
     turns = _turns(messages)[-HORIZON:] or [DemoTurn("hello")]
     player = _Player(tools, timezone, now)
     for turn in turns[:-1]:
@@ -101,7 +100,6 @@ class _Player:
             self.shown, self.focus = (found, self.focus) if many else (self.shown, found[0])
 
     def play(self, turn: DemoTurn) -> str | tuple[Call, ...]:
-        """Goes through a turn as far as its results allow."""
         self.results = list(turn.results)
         request = self._understood(turn.words)
         if turn.attached and request.action in {"unknown", "no_words"}:

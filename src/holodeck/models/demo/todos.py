@@ -30,7 +30,6 @@ class Todo(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
 
     def due(self, now: datetime) -> datetime | None:
-        """The due date in the zone of `now`."""
         return self.due_date and self.due_date.astimezone(now.tzinfo)
 
 
@@ -106,7 +105,6 @@ def _words(text: str) -> list[str]:
 
 
 def describe(todo: Todo, now: datetime) -> str:
-    """One todo in one line."""
     due, is_done = todo.due(now), todo.status == "completed"
     verb = "was due" if due and not is_done and is_over(due, now) else "due"
     facts = (

@@ -33,7 +33,6 @@ async def metrics(request: Request) -> Response:
 
 
 async def own_series(server: AgentServer) -> list[Series]:
-    """The metrics of this process."""
     figures = [*server.metrics.figures(), *await _present(server), *process_figures(server.uptime)]
     return [figure.series() for figure in figures]
 

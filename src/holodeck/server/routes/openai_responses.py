@@ -173,7 +173,6 @@ async def _prepare(server: AgentServer, owner: Owner, asked: ResponsesRequest, o
 
 
 async def _branch(server: AgentServer, owner: Owner, asked: ResponsesRequest) -> Branch:
-    """Returns the session that the client means."""
     if asked.previous is None:
         return Branch(asked.conversation or new_ulid())
     session_id = await server.stored_runs.session_of(asked.previous, owner=owner)

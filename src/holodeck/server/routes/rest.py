@@ -128,7 +128,6 @@ def _encoder(run: Run, _accept: str | None) -> Encoder:
 
 
 def _milliseconds(run: Run) -> int:
-    """Returns how long a run took, or has taken so far."""
     return round(run.seconds * 1000)
 
 

@@ -104,7 +104,6 @@ def rpc_error(error: HoloDeckError, instance: str | None) -> ErrorObject:
 
 
 def http_error(error: HoloDeckError, instance: str | None) -> tuple[int, dict[str, Any]]:
-    """Returns the status and the body of an error over HTTP+JSON."""
     status = 400 if error.status == _UNPROCESSABLE else error.status
     name = error.name if isinstance(error, A2aError) else _STATUS_NAMES.get(status, "INTERNAL")
     message = shorten(clean(error.message), MAX_DETAIL)

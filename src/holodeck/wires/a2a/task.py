@@ -93,7 +93,6 @@ class TaskReader(ReplyReader[Json]):
         return () if error is None else (*self._whole(), self._failure(error))
 
     def _whole(self) -> Sequence[Json]:
-        """Returns the whole answer once more."""
         if not self._text:
             return ()
         return (self._artifact(self._run_id, [{"text": "".join(self._text)}], last=True),)

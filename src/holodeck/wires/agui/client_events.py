@@ -183,7 +183,6 @@ def _moment(text: str) -> datetime | None:
 
 
 def _usage(value: Any) -> TokenUsage | None:
-    """Returns the sum of the reported usage, if all of it can be read."""
     counts: list[tuple[Any, Any]] = [(each.get("inputTokens"), each.get("outputTokens")) for each in _tables(value)]
     if not counts or not all(_is_count(count) for row in counts for count in row):
         return None

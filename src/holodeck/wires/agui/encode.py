@@ -69,7 +69,6 @@ def reasoning_id(message_id: str) -> str:
 
 
 def translate(event: e.Event, profile: Profile) -> tuple[Wire, ...]:
-    """The AG-UI events for this event, in order."""
     return TRANSLATIONS[type(event)](event, profile)
 
 
@@ -492,7 +491,6 @@ def _frame(wire: dict[str, Any]) -> bytes:
 
 
 def encoder_for(accept: str | None, profile: Profile, run_id: str) -> Encoder:
-    """Returns the encoder for one reader of one run."""
     if profile is Profile.FULL and accept and _prefers_protobuf(accept):
         return ProtoEncoder(run_id, profile)
     return SseEncoder(run_id, profile)

@@ -41,7 +41,6 @@ def ui_messages(
 
 
 def with_pending(messages: Sequence[Message], pending: PendingStep | None) -> list[Message]:
-    """Returns the messages, including those of the pending step."""
     return [*messages] if pending is None else [*messages, pending.assistant, *pending.results]
 
 
@@ -99,7 +98,6 @@ def turn_parts(
 
 
 def chunks_of(parts: Iterable[Part]) -> Iterator[Chunk]:
-    """Returns the chunks from which a client builds these parts."""
     for number, part in enumerate(parts):
         kind, id_ = part["type"], f"before-{number}"
         if kind == "step-start":

@@ -185,5 +185,4 @@ def _decision(given: dict[str, Any], path: str) -> Resume:
 
 
 def wait_arguments(given: dict[str, Any]) -> str:
-    """Reads the id of the run to wait for."""
     return foreign_id(given.get("run"), "run")

@@ -94,7 +94,6 @@ class RestEventMapper(ReplyReader[bytes]):
         return (*self._ends("error"), self._error(error_of(ending)))
 
     def _ends(self, status: str) -> Sequence[bytes]:
-        """The end frames of the calls without a result."""
         return [self._call_end(call_id, status) for call_id in list(self._open_calls)]
 
     def _error(self, error: HoloDeckError) -> bytes:
