@@ -87,7 +87,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(ChatFileError, match="there is not a saved chat"):
+    with pytest.raises(ChatFileError, match="there is no saved chat"):
         load_chat(tmp_path / "chat.json")
 
 
@@ -179,7 +179,7 @@ def test_list_and_resume_through_pipes(tmp_path):
     assert (other.code, other.err) == (0, "! this chat was with b\n")
     missing = holodeck("chat", "--resume", "never", folder=tmp_path)
     assert (missing.code, missing.out) == (2, "")
-    assert "there is not a saved chat 'never'" in missing.err
+    assert "there is no saved chat 'never'" in missing.err
 
 
 def test_a_chat_through_a_pipe_is_not_kept(tmp_path):

@@ -11,7 +11,6 @@ import random
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import urljoin
 
 import msgspec
@@ -33,18 +32,21 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _COMPLAIN_EVERY = 60.0
 
 
-class KeySource(Protocol):
-    """The keys of one issuer, over time."""
+class KeySource:
+    """The keys of one issuer, over time. Keys that never change need none of the methods."""
 
     @property
     def current(self) -> KeySet | None:
         """The keys, or None while none are known or the known ones are too old."""
+        return None
 
     @property
     def age(self) -> float | None:
         """Seconds since the issuer last confirmed the keys, or None if there is no issuer to ask."""
+        return None
 
-    async def start(self) -> None: ...
+    async def start(self) -> None:
+        pass
 
     async def look_again(self) -> None:
         """Called for an unknown key id."""
@@ -52,28 +54,17 @@ class KeySource(Protocol):
     async def refresh(self) -> None:
         """Called about every second."""
 
-    async def close(self) -> None: ...
-
-
-class FixedKeys:
-    """Keys that never change: a shared secret."""
-
-    age = None
-
-    def __init__(self, keys: KeySet) -> None:
-        self.current: KeySet | None = keys
-
-    async def start(self) -> None:
-        pass
-
-    async def look_again(self) -> None:
-        pass
-
-    async def refresh(self) -> None:
-        pass
-
     async def close(self) -> None:
         pass
+
+
+class FixedKeys(KeySource):
+    """Keys that never change: a shared secret."""
+
+    current: KeySet | None = None
+
+    def __init__(self, keys: KeySet) -> None:
+        self.current = keys
 
 
 class FileKeys(FixedKeys):
@@ -125,7 +116,7 @@ class CachedDocument(msgspec.Struct, frozen=True):
     document: str
 
 
-class RemoteKeys:
+class RemoteKeys(KeySource):
     """The keys at a URL, or at the URL in the issuer's discovery document."""
 
     def __init__(
@@ -181,9 +172,6 @@ class RemoteKeys:
             self._asked = now
         await asyncio.shield(self._fetch())
 
-    async def refresh(self) -> None:
-        """Does nothing: a separate task refreshes the keys."""
-
     async def _refresh_for_ever(self) -> None:
         while True:
             fresh = await asyncio.shield(self._fetch())
@@ -197,11 +185,8 @@ class RemoteKeys:
         """Returns the fetch in progress, or starts one."""
         if self._fetching is None:
             self._fetching = asyncio.create_task(self._fetch_once(), name="jwks-fetch")
-            self._fetching.add_done_callback(self._fetched)
+            self._fetching.add_done_callback(lambda _: setattr(self, "_fetching", None))
         return self._fetching
-
-    def _fetched(self, _task: "asyncio.Task[bool]") -> None:
-        self._fetching = None
 
     async def _fetch_once(self) -> bool:
         """Fetches the keys. Returns whether they are fresh now. A failure leaves the existing keys."""

@@ -15,6 +15,7 @@ from holodeck.access.api_key import digest, is_key_id, new_key
 from holodeck.access.principal import SCOPES, is_user_name
 from holodeck.access.private_file import NotPrivate, locked, read_private, write_private
 from holodeck.core.owner import is_owner_name
+from holodeck.errors import StartError
 
 MAX_BYTES = 8 * 1024 * 1024
 MAX_NAME = 100
@@ -23,7 +24,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 Done = TypeVar("Done")
 
 
-class KeyFileError(Exception):
+class KeyFileError(StartError):
     """The file cannot be used. The text says why and what to do."""
 
 

@@ -7,24 +7,20 @@ goes to standard error. No command takes a key as an argument, where other users
 import json
 import re
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NoReturn, TypeVar
 
 import click
 
 from holodeck.access.api_key import PREFIX, digest, id_of
-from holodeck.access.key_file import KeyFile, KeyFileError, KeyLimits, StoredKey, change_key_file, read_key_file
+from holodeck.access.key_file import KeyFile, KeyLimits, StoredKey, change_key_file, read_key_file
 from holodeck.access.principal import SCOPES
 from holodeck.core.text import one_line, terminal_safe
-from holodeck.errors import StartError
 
 _DURATION = re.compile(r"(\d{1,6})\s*(m|h|d|w|y)")
 _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _YEAR = timedelta(days=365)
 _MAX_KEY = 4096
-Done = TypeVar("Done")
 
 file_option = click.option(
     "--file",
@@ -98,7 +94,7 @@ def create(
             limits=None if rpm is None else KeyLimits(requests_per_minute=rpm),
         )
 
-    key, text = _changed(path, add)
+    key, text = change_key_file(path, add)
     _print_new(key, text, path)
 
 
@@ -107,7 +103,7 @@ def create(
 @file_option
 def list_keys(*, as_json: bool, path: Path) -> None:
     """Show all keys: id, name, user, tenant, scopes, expiry, state."""
-    keys = [key.described() for key in _read(path).keys]
+    keys = [key.described() for key in read_key_file(path).keys]
     if as_json:
         click.echo(json.dumps(keys, indent=2))
         return
@@ -123,7 +119,7 @@ def list_keys(*, as_json: bool, path: Path) -> None:
 @file_option
 def revoke(*, ids: tuple[str, ...], path: Path) -> None:
     """Revoke keys. A running server ends their streams and runs within seconds."""
-    _changed(path, lambda file: [file.revoke(key_id) for key_id in ids])
+    change_key_file(path, lambda file: [file.revoke(key_id) for key_id in ids])
     click.echo(f"revoked: {' '.join(ids)}", err=True)
 
 
@@ -133,7 +129,7 @@ def revoke(*, ids: tuple[str, ...], path: Path) -> None:
 @file_option
 def rotate(*, key_id: str, grace: timedelta, path: Path) -> None:
     """Replace a key: a new secret under a new id, with the same user, tenant and scopes; the old key expires."""
-    key, text = _changed(path, lambda file: file.rotate(key_id, grace))
+    key, text = change_key_file(path, lambda file: file.rotate(key_id, grace))
     _print_new(key, text, path)
 
 
@@ -147,7 +143,7 @@ def check(*, path: Path) -> int:
         hint = "it was mistyped or cut off" if text.startswith(PREFIX) else f"it does not begin with {PREFIX}"
         click.echo(f"not a key: {hint}", err=True)
         return 1
-    found = next((key for key in _read(path).keys if key.id == key_id and key.sha256 == digest(text)), None)
+    found = next((key for key in read_key_file(path).keys if key.id == key_id and key.sha256 == digest(text)), None)
     if found is None:
         click.echo(f"unknown: no key {key_id} with this secret in {terminal_safe(str(path))}", err=True)
         return 1
@@ -167,24 +163,6 @@ def _shown(value: object) -> str:
     if value is None:
         return "-"
     return ",".join(str(each) for each in value) if isinstance(value, list) else one_line(str(value), 40)
-
-
-def _read(path: Path) -> KeyFile:
-    try:
-        return read_key_file(path)
-    except KeyFileError as error:
-        _fail(error)
-
-
-def _changed(path: Path, change: Callable[[KeyFile], Done]) -> Done:
-    try:
-        return change_key_file(path, change)
-    except KeyFileError as error:
-        _fail(error)
-
-
-def _fail(error: KeyFileError) -> NoReturn:
-    raise StartError(f"{error}.") from error
 
 
 def _now() -> datetime:

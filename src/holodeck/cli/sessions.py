@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 import msgspec
 
-from holodeck.cli.agent_choice import chosen
+from holodeck.cli.agent_choice import Command, chosen
 from holodeck.config.build_stores import build_durable, sessions_path
 from holodeck.config.load import LoadedConfig
 from holodeck.core.messages import AssistantMessage, ToolMessage, text_of
@@ -29,12 +29,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Store: TypeAlias = "SqliteSessionStore | PostgresSessionStore"
 
-agent_option = click.option(
-    "--agent", "path", metavar="PATH", help="The agent file or its folder. Default: agent.yaml here."
-)
-demo_option = click.option("--demo", is_flag=True, help="The bundled agent's conversations.")
-user_option = click.option("--user", help="Whose session it is, if several users have one of that id.")
-tenant_option = click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="The user's tenant.")
+
+def agent_options(command: Command) -> Command:
+    help_ = "The agent file or its folder. Default: agent.yaml here."
+    demo_option = click.option("--demo", is_flag=True, help="The bundled agent's conversations.")
+    return click.option("--agent", "path", metavar="PATH", help=help_)(demo_option(command))
+
+
+def owner_options(command: Command) -> Command:
+    tenant_option = click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="The user's tenant.")
+    return click.option("--user", help="Whose session it is, if several users have one of that id.")(
+        tenant_option(command)
+    )
 
 
 @click.group("sessions")
@@ -43,8 +49,7 @@ def command() -> None:
 
 
 @command.command("list")
-@agent_option
-@demo_option
+@agent_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each session.")
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="At most this many.")
 def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> None:
@@ -67,10 +72,8 @@ def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> None:
 
 @command.command("show")
 @click.argument("session_id", metavar="ID")
-@agent_option
-@demo_option
-@user_option
-@tenant_option
+@agent_options
+@owner_options
 def show(*, session_id: str, path: str | None, demo: bool, user: str | None, tenant: str) -> None:
     """The messages of a session."""
     stored = _with_store(path, demo, lambda store: _read(store, session_id, user, tenant))
@@ -88,10 +91,8 @@ def show(*, session_id: str, path: str | None, demo: bool, user: str | None, ten
 
 @command.command("export")
 @click.argument("session_id", metavar="[ID]", required=False)
-@agent_option
-@demo_option
-@user_option
-@tenant_option
+@agent_options
+@owner_options
 def export(*, session_id: str | None, path: str | None, demo: bool, user: str | None, tenant: str) -> None:
     """Write a session, or all of them, as lines of JSON."""
 
@@ -108,8 +109,7 @@ def export(*, session_id: str | None, path: str | None, demo: bool, user: str | 
 @command.command("import")
 @click.argument("file", type=click.File("rb"), metavar="FILE")
 @click.option("--skip-existing", is_flag=True, help="Leave existing sessions as they are, and import the others.")
-@agent_option
-@demo_option
+@agent_options
 def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> None:
     """Read sessions as `export` wrote them; `-` is standard input. If one of them exists, none is read."""
     try:
@@ -146,10 +146,8 @@ def _exist_already(there: Sequence[StoredSession]) -> str:
 @command.command("delete")
 @click.argument("session_id", metavar="[ID]", required=False)
 @click.option("--all", "all_of_user", is_flag=True, help="All sessions of the user that --user names.")
-@agent_option
-@demo_option
-@user_option
-@tenant_option
+@agent_options
+@owner_options
 def delete(
     *, session_id: str | None, all_of_user: bool, path: str | None, demo: bool, user: str | None, tenant: str
 ) -> None:
@@ -170,8 +168,7 @@ def delete(
 
 
 @command.command("vacuum")
-@agent_option
-@demo_option
+@agent_options
 def vacuum(*, path: str | None, demo: bool) -> None:
     """Remove expired sessions and give their space back to the disk; PostgreSQL does the latter by itself."""
 
@@ -187,8 +184,7 @@ def vacuum(*, path: str | None, demo: bool) -> None:
 
 @command.command("backup")
 @click.argument("target", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE")
-@agent_option
-@demo_option
+@agent_options
 def backup(*, target: Path, path: str | None, demo: bool) -> None:
     """Copy the whole file, also while a server uses it. To restore it, put it in the place of the original."""
     config = chosen(path, demo=demo)

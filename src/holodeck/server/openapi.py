@@ -2,9 +2,9 @@
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -15,6 +15,8 @@ from holodeck.wires.body import MAX_NAME
 from holodeck.wires.problem import ProblemDetail
 
 REFERENCE = "#/components/schemas/{name}"
+References: TypeAlias = Mapping[type, dict[str, Any]]
+"""The JSON Schema reference of each of our types."""
 
 
 SCHEMES = {
@@ -34,10 +36,12 @@ def document(
 ) -> dict[str, Any]:
     described = [each for each in operations if each.tag is not None]
     bodies = {body for each in described for body in each.responses.values() if isinstance(body, type)}
-    schemas = _Schemas([*sorted(bodies, key=lambda body: body.__name__), ProblemDetail])
+    types = [*sorted(bodies, key=lambda body: body.__name__), ProblemDetail]
+    found, components = msgspec.json.schema_components(types, ref_template=REFERENCE)
+    references = dict(zip(types, found, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for each in described:
-        operation = _operation(each, schemas)
+        operation = _operation(each, references)
         paths.setdefault(each.shown_path, {})[each.method.lower()] = operation | (_security(each) if secured else {})
     return {
         "openapi": "3.1.0",
@@ -45,24 +49,13 @@ def document(
         **({"servers": [{"url": root_path}]} if root_path else {}),
         "paths": paths,
         "components": {
-            "schemas": {**schemas.components, **CHAT_SCHEMAS, **OPENAI_SCHEMAS},
+            "schemas": {**components, **CHAT_SCHEMAS, **OPENAI_SCHEMAS},
             **({"securitySchemes": SCHEMES} if secured else {}),
         },
     }
 
 
-class _Schemas:
-    """Collects the JSON Schemas of our types, and the references to them."""
-
-    def __init__(self, types: list[type]) -> None:
-        references, self.components = msgspec.json.schema_components(types, ref_template=REFERENCE)
-        self._references = dict(zip(types, references, strict=True))
-
-    def reference(self, body: type) -> dict[str, Any]:
-        return self._references[body]
-
-
-def _operation(each: Operation, schemas: _Schemas) -> dict[str, Any]:
+def _operation(each: Operation, references: References) -> dict[str, Any]:
     in_path = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "maxLength": MAX_NAME}}
         for name in each.path_parameters
@@ -74,7 +67,7 @@ def _operation(each: Operation, schemas: _Schemas) -> dict[str, Any]:
         "operationId": re.sub(r"\W+", "_", f"{each.endpoint.__name__}{each.shown_path}_{each.method.lower()}"),
         "parameters": [*in_path, *each.parameters],
         "requestBody": each.body,
-        "responses": {str(status): _response(status, body, schemas) for status, body in each.responses.items()},
+        "responses": {str(status): _response(status, body, references) for status, body in each.responses.items()},
     }
     return {name: value for name, value in members.items() if value}
 
@@ -87,11 +80,11 @@ def _security(each: Operation) -> dict[str, Any]:
     return {"security": [{name: roles} for name in SCHEMES]}
 
 
-def _response(status: int | str, body: Any, schemas: _Schemas) -> dict[str, Any]:
+def _response(status: int | str, body: Any, references: References) -> dict[str, Any]:
     if not isinstance(body, type):
         return {"description": _phrase(status), **body}
     described = inspect.getdoc(body) if body.__doc__ else None
-    content = {"application/json": {"schema": schemas.reference(body)}}
+    content = {"application/json": {"schema": references[body]}}
     return {"description": described or _phrase(status), "content": content}
 
 

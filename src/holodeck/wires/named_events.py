@@ -6,23 +6,10 @@ client which reconnects never misses the rest.
 """
 
 from collections.abc import Iterable
-from typing import Any
-
-import msgspec
 
 from holodeck.core.events import Event
 from holodeck.wires import sse
 from holodeck.wires.reply import EventReader
-
-
-class StreamEvent(msgspec.Struct, frozen=True):
-    """One frame before it is encoded."""
-
-    event: str
-    data: Any
-
-    def frame(self) -> bytes:
-        return sse.frame(self.data, event=self.event)
 
 
 class NamedEventEncoder(sse.FrameEncoder):

@@ -69,7 +69,7 @@ def load_chat(path: Path) -> ChatSession:
     try:
         saved = msgspec.json.decode(_bytes_of(path), type=SavedChat)
     except FileNotFoundError:
-        raise ChatFileError(f"there is not a saved chat {str(path)!r}; `holodeck chat --list` shows them") from None
+        raise ChatFileError(f"there is no saved chat {str(path)!r}; `holodeck chat --list` shows them") from None
     except OSError as error:
         raise ChatFileError(f"{path} cannot be read: {error.strerror}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -60,7 +60,7 @@ class _Flow:
     begun: bool = False  # part of it is already on the screen permanently
 
 
-class Screen:
+class Screen(e.Observer):
     def __init__(
         self,
         out: IO[str],
@@ -96,9 +96,7 @@ class Screen:
         self._soon()
 
     def emit(self, event: e.Event) -> None:
-        draw = _DRAWS.get(type(event))
-        if draw is not None:
-            draw(self, event)
+        self(event)
 
     def close(self) -> None:
         """Keeps the lines that are shown and stops repainting. Another run may follow."""
@@ -124,11 +122,11 @@ class Screen:
         self._write(self._safe.flush(), lambda: _Flow(GrowingMarkdown(), ReplyMarkdown))
         self._end_flow()
 
-    def thought(self, event: e.ReasoningAdded) -> None:
+    def reasoning_added(self, event: e.ReasoningAdded) -> None:
         if self.verbose:
             self._write(self._safe.feed(event.delta), lambda: _Flow(GrowingText(), dim))
 
-    def thinking_ended(self, _event: e.ReasoningEnded) -> None:
+    def reasoning_ended(self, _event: e.ReasoningEnded) -> None:
         if self.verbose:
             self._write(self._safe.flush(), lambda: _Flow(GrowingText(), dim))
             self._end_flow()
@@ -136,12 +134,12 @@ class Screen:
             self._note(f"✻ thought for {time.monotonic() - self._waiting[1]:.1f} s (/reasoning)", "dim")
         self.wait_for("answering")
 
-    def call_started(self, event: e.ToolCallStarted) -> None:
+    def tool_call_started(self, event: e.ToolCallStarted) -> None:
         self._waiting = None
         self._calls[event.call_id] = _Call(event.name, time.monotonic())
         self._soon()
 
-    def call_ended(self, event: e.ToolCallEnded) -> None:
+    def tool_call_ended(self, event: e.ToolCallEnded) -> None:
         call = self._calls.setdefault(event.call_id, _Call(event.name, time.monotonic()))
         call.arguments, call.started = event.arguments, time.monotonic()
         self._soon()
@@ -185,7 +183,7 @@ class Screen:
     def run_started(self, _event: e.RunStarted) -> None:
         self._warned.clear()
 
-    def warned(self, event: e.WarningRaised) -> None:
+    def warning_raised(self, event: e.WarningRaised) -> None:
         self._warned.append(event.message)
         self._note(f"! {one_line(event.message, SHORT_ERROR)}", "yellow")
 
@@ -194,14 +192,14 @@ class Screen:
         if self.verbose and event.usage:
             self._note(usage_text(event.usage), "dim")
 
-    def finished(self, event: e.RunFinished) -> None:
+    def run_finished(self, event: e.RunFinished) -> None:
         self.close()
         if event.outcome is e.Outcome.CANCELLED:
             self._note("(stopped)", "dim")
         if warning := unshown(event.warning, self._warned):
             self._note(f"! {one_line(warning, SHORT_ERROR)}", "yellow")
 
-    def failed(self, event: e.RunFailed) -> None:
+    def run_failed(self, event: e.RunFailed) -> None:
         self.close()
         message = one_line(event.message, SHORT_ERROR)
         shown = f"{message.rstrip('.')}; /retry asks again." if event.retryable else message
@@ -316,25 +314,6 @@ class Screen:
     def _columns(self) -> int:
         """One less than the width: terminals differ in what they do after the last column."""
         return self._size().columns - 1
-
-
-_DRAWS: dict[type[e.Event], Callable[..., None]] = {
-    e.RunStarted: Screen.run_started,
-    e.StepStarted: Screen.step_started,
-    e.TextAdded: Screen.text_added,
-    e.TextEnded: Screen.text_ended,
-    e.ReasoningAdded: Screen.thought,
-    e.ReasoningEnded: Screen.thinking_ended,
-    e.ToolCallStarted: Screen.call_started,
-    e.ToolCallEnded: Screen.call_ended,
-    e.ToolFinished: Screen.tool_finished,
-    e.ActivityShown: Screen.activity_shown,
-    e.ActivityPatched: Screen.activity_patched,
-    e.WarningRaised: Screen.warned,
-    e.StepFinished: Screen.step_finished,
-    e.RunFinished: Screen.finished,
-    e.RunFailed: Screen.failed,
-}
 
 
 def terminal_size(out: IO[str]) -> os.terminal_size:

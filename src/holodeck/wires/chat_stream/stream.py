@@ -14,7 +14,6 @@ from holodeck.core.text import shorten
 from holodeck.core.tools import arguments_shown
 from holodeck.errors import HoloDeckError
 from holodeck.wires import sse
-from holodeck.wires.named_events import StreamEvent
 from holodeck.wires.reply import ReplyReader, error_of, failure_of
 
 TOOL_FAILED = "tool-failed"
@@ -127,4 +126,4 @@ class ChatStreamEventMapper(ReplyReader[bytes]):
         return self._frame("done", final_output=answer, tools_called=self._called, success=success, **more)
 
     def _frame(self, name: str, **data: Any) -> bytes:
-        return StreamEvent(name, {**data, "request_id": self._request_id}).frame()
+        return sse.frame({**data, "request_id": self._request_id}, event=name)

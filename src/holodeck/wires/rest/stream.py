@@ -13,7 +13,6 @@ from holodeck.core.messages import text_of
 from holodeck.core.request import FileNote
 from holodeck.errors import HoloDeckError
 from holodeck.wires import sse
-from holodeck.wires.named_events import StreamEvent
 from holodeck.wires.problem import problem
 from holodeck.wires.reply import WAITING, ReplyReader, error_of, failure_of
 from holodeck.wires.rest.response import how_it_ended, token_counts
@@ -41,7 +40,7 @@ class RestEventMapper(ReplyReader[bytes]):
     def run_started(self, event: e.RunStarted) -> Sequence[bytes]:
         data: dict[str, Any] = {"session_id": event.session_id, "message_id": self._message_id}
         new = {"session_is_new": True} if self._is_new_session() else {}
-        return (StreamEvent("stream_start", data | new | ({"files": self._files} if self._files else {})).frame(),)
+        return (sse.frame(data | new | ({"files": self._files} if self._files else {}), event="stream_start"),)
 
     def text_added(self, event: e.TextAdded) -> Sequence[bytes]:
         return self._delta(b"message_delta", self._reply.add(event))
@@ -60,11 +59,11 @@ class RestEventMapper(ReplyReader[bytes]):
     def _call_start(self, call_id: str, name: str) -> bytes:
         self._open_calls[call_id] = None
         data = {"tool_call_id": call_id, "name": name, "message_id": self._message_id}
-        return StreamEvent("tool_call_start", data).frame()
+        return sse.frame(data, event="tool_call_start")
 
     def tool_arguments_added(self, event: e.ToolArgumentsAdded) -> Sequence[bytes]:
         data = {"tool_call_id": event.call_id, "args_delta": event.delta}
-        return (StreamEvent("tool_call_args", data).frame(),)
+        return (sse.frame(data, event="tool_call_args"),)
 
     def tool_finished(self, event: e.ToolFinished) -> Sequence[bytes]:
         """A result may answer a call of the previous run, which this stream has not shown yet."""
@@ -75,7 +74,7 @@ class RestEventMapper(ReplyReader[bytes]):
 
     def _call_end(self, call_id: str, status: str, **result: str) -> bytes:
         self._open_calls.pop(call_id, None)
-        return StreamEvent("tool_call_end", {"tool_call_id": call_id, "status": status, **result}).frame()
+        return sse.frame({"tool_call_id": call_id, "status": status, **result}, event="tool_call_end")
 
     def run_finished(self, ending: e.RunFinished) -> Sequence[bytes]:
         left = self._ends("pending" if ending.outcome in WAITING else "error")
@@ -88,7 +87,7 @@ class RestEventMapper(ReplyReader[bytes]):
             "execution_time_ms": self._elapsed(),
             **how_it_ended(ending),
         }
-        return (*left, StreamEvent("stream_end", data).frame())
+        return (*left, sse.frame(data, event="stream_end"))
 
     def run_failed(self, ending: e.RunFailed) -> Sequence[bytes]:
         return (*self._ends("error"), self._error(error_of(ending)))
@@ -98,4 +97,4 @@ class RestEventMapper(ReplyReader[bytes]):
 
     def _error(self, error: HoloDeckError) -> bytes:
         """The same problem document as on the route without a stream."""
-        return StreamEvent("error", problem(error, self._instance)).frame()
+        return sse.frame(problem(error, self._instance), event="error")
