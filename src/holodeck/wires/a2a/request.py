@@ -8,21 +8,10 @@ import msgspec
 from holodeck.core.messages import MediaPart, Part, TextPart, UserMessage
 from holodeck.core.request import Resume, is_approval
 from holodeck.errors import InvalidRequest
+from holodeck.wires import body as read
 from holodeck.wires import sse
 from holodeck.wires.a2a.card import OLD_VERSION, VERSION
 from holodeck.wires.a2a.error_form import content_type_not_supported
-from holodeck.wires.body import (
-    MAX_DEPTH,
-    foreign_id,
-    name,
-    opaque,
-    refusal_reason,
-    rows,
-    short_text,
-    table,
-    tables,
-    text,
-)
 from holodeck.wires.client_values import UNKNOWN_TYPE, base64_text
 
 MAX_PARTS = 256
@@ -74,14 +63,14 @@ class ListRequest(msgspec.Struct, frozen=True, kw_only=True):
     include_artifacts: bool = False
 
 
-def camel_case(given: dict[str, Any], depth: int = MAX_DEPTH) -> dict[str, Any]:
+def camel_case(given: dict[str, Any], depth: int = read.MAX_DEPTH) -> dict[str, Any]:
     """Returns the object with names in camel case. Protobuf parsers accept snake case too, and clients rely on it.
 
     `data` and `metadata` are the client's own and keep their names. InvalidRequest for objects nested too deeply, and for
     one that has a name in both spellings: which of them counts differs between parsers, and they may be decisions.
     """
     if depth == 0:
-        raise InvalidRequest(f"The body is nested more than {MAX_DEPTH} levels deep")
+        raise InvalidRequest(f"The body is nested more than {read.MAX_DEPTH} levels deep")
     renamed = {_camel(key): _camel_value(_camel(key), value, depth - 1) for key, value in given.items()}
     if len(renamed) < len(given):
         raise InvalidRequest("An object has a name twice, in snake case and in camel case")
@@ -103,34 +92,34 @@ def _camel(key: str) -> str:
 
 def send_request(given: dict[str, Any], max_text: int) -> SendRequest:
     """Reads a SendMessageRequest. Raises InvalidRequest with the member's path, or an error of the protocol."""
-    message = table(given.get("message"), "message")
+    message = read.table(given.get("message"), "message")
     if message.get("role") not in ("ROLE_USER", None, "ROLE_UNSPECIFIED"):
         raise InvalidRequest("message.role has to be ROLE_USER", field="message.role")
     parts, decisions = _parts(message.get("parts"), max_text)
-    options = {} if given.get("configuration") is None else table(given["configuration"], "configuration")
-    _check_modes(rows(options.get("acceptedOutputModes"), "configuration.acceptedOutputModes", MAX_MODES))
+    options = {} if given.get("configuration") is None else read.table(given["configuration"], "configuration")
+    _check_modes(read.rows(options.get("acceptedOutputModes"), "configuration.acceptedOutputModes", MAX_MODES))
     push = options.get("taskPushNotificationConfig")
     return SendRequest(
-        message_id=name(message.get("messageId"), "message.messageId"),
+        message_id=read.name(message.get("messageId"), "message.messageId"),
         parts=parts,
         decisions=decisions,
         context_id=_id(message.get("contextId"), "message.contextId"),
         task_id=_id(message.get("taskId"), "message.taskId"),
         return_immediately=options.get("returnImmediately") is True,
         history_length=history_length(options.get("historyLength"), "configuration.historyLength"),
-        push=None if push is None else push_config(table(push, "configuration.taskPushNotificationConfig")),
+        push=None if push is None else push_config(read.table(push, "configuration.taskPushNotificationConfig")),
     )
 
 
 def _id(value: Any, path: str) -> str | None:
     """An empty text counts as absent, as in all JSON of protobuf."""
-    return None if value in (None, "") else foreign_id(value, path)
+    return None if value in (None, "") else read.foreign_id(value, path)
 
 
 def _parts(given: Any, max_text: int) -> tuple[tuple[Part, ...], tuple[Resume, ...]]:
     parts: list[Part] = []
     decisions: list[Resume] = []
-    for path, part in tables(given, "message.parts", MAX_PARTS):
+    for path, part in read.tables(given, "message.parts", MAX_PARTS):
         decision = _decision(part.get("data"), path)
         if decision is not None:
             decisions.append(decision)
@@ -147,15 +136,15 @@ def _part(part: dict[str, Any], path: str, max_text: int) -> Part:
         raise InvalidRequest(f"{path} has to have exactly one of text, raw, url and data", field=path)
     (kind,) = contents
     if kind == "text":
-        return TextPart(short_text(part["text"], f"{path}.text", max_text))
+        return TextPart(read.short_text(part["text"], f"{path}.text", max_text))
     if kind == "data":
-        return TextPart(sse.json_bytes(opaque(part["data"], f"{path}.data")).decode())
+        return TextPart(sse.json_bytes(read.opaque(part["data"], f"{path}.data")).decode())
     mime_type, filename = part.get("mediaType"), part.get("filename")
     return MediaPart(
-        mime_type=short_text(mime_type, f"{path}.mediaType", MAX_TYPE) if mime_type else UNKNOWN_TYPE,
+        mime_type=read.short_text(mime_type, f"{path}.mediaType", MAX_TYPE) if mime_type else UNKNOWN_TYPE,
         data=base64_text(part["raw"], f"{path}.raw") if kind == "raw" else None,
-        url=text(part["url"], f"{path}.url") if kind == "url" else None,
-        filename=text(filename, f"{path}.filename") if filename else None,
+        url=read.text(part["url"], f"{path}.url") if kind == "url" else None,
+        filename=read.text(filename, f"{path}.filename") if filename else None,
     )
 
 
@@ -167,12 +156,12 @@ def _decision(data: Any, path: str) -> Resume | None:
     approved = is_approval(answer)
     if approved is None:
         raise InvalidRequest(f"{path}.data.{APPROVED} has to be true or false", field=f"{path}.data.{APPROVED}")
-    payload = opaque(answer, f"{path}.data")
+    payload = read.opaque(answer, f"{path}.data")
     return Resume(
-        interrupt_id=name(data[INTERRUPT], f"{path}.data.{INTERRUPT}"),
+        interrupt_id=read.name(data[INTERRUPT], f"{path}.data.{INTERRUPT}"),
         approved=approved,
         payload=payload,
-        reason=refusal_reason(data.get(REASON), f"{path}.data.{REASON}"),
+        reason=read.refusal_reason(data.get(REASON), f"{path}.data.{REASON}"),
     )
 
 
@@ -194,11 +183,11 @@ def history_length(value: Any, path: str) -> int | None:
 
 def push_config(given: dict[str, Any]) -> PushConfig:
     authentication = given.get("authentication")
-    login = {} if authentication is None else table(authentication, "authentication")
+    login = {} if authentication is None else read.table(authentication, "authentication")
     config_id, token = given.get("id"), given.get("token")
     return PushConfig(
-        id=foreign_id(config_id, "id") if config_id else "",
-        url=short_text(given.get("url"), "url", 2000),
+        id=read.foreign_id(config_id, "id") if config_id else "",
+        url=read.short_text(given.get("url"), "url", 2000),
         version=OLD_VERSION if given.get(PUSH_VERSION) == OLD_VERSION else VERSION,
         token=_header_text(token, "token", 1000),
         scheme=_header_text(login.get("scheme"), "authentication.scheme"),
@@ -210,7 +199,7 @@ def _header_text(value: Any, path: str, limit: int = 8000) -> str | None:
     """Reads text for a header. Refuses line breaks: they could begin another header."""
     if value in (None, ""):
         return None
-    given = short_text(value, path, limit)
+    given = read.short_text(value, path, limit)
     if not given.isascii() or not given.isprintable():
         raise InvalidRequest(f"{path} has to be printable ASCII", field=path)
     return given
@@ -249,11 +238,11 @@ def _token(value: Any) -> str:
 
 def _time(value: Any) -> datetime:
     try:
-        read = msgspec.convert(value, datetime)
+        moment = msgspec.convert(value, datetime)
     except (msgspec.ValidationError, UnicodeError) as error:  # UnicodeError: half a surrogate pair
         raise InvalidRequest(
             "statusTimestampAfter has to be a time such as 2026-11-16T12:00:00Z", field="statusTimestampAfter"
         ) from error
-    if read.tzinfo is None:
+    if moment.tzinfo is None:
         raise InvalidRequest("statusTimestampAfter needs a time zone", field="statusTimestampAfter")
-    return read
+    return moment

@@ -14,37 +14,13 @@ from urllib.parse import quote
 
 import msgspec
 
-from holodeck.core.messages import (
-    AssistantMessage,
-    Content,
-    MediaPart,
-    Message,
-    Part,
-    TextPart,
-    ToolMessage,
-    UserMessage,
-    text_of,
-)
+from holodeck.core import messages as m
 from holodeck.core.request import APPROVAL_SCHEMA, Resume, RunRequest, is_approval
 from holodeck.core.text import clean
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest, PayloadTooLarge
+from holodeck.wires import body as read
 from holodeck.wires.agui.profile import FILE_URN, MEDIA_KINDS, Profile
-from holodeck.wires.body import (
-    MAX_TEXT,
-    foreign_id,
-    name,
-    opaque,
-    optional,
-    parse,
-    places,
-    refusal_reason,
-    refuse_repeated_names,
-    rows,
-    table,
-    tables,
-    text,
-)
 from holodeck.wires.client_values import UNKNOWN_TYPE, client_call, client_state, client_tool, context_text
 from holodeck.wires.sse import json_bytes
 
@@ -86,23 +62,23 @@ class AguiInput(msgspec.Struct, frozen=True, kw_only=True):
         return sha256(json_bytes(self.request.resume)).digest() if self.request.resume else b""
 
 
-def decode(body: bytes, max_text: int = MAX_TEXT) -> AguiInput:
+def decode(body: bytes, max_text: int = read.MAX_TEXT) -> AguiInput:
     """Reads the body of a POST. Raises InvalidRequest (400: not JSON, 422: not a RunAgentInput) or PayloadTooLarge."""
-    raw = camel_case(parse(body))
+    raw = camel_case(read.parse(body))
     warnings: list[str] = []
     warn = warnings.append
-    thread_id, run_id = foreign_id(raw.get("threadId"), "threadId"), foreign_id(raw.get("runId"), "runId")
+    thread_id, run_id = read.foreign_id(raw.get("threadId"), "threadId"), read.foreign_id(raw.get("runId"), "runId")
     profile = profile_of(raw.get("protocolVersion"))
     messages = _messages(raw.get("messages"), max_text, warn)
     context, tools, resumes = raw.get("context"), raw.get("tools"), raw.get("resume")  # all three are rare
     notes = () if context in _NOTHING else _context(context, warn)
     state = raw.get("state")
     if resumes not in _NOTHING:
-        refuse_repeated_names(body)
+        read.refuse_repeated_names(body)
     request = RunRequest(
         session_id=thread_id,
         run_id=run_id,
-        parent_run_id=optional(foreign_id, raw.get("parentRunId"), "parentRunId"),
+        parent_run_id=read.optional(read.foreign_id, raw.get("parentRunId"), "parentRunId"),
         messages=messages,
         client_tools=() if tools in _NOTHING else _tools(tools, warn),
         context=notes,
@@ -153,28 +129,28 @@ def _unused(warnings: list[str], messages: list[Any]) -> tuple[str, ...]:
     return tuple([each for each in warnings if (part := _PART.match(each)) and int(part[1]) > newest])
 
 
-def _messages(value: Any, max_text: int, warn: Warn) -> tuple[Message, ...]:
+def _messages(value: Any, max_text: int, warn: Warn) -> tuple[m.Message, ...]:
     if value is None:
         raise InvalidRequest("messages is missing", field="messages")
-    read: dict[str, Message] = {}
+    found: dict[str, m.Message] = {}
     tool_names: dict[str, str] = {}
-    given = rows(value, "messages", MAX_MESSAGES)
+    given = read.rows(value, "messages", MAX_MESSAGES)
     if sum(map(_pieces, given)) > MAX_PIECES:
         raise PayloadTooLarge(f"messages holds more than {MAX_PIECES:,} parts and tool calls")
     for i, item in enumerate(given):
         _check_text(item, f"messages[{i}]", max_text)
     for i, item in enumerate(given):
         path = f"messages[{i}]"
-        message = _message(camel_case(table(item, path)), path, tool_names, warn)
+        message = _message(camel_case(read.table(item, path)), path, tool_names, warn)
         if message is None:
             continue
-        if message.id in read:
+        if message.id in found:
             warn(f"{path} dropped: its id was used before")
             continue
-        read[message.id] = message
-        if isinstance(message, AssistantMessage):
+        found[message.id] = message
+        if isinstance(message, m.AssistantMessage):
             tool_names.update((call.id, call.name) for call in message.tool_calls)
-    return tuple(read.values())
+    return tuple(found.values())
 
 
 def _check_text(message: Any, path: str, max_text: int) -> None:
@@ -198,10 +174,12 @@ def _pieces(message: Any) -> int:
     return sum([len(member) for member in members if isinstance(member, list)])
 
 
-def _message(raw: dict[str, Any], path: str, tool_names: dict[str, str], warn: Warn) -> Message | None:
-    role = text(raw.get("role"), f"{path}.role")
+def _message(raw: dict[str, Any], path: str, tool_names: dict[str, str], warn: Warn) -> m.Message | None:
+    role = read.text(raw.get("role"), f"{path}.role")
     if role == "user":
-        return UserMessage(id=name(raw.get("id"), f"{path}.id"), content=_content(raw.get("content"), path, warn))
+        return m.UserMessage(
+            id=read.name(raw.get("id"), f"{path}.id"), content=_content(raw.get("content"), path, warn)
+        )
     if role == "assistant":
         return _assistant(raw, path, warn)
     if role == "tool":
@@ -212,21 +190,21 @@ def _message(raw: dict[str, Any], path: str, tool_names: dict[str, str], warn: W
     return None
 
 
-def _assistant(raw: dict[str, Any], path: str, warn: Warn) -> AssistantMessage:
-    content, calls = raw.get("content"), tables(raw.get("toolCalls"), f"{path}.toolCalls", MAX_CALLS)
-    return AssistantMessage(
-        id=name(raw.get("id"), f"{path}.id"),
-        content="" if content is None else text_of(_content(content, path, warn)),
+def _assistant(raw: dict[str, Any], path: str, warn: Warn) -> m.AssistantMessage:
+    content, calls = raw.get("content"), read.tables(raw.get("toolCalls"), f"{path}.toolCalls", MAX_CALLS)
+    return m.AssistantMessage(
+        id=read.name(raw.get("id"), f"{path}.id"),
+        content="" if content is None else m.text_of(_content(content, path, warn)),
         tool_calls=tuple(client_call(call, where) for where, call in calls),
     )
 
 
-def _tool_message(raw: dict[str, Any], path: str, tool_names: dict[str, str], warn: Warn) -> ToolMessage:
-    call_id = name(raw.get("toolCallId"), f"{path}.toolCallId")
+def _tool_message(raw: dict[str, Any], path: str, tool_names: dict[str, str], warn: Warn) -> m.ToolMessage:
+    call_id = read.name(raw.get("toolCallId"), f"{path}.toolCallId")
     content = _content(raw.get("content"), path, warn)
-    failure = optional(text, raw.get("error"), f"{path}.error")
-    return ToolMessage(
-        id=name(raw.get("id"), f"{path}.id"),
+    failure = read.optional(read.text, raw.get("error"), f"{path}.error")
+    return m.ToolMessage(
+        id=read.name(raw.get("id"), f"{path}.id"),
         call_id=call_id,
         name=tool_names.get(call_id, ""),
         content=content or failure or "",
@@ -234,12 +212,12 @@ def _tool_message(raw: dict[str, Any], path: str, tool_names: dict[str, str], wa
     )
 
 
-def _content(value: Any, path: str, warn: Warn) -> Content:
+def _content(value: Any, path: str, warn: Warn) -> m.Content:
     path = f"{path}.content"
     if not isinstance(value, list):
-        return text(value, path)
-    parts: list[Part] = []
-    for where, item in places(path, rows(value, path, MAX_PARTS)):
+        return read.text(value, path)
+    parts: list[m.Part] = []
+    for where, item in read.places(path, read.rows(value, path, MAX_PARTS)):
         part = read_part(item)
         if part is None:
             warn(f"{where} was not used: it is not a part that can be read")
@@ -248,13 +226,13 @@ def _content(value: Any, path: str, warn: Warn) -> Content:
     return tuple(parts)
 
 
-def read_part(part: Any) -> Part | None:
+def read_part(part: Any) -> m.Part | None:
     """Reads a part of a message, or returns None: an unusable part must not fail the run (1.0 specification)."""
     if not isinstance(part, dict):
         return None
     kind = part.get("type")
     if kind == "text":
-        return TextPart(clean(part["text"])) if isinstance(part.get("text"), str) else None
+        return m.TextPart(clean(part["text"])) if isinstance(part.get("text"), str) else None
     if kind == "binary":
         return _read_binary(camel_case(part))
     if kind in MEDIA_KINDS:
@@ -262,7 +240,7 @@ def read_part(part: Any) -> Part | None:
     return None
 
 
-def _read_media(kind: str, part: dict[str, Any]) -> MediaPart | None:
+def _read_media(kind: str, part: dict[str, Any]) -> m.MediaPart | None:
     source = part.get("source")
     value = source.get("value") if isinstance(source, dict) else None
     if not isinstance(source, dict) or not isinstance(value, str):
@@ -278,7 +256,7 @@ def _read_media(kind: str, part: dict[str, Any]) -> MediaPart | None:
     )
 
 
-def _read_binary(part: dict[str, Any]) -> MediaPart | None:
+def _read_binary(part: dict[str, Any]) -> m.MediaPart | None:
     """Reads a part of clients up to 0.0.47: one flat object with data, url or id."""
     for place, key in (("data", "data"), ("url", "url"), ("file", "id")):
         value = _optional_text(part.get(key))
@@ -288,13 +266,13 @@ def _read_binary(part: dict[str, Any]) -> MediaPart | None:
     return None
 
 
-def _media(*, place: Any, value: str, mime_type: str, filename: str | None) -> MediaPart | None:
+def _media(*, place: Any, value: str, mime_type: str, filename: str | None) -> m.MediaPart | None:
     if place == "data":
-        return MediaPart(mime_type=mime_type, data=clean(value), filename=filename)
+        return m.MediaPart(mime_type=mime_type, data=clean(value), filename=filename)
     if place == "url":
-        return MediaPart(mime_type=mime_type, url=clean(value), filename=filename)
+        return m.MediaPart(mime_type=mime_type, url=clean(value), filename=filename)
     if place == "file":
-        return MediaPart(mime_type=mime_type, url=FILE_URN + quote(clean(value), safe=""), filename=filename)
+        return m.MediaPart(mime_type=mime_type, url=FILE_URN + quote(clean(value), safe=""), filename=filename)
     return None
 
 
@@ -303,31 +281,31 @@ def _optional_text(value: Any) -> str | None:
 
 
 def _tools(value: Any, warn: Warn) -> tuple[ToolSchema, ...]:
-    read: dict[str, ToolSchema] = {}
-    for path, raw in tables(value, "tools", MAX_TOOLS):
+    found: dict[str, ToolSchema] = {}
+    for path, raw in read.tables(value, "tools", MAX_TOOLS):
         is_schema = isinstance(raw.get("parameters"), dict | None)
         tool = client_tool(raw if is_schema else {**raw, "parameters": None}, path)
         if not is_schema:
             warn(f"{path}.parameters dropped: not the JSON Schema of an object")
-        if tool.name in read:
+        if tool.name in found:
             warn(f"{path} dropped: there is another tool of this name")
-        read.setdefault(tool.name, tool)
-    return tuple(read.values())
+        found.setdefault(tool.name, tool)
+    return tuple(found.values())
 
 
 def _context(value: Any, warn: Warn) -> tuple[tuple[str, str], ...]:
-    read = []
-    for path, item in places("context", rows(value, "context", MAX_CONTEXT)):
+    found = []
+    for path, item in read.places("context", read.rows(value, "context", MAX_CONTEXT)):
         if isinstance(item, dict):
-            read.append((context_text(item.get("description"), path), context_text(item.get("value"), path)))
+            found.append((context_text(item.get("description"), path), context_text(item.get("value"), path)))
         else:
             warn(f"{path} dropped: no object")
-    return tuple(read)
+    return tuple(found)
 
 
 def _properties(value: Any, context: tuple[tuple[str, str], ...], warn: Warn) -> dict[str, Any]:
     """Returns the client's `forwardedProps`, plus the time zone if the client sent it as context instead."""
-    properties = opaque(value, "forwardedProps")
+    properties = read.opaque(value, "forwardedProps")
     if not isinstance(properties, dict):
         if properties is not None:
             warn("forwardedProps dropped: not an object")
@@ -337,20 +315,22 @@ def _properties(value: Any, context: tuple[tuple[str, str], ...], warn: Warn) ->
 
 
 def _resumes(value: Any, profile: Profile) -> tuple[Resume, ...]:
-    given = tables(value, "resume", MAX_RESUMES)
+    given = read.tables(value, "resume", MAX_RESUMES)
     return tuple(_resume(camel_case(raw), path, profile) for path, raw in given)
 
 
 def _resume(raw: dict[str, Any], path: str, profile: Profile) -> Resume:
-    status = text(raw.get("status"), f"{path}.status")
+    status = read.text(raw.get("status"), f"{path}.status")
     if status not in {"resolved", "cancelled"}:
         raise InvalidRequest(f"{path}.status has to be resolved or cancelled", field=f"{path}.status")
-    payload = opaque(raw.get("payload"), f"{path}.payload")
+    payload = read.opaque(raw.get("payload"), f"{path}.payload")
     return Resume(
-        interrupt_id=name(raw.get("interruptId"), f"{path}.interruptId"),
+        interrupt_id=read.name(raw.get("interruptId"), f"{path}.interruptId"),
         approved=status == "resolved" and _is_approved(raw, payload, f"{path}.payload", profile),
         payload=payload,
-        reason=refusal_reason(payload.get("reason"), f"{path}.payload.reason") if isinstance(payload, dict) else None,
+        reason=read.refusal_reason(payload.get("reason"), f"{path}.payload.reason")
+        if isinstance(payload, dict)
+        else None,
     )
 
 

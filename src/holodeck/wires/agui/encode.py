@@ -23,21 +23,10 @@ from urllib.parse import unquote
 import msgspec
 
 from holodeck.core import events as e
+from holodeck.core import messages as m
 from holodeck.core.encoder import Encoder, WithMetadata
 from holodeck.core.events import DELTAS, Event
 from holodeck.core.history import History
-from holodeck.core.messages import (
-    AssistantMessage,
-    Content,
-    MediaPart,
-    Message,
-    Part,
-    TextPart,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-    text_of,
-)
 from holodeck.core.request import APPROVAL_SCHEMA
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import PayloadTooLarge
@@ -170,7 +159,7 @@ def _lengths(event: e.MessagesReplaced) -> tuple[int, ...]:
     """Returns how many messages each snapshot has."""
     messages = event.messages
     whole = before = len(messages)
-    while before and isinstance(messages[before - 1], UserMessage):
+    while before and isinstance(messages[before - 1], m.UserMessage):
         before -= 1
     return (whole,) if event.corrects or before in (0, whole) else (before, whole)
 
@@ -180,36 +169,36 @@ def _history_compacted(event: e.HistoryCompacted, _: Profile) -> tuple[Wire, ...
     return ({"type": "CUSTOM", "name": e.HISTORY, "value": value},)
 
 
-def _message(message: Message, profile: Profile) -> Wire:
-    if isinstance(message, AssistantMessage):
+def _message(message: m.Message, profile: Profile) -> Wire:
+    if isinstance(message, m.AssistantMessage):
         return _assistant(message)
-    if isinstance(message, ToolMessage):
+    if isinstance(message, m.ToolMessage):
         wire = {"id": message.id, "role": "tool", "toolCallId": message.call_id}
-        failure = {"error": text_of(message.content)} if message.failed else {}
+        failure = {"error": m.text_of(message.content)} if message.failed else {}
         return wire | {"content": write_result(message.content, profile)} | failure
     return {"id": message.id, "role": "user", "content": write_content(message.content, profile)}
 
 
-def write_content(content: Content, profile: Profile) -> str | list[dict[str, Any]]:
+def write_content(content: m.Content, profile: Profile) -> str | list[dict[str, Any]]:
     """Content of a user message: text, or parts where there are media."""
     if isinstance(content, str):
         return content
-    if not any(isinstance(part, MediaPart) for part in content):
-        return text_of(content)
+    if not any(isinstance(part, m.MediaPart) for part in content):
+        return m.text_of(content)
     return [_part(part, profile) for part in content]
 
 
-def write_result(content: Content, profile: Profile) -> str | list[dict[str, Any]]:
+def write_result(content: m.Content, profile: Profile) -> str | list[dict[str, Any]]:
     """Content of a tool message: only 1.0 allows parts there."""
-    return write_content(content, profile) if profile is Profile.FULL else text_of(content)
+    return write_content(content, profile) if profile is Profile.FULL else m.text_of(content)
 
 
-def _part(part: Part, profile: Profile) -> dict[str, Any]:
-    if isinstance(part, TextPart):
+def _part(part: m.Part, profile: Profile) -> dict[str, Any]:
+    if isinstance(part, m.TextPart):
         return {"type": "text", "text": part.text}
     source = _source(part)
     if source["type"] == "file" and profile is Profile.LEGACY:
-        return {"type": "text", "text": text_of((part,))}  # the source `file` came with 1.0
+        return {"type": "text", "text": m.text_of((part,))}  # the source `file` came with 1.0
     kind = part.mime_type.partition("/")[0]
     written = {"type": kind if kind in MEDIA_KINDS else "document", "source": source}
     if part.filename:
@@ -217,7 +206,7 @@ def _part(part: Part, profile: Profile) -> dict[str, Any]:
     return written
 
 
-def _source(part: MediaPart) -> dict[str, str]:
+def _source(part: m.MediaPart) -> dict[str, str]:
     if part.data is not None:
         return {"type": "data", "value": part.data, "mimeType": part.mime_type}
     url = part.url or ""
@@ -230,7 +219,7 @@ def _source(part: MediaPart) -> dict[str, str]:
     return source
 
 
-def _assistant(message: AssistantMessage) -> Wire:
+def _assistant(message: m.AssistantMessage) -> Wire:
     """Leaves out reasoning: a client keeps its own copy as long as a snapshot shows none."""
     wire: Wire = {"id": message.id, "role": "assistant"}
     if message.content or not message.tool_calls:
@@ -240,7 +229,7 @@ def _assistant(message: AssistantMessage) -> Wire:
     return wire
 
 
-def _call(call: ToolCall) -> Wire:
+def _call(call: m.ToolCall) -> Wire:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
@@ -386,7 +375,7 @@ class SseEncoder(sse.FrameEncoder):
             frames += frame
         return frames
 
-    def _item(self, message: Message) -> bytes:
+    def _item(self, message: m.Message) -> bytes:
         """Encodes a message of a snapshot, with the comma after the previous one."""
         return b"," + sse.json_bytes(_message(message, self._profile))
 
@@ -459,7 +448,7 @@ class ProtoEncoder(sse.FrameEncoder):
                 frames += (whole.to_bytes(4, "big"), head, *messages)
         return frames
 
-    def _message(self, message: Message) -> bytes:
+    def _message(self, message: m.Message) -> bytes:
         return write_message(_decode(sse.json_bytes(_message(message, self._profile))))
 
     def _wires(self, event: Event) -> list[dict[str, Any]]:

@@ -4,16 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from holodeck.core import events as e
-from holodeck.core.messages import (
-    AssistantMessage,
-    Message,
-    PendingStep,
-    TextPart,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-    text_of,
-)
+from holodeck.core import messages as m
 from holodeck.core.tools import arguments_shown
 from holodeck.wires.ai_sdk.request import DYNAMIC
 from holodeck.wires.ai_sdk.stream import Chunk, approval_chunk, file_part, input_chunk, output_chunk, output_of
@@ -23,16 +14,16 @@ Part = dict[str, Any]
 
 
 def ui_messages(
-    messages: Sequence[Message], pending: PendingStep | None, *, server_tools: Collection[str]
+    messages: Sequence[m.Message], pending: m.PendingStep | None, *, server_tools: Collection[str]
 ) -> list[UiMessage]:
     """Converts all messages of a session.
 
     Everything between two messages of the user is one message of the assistant.
     """
     found: list[UiMessage] = []
-    turn: list[Message] = []
+    turn: list[m.Message] = []
     for message in with_pending(messages, pending):
-        if isinstance(message, UserMessage):
+        if isinstance(message, m.UserMessage):
             found += [*_assistant(turn, pending, server_tools), _user(message)]
             turn = []
         else:
@@ -40,30 +31,32 @@ def ui_messages(
     return [*found, *_assistant(turn, pending, server_tools)]
 
 
-def with_pending(messages: Sequence[Message], pending: PendingStep | None) -> list[Message]:
+def with_pending(messages: Sequence[m.Message], pending: m.PendingStep | None) -> list[m.Message]:
     return [*messages] if pending is None else [*messages, pending.assistant, *pending.results]
 
 
-def _assistant(turn: Sequence[Message], pending: PendingStep | None, server_tools: Collection[str]) -> list[UiMessage]:
+def _assistant(
+    turn: Sequence[m.Message], pending: m.PendingStep | None, server_tools: Collection[str]
+) -> list[UiMessage]:
     if not turn:
         return []
     parts = list(turn_parts(turn, pending, server_tools=server_tools))
     return [{"id": turn_id(turn), "role": "assistant", "parts": parts}]
 
 
-def last_turn(messages: Sequence[Message], pending: PendingStep | None) -> list[Message]:
+def last_turn(messages: Sequence[m.Message], pending: m.PendingStep | None) -> list[m.Message]:
     """Returns the messages after the user's last one, including the pending step."""
     every = with_pending(messages, pending)
-    start = next((i + 1 for i in reversed(range(len(every))) if isinstance(every[i], UserMessage)), 0)
+    start = next((i + 1 for i in reversed(range(len(every))) if isinstance(every[i], m.UserMessage)), 0)
     return every[start:]
 
 
-def turn_id(turn: Sequence[Message]) -> str:
+def turn_id(turn: Sequence[m.Message]) -> str:
     """Returns the id of the UI message: the id of the run that began the turn, as in its stream."""
     return turn[0].run_id or turn[0].id
 
 
-def not_in(log: Iterable[e.Event], turn: Sequence[Message]) -> list[Message]:
+def not_in(log: Iterable[e.Event], turn: Sequence[m.Message]) -> list[m.Message]:
     """Returns the messages of a turn that are not in this run's log: an earlier run of the turn wrote them."""
     shown, answered = set(), set()
     for event in log:
@@ -74,17 +67,17 @@ def not_in(log: Iterable[e.Event], turn: Sequence[Message]) -> list[Message]:
     return [
         message
         for message in turn
-        if (message.call_id not in answered if isinstance(message, ToolMessage) else message.id not in shown)
+        if (message.call_id not in answered if isinstance(message, m.ToolMessage) else message.id not in shown)
     ]
 
 
 def turn_parts(
-    turn: Sequence[Message], pending: PendingStep | None, *, server_tools: Collection[str]
+    turn: Sequence[m.Message], pending: m.PendingStep | None, *, server_tools: Collection[str]
 ) -> Iterator[Part]:
-    results = {message.call_id: message for message in turn if isinstance(message, ToolMessage)}
+    results = {message.call_id: message for message in turn if isinstance(message, m.ToolMessage)}
     questions = {} if pending is None else {call_id: id_ for id_, call_id in pending.approvals.items()}
     for message in turn:
-        if not isinstance(message, AssistantMessage):
+        if not isinstance(message, m.AssistantMessage):
             continue
         yield {"type": "step-start"}
         if message.reasoning:
@@ -123,21 +116,23 @@ def _tool_chunks(part: Part) -> Iterator[Chunk]:
         yield approval_chunk(part["approval"]["id"], call_id, "")
 
 
-def _user(message: UserMessage) -> UiMessage:
-    content = (TextPart(message.content),) if isinstance(message.content, str) else message.content
-    parts = [{"type": "text", "text": part.text} if isinstance(part, TextPart) else file_part(part) for part in content]
+def _user(message: m.UserMessage) -> UiMessage:
+    content = (m.TextPart(message.content),) if isinstance(message.content, str) else message.content
+    parts = [
+        {"type": "text", "text": part.text} if isinstance(part, m.TextPart) else file_part(part) for part in content
+    ]
     return {"id": message.id, "role": "user", "parts": parts}
 
 
-def _tool(call: ToolCall, *, on_client: bool) -> Part:
+def _tool(call: m.ToolCall, *, on_client: bool) -> Part:
     ours = {"type": DYNAMIC, "toolName": call.name, "providerExecuted": True}
     kind = {"type": f"tool-{call.name}"} if on_client else ours
     return kind | {"toolCallId": call.id, "state": "input-available", "input": arguments_shown(call.arguments)}
 
 
-def _outcome(result: ToolMessage | None, question: str | None, *, on_client: bool) -> Part:
+def _outcome(result: m.ToolMessage | None, question: str | None, *, on_client: bool) -> Part:
     if result is not None and result.failed:
-        return {"state": "output-error", "errorText": text_of(result.content)}
+        return {"state": "output-error", "errorText": m.text_of(result.content)}
     if result is not None:
         return {"state": "output-available", "output": output_of(result.content, on_client=on_client)}
     return {} if question is None else {"state": "approval-requested", "approval": {"id": question}}

@@ -12,34 +12,11 @@ from typing import Any
 
 import msgspec
 
-from holodeck.core.messages import (
-    AssistantMessage,
-    Content,
-    Message,
-    Part,
-    TextPart,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-)
+from holodeck.core import messages as m
 from holodeck.core.request import Resume, RunRequest
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest, PayloadTooLarge
-from holodeck.wires.body import (
-    MAX_TEXT,
-    decided,
-    foreign_id,
-    name,
-    opaque,
-    optional,
-    parse,
-    refusal_reason,
-    refuse_repeated_names,
-    short_text,
-    table,
-    tables,
-    text,
-)
+from holodeck.wires import body as read
 from holodeck.wires.client_values import UNKNOWN_TYPE, client_state, client_tool, context_text, media
 from holodeck.wires.sse import json_bytes
 
@@ -65,7 +42,7 @@ class UiRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A client's request, and what the encoder of the answer has to know about its list of messages."""
 
     chat_id: str
-    messages: tuple[Message, ...]
+    messages: tuple[m.Message, ...]
     resume: tuple[Resume, ...] = ()
     rewind_to: str | None = None
     continued: str | None = None  # the assistant message that the answer is a part of
@@ -81,25 +58,25 @@ class UiRequest(msgspec.Struct, frozen=True, kw_only=True):
     def new_message(self) -> str | None:
         """Returns the id of a message that is sent for the first time; None for all other requests."""
         last = self.messages[-1] if self.messages else None
-        return last.id if self.rewind_to is None and isinstance(last, UserMessage) else None
+        return last.id if self.rewind_to is None and isinstance(last, m.UserMessage) else None
 
 
-def decode(body: bytes, max_text: int = MAX_TEXT) -> UiRequest:
+def decode(body: bytes, max_text: int = read.MAX_TEXT) -> UiRequest:
     """Reads a body. Raises InvalidRequest with the member's path, or PayloadTooLarge."""
-    raw = parse(body)
-    trigger = SUBMIT if raw.get("trigger") is None else text(raw["trigger"], "trigger")
+    raw = read.parse(body)
+    trigger = SUBMIT if raw.get("trigger") is None else read.text(raw["trigger"], "trigger")
     if trigger not in {SUBMIT, REGENERATE}:
         raise InvalidRequest(f"trigger has to be {SUBMIT} or {REGENERATE}", field="trigger")
-    named = optional(name, raw.get("messageId"), "messageId")
+    named = read.optional(read.name, raw.get("messageId"), "messageId")
     given = _checked(raw.get("messages"), max_text)
     if not given:
         raise InvalidRequest("messages is missing or empty", field="messages")
     continued = _continued(given, named if trigger == SUBMIT else None)
     calls = {} if continued is None else {each.id: each for each in _calls(*continued)}
     if any(each.resume is not None for each in calls.values()):
-        refuse_repeated_names(body)
+        read.refuse_repeated_names(body)
     return UiRequest(
-        chat_id=foreign_id(raw.get("id"), "id"),
+        chat_id=read.foreign_id(raw.get("id"), "id"),
         messages=tuple(message for path, item in given for message in _messages(item, path, max_text)),
         resume=tuple(each.resume for each in calls.values() if each.resume is not None),
         rewind_to=None if continued is not None else _rewind_to(given, trigger, named),
@@ -110,7 +87,7 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> UiRequest:
         tools=_tools(raw.get("tools")),
         context=_context(raw.get("context")),
         state=client_state(raw.get("state")),
-        properties={} if raw.get("timezone") is None else {"timezone": text(raw["timezone"], "timezone")},
+        properties={} if raw.get("timezone") is None else {"timezone": read.text(raw["timezone"], "timezone")},
     )
 
 
@@ -135,24 +112,24 @@ _Item = tuple[str, dict[str, Any]]
 
 def _checked(value: Any, max_text: int) -> list[_Item]:
     """Returns the messages after checking that each has an id, a role and a list of parts."""
-    read = [(path, _message_of(raw, path)) for path, raw in tables(value, "messages", MAX_MESSAGES)]
-    if sum(len(message["parts"]) for _, message in read) > MAX_PARTS:
+    found = [(path, _message_of(raw, path)) for path, raw in read.tables(value, "messages", MAX_MESSAGES)]
+    if sum(len(message["parts"]) for _, message in found) > MAX_PARTS:
         raise PayloadTooLarge(f"messages holds more than {MAX_PARTS:,} parts")
-    for path, message in read:
+    for path, message in found:
         size = sum(len(part["text"]) for part in message["parts"] if isinstance(part.get("text"), str))
         if size > 2 * max_text:
             raise PayloadTooLarge(
                 f"{path} has {size:,} characters of text; {2 * max_text:,} are allowed in all its parts"
             )
-    return read
+    return found
 
 
 def _message_of(raw: dict[str, Any], path: str) -> dict[str, Any]:
-    role = text(raw.get("role"), f"{path}.role")
+    role = read.text(raw.get("role"), f"{path}.role")
     if role not in {"user", "assistant", "system"}:
         raise InvalidRequest(f"{path}.role has to be user, assistant or system", field=f"{path}.role")
-    parts = [part for _, part in tables(raw.get("parts"), f"{path}.parts", MAX_PARTS)]
-    return {"id": name(raw.get("id"), f"{path}.id"), "role": role, "parts": parts}
+    parts = [part for _, part in read.tables(raw.get("parts"), f"{path}.parts", MAX_PARTS)]
+    return {"id": read.name(raw.get("id"), f"{path}.id"), "role": role, "parts": parts}
 
 
 def _continued(given: Sequence[_Item], named: str | None) -> _Item | None:
@@ -166,8 +143,8 @@ def _continued(given: Sequence[_Item], named: str | None) -> _Item | None:
 def _rewind_to(given: Sequence[_Item], trigger: str, named: str | None) -> str | None:
     last = given[-1][1]
     if last["role"] == "user" and (trigger == REGENERATE or named == last["id"]):
-        read: str = last["id"]
-        return read
+        found: str = last["id"]
+        return found
     return None
 
 
@@ -177,12 +154,12 @@ class _Call(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
     input: Any
-    result: ToolMessage | None = None
+    result: m.ToolMessage | None = None
     resume: Resume | None = None
 
     @property
-    def as_call(self) -> ToolCall:
-        return ToolCall(
+    def as_call(self) -> m.ToolCall:
+        return m.ToolCall(
             id=self.id, name=self.name, arguments=json_bytes({} if self.input is None else self.input).decode()
         )
 
@@ -194,30 +171,32 @@ def _calls(path: str, message: dict[str, Any]) -> Iterator[_Call]:
 
 
 def _call(part: dict[str, Any], path: str) -> _Call:
-    kind = text(part.get("type"), f"{path}.type")
+    kind = read.text(part.get("type"), f"{path}.type")
     called = part.get("toolName") if kind == DYNAMIC else kind.removeprefix(_TOOL)
-    call_id, state = name(part.get("toolCallId"), f"{path}.toolCallId"), part.get("state")
-    call = _Call(id=call_id, name=name(called, f"{path}.toolName"), input=opaque(part.get("input"), f"{path}.input"))
+    call_id, state = read.name(part.get("toolCallId"), f"{path}.toolCallId"), part.get("state")
+    call = _Call(
+        id=call_id, name=read.name(called, f"{path}.toolName"), input=read.opaque(part.get("input"), f"{path}.input")
+    )
     if state == "approval-responded":
         return msgspec.structs.replace(call, resume=_resume(part.get("approval"), f"{path}.approval"))
     if part.get("providerExecuted") is True:  # our own tool: the client only shows what we sent
         return call
     if state == "output-available":
-        output = opaque(part.get("output"), f"{path}.output")
+        output = read.opaque(part.get("output"), f"{path}.output")
         content = output if isinstance(output, str) else json_bytes(output).decode()
-        return msgspec.structs.replace(call, result=ToolMessage(call_id=call_id, name=call.name, content=content))
+        return msgspec.structs.replace(call, result=m.ToolMessage(call_id=call_id, name=call.name, content=content))
     if state == "output-error":
-        failure = text(part.get("errorText"), f"{path}.errorText")
-        result = ToolMessage(call_id=call_id, name=call.name, content=failure, failed=True)
+        failure = read.text(part.get("errorText"), f"{path}.errorText")
+        result = m.ToolMessage(call_id=call_id, name=call.name, content=failure, failed=True)
         return msgspec.structs.replace(call, result=result)
     return call
 
 
 def _resume(value: Any, path: str) -> Resume:
-    raw = table(value, path)
-    approved = decided(raw.get("approved"), f"{path}.approved")
-    why = refusal_reason(raw.get("reason"), f"{path}.reason")
-    return Resume(interrupt_id=name(raw.get("id"), f"{path}.id"), approved=approved, reason=why)
+    raw = read.table(value, path)
+    approved = read.decided(raw.get("approved"), f"{path}.approved")
+    why = read.refusal_reason(raw.get("reason"), f"{path}.reason")
+    return Resume(interrupt_id=read.name(raw.get("id"), f"{path}.id"), approved=approved, reason=why)
 
 
 def _open_calls(given: Sequence[_Item]) -> Iterator[tuple[str, _Call]]:
@@ -231,34 +210,36 @@ def _open_calls(given: Sequence[_Item]) -> Iterator[tuple[str, _Call]]:
             yield call.id, call
 
 
-def _messages(raw: dict[str, Any], path: str, max_text: int) -> Iterator[Message]:
+def _messages(raw: dict[str, Any], path: str, max_text: int) -> Iterator[m.Message]:
     if raw["role"] == "user":
-        yield UserMessage(id=raw["id"], content=_content(raw["parts"], path, max_text))
+        yield m.UserMessage(id=raw["id"], content=_content(raw["parts"], path, max_text))
     elif raw["role"] == "assistant":
         yield from _turn(raw, path, max_text)
 
 
-def _content(parts: Sequence[dict[str, Any]], path: str, max_text: int) -> Content:
-    read = [part for i, each in enumerate(parts) if (part := _part(each, f"{path}.parts[{i}]", max_text)) is not None]
-    if not read:
+def _content(parts: Sequence[dict[str, Any]], path: str, max_text: int) -> m.Content:
+    found = [part for i, each in enumerate(parts) if (part := _part(each, f"{path}.parts[{i}]", max_text)) is not None]
+    if not found:
         raise InvalidRequest(f"{path} has neither text nor a file", field=f"{path}.parts")
-    if all(isinstance(part, TextPart) for part in read):
-        return "\n".join(part.text for part in read if isinstance(part, TextPart))
-    return tuple(read)
+    if all(isinstance(part, m.TextPart) for part in found):
+        return "\n".join(part.text for part in found if isinstance(part, m.TextPart))
+    return tuple(found)
 
 
-def _part(raw: dict[str, Any], path: str, max_text: int) -> Part | None:
+def _part(raw: dict[str, Any], path: str, max_text: int) -> m.Part | None:
     """Reads a part of a user message. Data parts belong to the application, and the model is not shown them."""
     kind = raw.get("type")
     if kind == "text":
-        return TextPart(short_text(raw.get("text"), f"{path}.text", max_text))
+        return m.TextPart(read.short_text(raw.get("text"), f"{path}.text", max_text))
     if kind != "file":
         return None
-    mime_type = optional(text, raw.get("mediaType"), f"{path}.mediaType") or UNKNOWN_TYPE
-    return media(raw.get("url"), f"{path}.url", mime_type, optional(name, raw.get("filename"), f"{path}.filename"))
+    mime_type = read.optional(read.text, raw.get("mediaType"), f"{path}.mediaType") or UNKNOWN_TYPE
+    return media(
+        raw.get("url"), f"{path}.url", mime_type, read.optional(read.name, raw.get("filename"), f"{path}.filename")
+    )
 
 
-def _turn(raw: dict[str, Any], path: str, max_text: int) -> Iterator[Message]:
+def _turn(raw: dict[str, Any], path: str, max_text: int) -> Iterator[m.Message]:
     """Returns the steps of an assistant message, for sessions without a history of their own."""
     steps: list[list[dict[str, Any]]] = [[]]
     for part in raw["parts"]:
@@ -268,10 +249,12 @@ def _turn(raw: dict[str, Any], path: str, max_text: int) -> Iterator[Message]:
             steps[-1].append(part)
     filled = [step for step in steps if step]
     for number, step in enumerate(filled, 1):
-        texts = [short_text(part.get("text"), f"{path}.text", max_text) for part in step if part.get("type") == "text"]
+        texts = [
+            read.short_text(part.get("text"), f"{path}.text", max_text) for part in step if part.get("type") == "text"
+        ]
         calls = list(_calls(path, {"parts": step}))
         last = number == len(filled)
-        yield AssistantMessage(
+        yield m.AssistantMessage(
             id=raw["id"] if last else f"{raw['id']}-{number}",
             content="\n\n".join(each for each in texts if each),
             tool_calls=tuple(call.as_call for call in calls),
@@ -280,17 +263,20 @@ def _turn(raw: dict[str, Any], path: str, max_text: int) -> Iterator[Message]:
 
 
 def _tools(value: Any) -> tuple[ToolSchema, ...]:
-    read: dict[str, ToolSchema] = {}
-    for path, raw in tables(value, "tools", MAX_TOOLS):
+    found: dict[str, ToolSchema] = {}
+    for path, raw in read.tables(value, "tools", MAX_TOOLS):
         tool = client_tool(raw, path)
-        if tool.name in read:
+        if tool.name in found:
             raise InvalidRequest(f"{path} has the same name as another tool", field=f"{path}.name")
-        read[tool.name] = tool
-    return tuple(read.values())
+        found[tool.name] = tool
+    return tuple(found.values())
 
 
 def _context(value: Any) -> tuple[tuple[str, str], ...]:
     return tuple(
-        (optional(text, raw.get("description"), f"{path}.description") or "", context_text(raw.get("value"), path))
-        for path, raw in tables(value, "context", MAX_CONTEXT)
+        (
+            read.optional(read.text, raw.get("description"), f"{path}.description") or "",
+            context_text(raw.get("value"), path),
+        )
+        for path, raw in read.tables(value, "context", MAX_CONTEXT)
     )

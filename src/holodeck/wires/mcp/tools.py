@@ -13,18 +13,7 @@ from holodeck.core.json_schema import array, object_of, string
 from holodeck.core.messages import MediaPart, Part, TextPart, UserMessage
 from holodeck.core.request import Resume
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import (
-    decided,
-    foreign_id,
-    name,
-    opaque,
-    optional,
-    refusal_reason,
-    short_text,
-    table,
-    tables,
-    text,
-)
+from holodeck.wires import body as read
 from holodeck.wires.client_values import UNKNOWN_TYPE, base64_text
 from holodeck.wires.mcp.envelope import Caller
 
@@ -145,13 +134,13 @@ def _wait(agent: str) -> dict[str, Any]:
 
 def ask_arguments(given: dict[str, Any], max_text: int) -> AskArguments:
     """Reads the arguments of `ask`. Raises InvalidRequest with the member's path."""
-    message = short_text(given.get("message"), "message", max_text)
+    message = read.short_text(given.get("message"), "message", max_text)
     if not message.strip():
         raise InvalidRequest("message is empty", field="message")
     return AskArguments(
         message=message,
-        session=optional(foreign_id, given.get("session"), "session"),
-        files=tuple(_file(file, path) for path, file in tables(given.get("files"), "files", MAX_FILES)),
+        session=read.optional(read.foreign_id, given.get("session"), "session"),
+        files=tuple(_file(file, path) for path, file in read.tables(given.get("files"), "files", MAX_FILES)),
     )
 
 
@@ -160,29 +149,31 @@ def _file(given: dict[str, Any], path: str) -> MediaPart:
     if (data is None) == (url is None):
         raise InvalidRequest(f"{path} has to have data or url", field=path)
     return MediaPart(
-        mime_type=UNKNOWN_TYPE if mime_type is None else short_text(mime_type, f"{path}.mime_type", MAX_TYPE),
-        data=optional(base64_text, data, f"{path}.data"),
-        url=optional(text, url, f"{path}.url"),
-        filename=optional(text, given.get("name"), f"{path}.name"),
+        mime_type=UNKNOWN_TYPE if mime_type is None else read.short_text(mime_type, f"{path}.mime_type", MAX_TYPE),
+        data=read.optional(base64_text, data, f"{path}.data"),
+        url=read.optional(read.text, url, f"{path}.url"),
+        filename=read.optional(read.text, given.get("name"), f"{path}.name"),
     )
 
 
 def continue_arguments(given: dict[str, Any]) -> ContinueArguments:
     """Reads the arguments of `continue`. Raises InvalidRequest with the member's path."""
-    decisions = tuple(_decision(raw, path) for path, raw in tables(given.get("decisions"), "decisions", MAX_DECISIONS))
+    decisions = tuple(
+        _decision(raw, path) for path, raw in read.tables(given.get("decisions"), "decisions", MAX_DECISIONS)
+    )
     if not decisions:
         raise InvalidRequest("decisions is empty", field="decisions")
-    return ContinueArguments(session=foreign_id(given.get("session"), "session"), decisions=decisions)
+    return ContinueArguments(session=read.foreign_id(given.get("session"), "session"), decisions=decisions)
 
 
 def _decision(given: dict[str, Any], path: str) -> Resume:
-    approved, arguments = decided(given.get("approved"), f"{path}.approved"), given.get("arguments")
+    approved, arguments = read.decided(given.get("approved"), f"{path}.approved"), given.get("arguments")
     payload = None
     if arguments is not None:
-        payload = {"arguments": opaque(table(arguments, f"{path}.arguments"), f"{path}.arguments")}
-    why = refusal_reason(given.get("reason"), f"{path}.reason")
-    return Resume(interrupt_id=name(given.get("id"), f"{path}.id"), approved=approved, payload=payload, reason=why)
+        payload = {"arguments": read.opaque(read.table(arguments, f"{path}.arguments"), f"{path}.arguments")}
+    why = read.refusal_reason(given.get("reason"), f"{path}.reason")
+    return Resume(interrupt_id=read.name(given.get("id"), f"{path}.id"), approved=approved, payload=payload, reason=why)
 
 
 def wait_arguments(given: dict[str, Any]) -> str:
-    return foreign_id(given.get("run"), "run")
+    return read.foreign_id(given.get("run"), "run")

@@ -10,16 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holodeck.core.messages import (
-    AssistantMessage,
-    MediaPart,
-    Message,
-    Part,
-    TextPart,
-    ToolMessage,
-    UserMessage,
-    text_of,
-)
+from holodeck.core import messages as m
 from holodeck.core.request import RunOptions, RunRequest
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
@@ -58,7 +49,7 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
 class ChatCompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A client's request. `messages` is its whole copy of the conversation, newest last."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[m.Message, ...]
     model: str | None = None
     instructions: tuple[str, ...] = ()  # texts of its system and developer messages
     tools: tuple[ToolSchema, ...] = ()
@@ -126,15 +117,15 @@ def _session(metadata: Any) -> str | None:
     return optional(foreign_id, given, "metadata.session_id")
 
 
-def _messages(value: Any, max_text: int) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+def _messages(value: Any, max_text: int) -> tuple[tuple[m.Message, ...], tuple[str, ...]]:
     """Returns the conversation, and the instructions from its system and developer messages."""
-    read: list[Message] = []
+    read: list[m.Message] = []
     instructions: list[str] = []
     tool_names: dict[str, str] = {}
     for path, raw in tables(value, "messages", MAX_MESSAGES):
         role = text(raw.get("role"), f"{path}.role")
         if role == "user":
-            read.append(UserMessage(content=content_of(raw.get("content"), f"{path}.content", max_text, _part)))
+            read.append(m.UserMessage(content=content_of(raw.get("content"), f"{path}.content", max_text, _part)))
         elif role == "assistant":
             answer = _assistant(raw, path, max_text)
             tool_names.update((call.id, call.name) for call in answer.tool_calls)
@@ -145,23 +136,23 @@ def _messages(value: Any, max_text: int) -> tuple[tuple[Message, ...], tuple[str
             instructions.append(_texts(raw.get("content"), f"{path}.content", max_text))
         else:
             raise unsupported(f"{path}.role", f"{path}.role has to be user, assistant, tool, system or developer.")
-    if not read or isinstance(read[-1], AssistantMessage):
+    if not read or isinstance(read[-1], m.AssistantMessage):
         raise InvalidRequest("messages has to end with a message of the user or a tool", field="messages")
     return tuple(read), tuple(each for each in instructions if each.strip())
 
 
-def _assistant(raw: dict[str, Any], path: str, max_text: int) -> AssistantMessage:
+def _assistant(raw: dict[str, Any], path: str, max_text: int) -> m.AssistantMessage:
     content, calls = raw.get("content"), tables(raw.get("tool_calls"), f"{path}.tool_calls", MAX_CALLS)
-    return AssistantMessage(
+    return m.AssistantMessage(
         content="" if content is None else _texts(content, f"{path}.content", max_text),
         tool_calls=tuple(client_call(call, where) for where, call in calls),
     )
 
 
-def _tool_message(raw: dict[str, Any], path: str, tool_names: Mapping[str, str], max_text: int) -> ToolMessage:
+def _tool_message(raw: dict[str, Any], path: str, tool_names: Mapping[str, str], max_text: int) -> m.ToolMessage:
     call_id = name(raw.get("tool_call_id"), f"{path}.tool_call_id")
     content = _texts(raw.get("content"), f"{path}.content", max_text)
-    return ToolMessage(call_id=call_id, name=tool_names.get(call_id, ""), content=content)
+    return m.ToolMessage(call_id=call_id, name=tool_names.get(call_id, ""), content=content)
 
 
 def _texts(value: Any, path: str, max_text: int) -> str:
@@ -169,9 +160,9 @@ def _texts(value: Any, path: str, max_text: int) -> str:
     if isinstance(value, list):
         value = [_as_text(item) for item in value]
     content = content_of(value, path, max_text, _part)
-    if not isinstance(content, str) and any(isinstance(part, MediaPart) for part in content):
+    if not isinstance(content, str) and any(isinstance(part, m.MediaPart) for part in content):
         raise unsupported(path, f"{path} may hold text only.")
-    return text_of(content)
+    return m.text_of(content)
 
 
 def _as_text(part: Any) -> Any:
@@ -181,10 +172,10 @@ def _as_text(part: Any) -> Any:
     return part
 
 
-def _part(raw: dict[str, Any], path: str, max_text: int) -> Part:
+def _part(raw: dict[str, Any], path: str, max_text: int) -> m.Part:
     kind = raw.get("type")
     if kind == "text":
-        return TextPart(short_text(raw.get("text"), f"{path}.text", max_text))
+        return m.TextPart(short_text(raw.get("text"), f"{path}.text", max_text))
     if kind == "image_url":
         return media(table(raw.get("image_url"), f"{path}.image_url").get("url"), f"{path}.image_url.url", "image/*")
     if kind == "file":

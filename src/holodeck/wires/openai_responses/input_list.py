@@ -3,48 +3,37 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from holodeck.core.messages import (
-    AssistantMessage,
-    Content,
-    MediaPart,
-    Message,
-    Part,
-    TextPart,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-    text_of,
-)
+from holodeck.core import messages as m
 
 
-def input_items(messages: Iterable[Message]) -> list[dict[str, Any]]:
+def input_items(messages: Iterable[m.Message]) -> list[dict[str, Any]]:
     """Returns the user's messages and the results of the client's tools, oldest first."""
     return [item for message in messages if (item := _item(message)) is not None]
 
 
 def conversation_items(
-    messages: Sequence[Message], *, labels: Mapping[str, str], questions: Mapping[str, str]
+    messages: Sequence[m.Message], *, labels: Mapping[str, str], questions: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """Returns a conversation as the items of its responses, oldest first.
 
     `labels` maps the agent's own tools to the names of their servers; other tools are the client's. `questions` has the
     pending interrupts, by the ids of their calls.
     """
-    results = {message.call_id: message for message in messages if isinstance(message, ToolMessage)}
+    results = {message.call_id: message for message in messages if isinstance(message, m.ToolMessage)}
     found: list[dict[str, Any]] = []
     for message in messages:
-        if isinstance(message, AssistantMessage):
+        if isinstance(message, m.AssistantMessage):
             found += _answered(message)
             found += [
                 _called(call, labels.get(call.name), results.get(call.id), questions.get(call.id))
                 for call in message.tool_calls
             ]
-        elif not isinstance(message, ToolMessage) or message.name not in labels:
+        elif not isinstance(message, m.ToolMessage) or message.name not in labels:
             found += input_items([message])
     return found
 
 
-def _answered(message: AssistantMessage) -> Iterator[dict[str, Any]]:
+def _answered(message: m.AssistantMessage) -> Iterator[dict[str, Any]]:
     if message.reasoning:
         summary = [{"type": "summary_text", "text": message.reasoning}]
         yield {"id": f"rs_{message.id}", "type": "reasoning", "summary": summary, "status": "completed"}
@@ -54,13 +43,13 @@ def _answered(message: AssistantMessage) -> Iterator[dict[str, Any]]:
         yield {"id": f"msg_{message.id}", **about, "content": [part]}
 
 
-def _called(call: ToolCall, label: str | None, result: ToolMessage | None, question: str | None) -> dict[str, Any]:
+def _called(call: m.ToolCall, label: str | None, result: m.ToolMessage | None, question: str | None) -> dict[str, Any]:
     about = {"name": call.name, "arguments": call.arguments}
     if label is None:
         return {"id": f"fc_{call.id}", "type": "function_call", "call_id": call.id, **about, "status": "completed"}
     if question is not None and result is None:
         return {"id": question, "type": "mcp_approval_request", **about, "server_label": label}
-    text = None if result is None else text_of(result.content)
+    text = None if result is None else m.text_of(result.content)
     failed = result is not None and result.failed
     error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": text}]}
     return {
@@ -75,8 +64,8 @@ def _called(call: ToolCall, label: str | None, result: ToolMessage | None, quest
     }
 
 
-def _item(message: Message) -> dict[str, Any] | None:
-    if isinstance(message, UserMessage):
+def _item(message: m.Message) -> dict[str, Any] | None:
+    if isinstance(message, m.UserMessage):
         return {
             "id": f"msg_{message.id}",
             "type": "message",
@@ -84,35 +73,35 @@ def _item(message: Message) -> dict[str, Any] | None:
             "status": "completed",
             "content": _parts(message.content),
         }
-    if isinstance(message, ToolMessage):
+    if isinstance(message, m.ToolMessage):
         return {
             "id": f"fco_{message.id}",
             "type": "function_call_output",
             "call_id": message.call_id,
-            "output": text_of(message.content),
+            "output": m.text_of(message.content),
             "status": "completed",
         }
     return None
 
 
-def _parts(content: Content) -> list[dict[str, Any]]:
-    return [_part(part) for part in ([TextPart(content)] if isinstance(content, str) else content)]
+def _parts(content: m.Content) -> list[dict[str, Any]]:
+    return [_part(part) for part in ([m.TextPart(content)] if isinstance(content, str) else content)]
 
 
-def _part(part: Part) -> dict[str, Any]:
-    if isinstance(part, TextPart):
+def _part(part: m.Part) -> dict[str, Any]:
+    if isinstance(part, m.TextPart):
         return {"type": "input_text", "text": part.text}
     return {"type": "input_image", "image_url": _url(part), "detail": "auto"} if _is_image(part) else _file(part)
 
 
-def _is_image(part: MediaPart) -> bool:
+def _is_image(part: m.MediaPart) -> bool:
     return part.mime_type.startswith("image/")
 
 
-def _file(part: MediaPart) -> dict[str, Any]:
+def _file(part: m.MediaPart) -> dict[str, Any]:
     member = "file_url" if part.data is None else "file_data"
     return {"type": "input_file", "filename": part.filename, member: _url(part)}
 
 
-def _url(part: MediaPart) -> str | None:
+def _url(part: m.MediaPart) -> str | None:
     return part.url if part.data is None else f"data:{part.mime_type};base64,{part.data}"

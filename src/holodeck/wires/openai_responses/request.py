@@ -10,34 +10,11 @@ from typing import Any
 
 import msgspec
 
-from holodeck.core.messages import (
-    AssistantMessage,
-    MediaPart,
-    Message,
-    Part,
-    TextPart,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-    text_of,
-)
+from holodeck.core import messages as m
 from holodeck.core.request import Resume, RunOptions, RunRequest
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import (
-    MAX_TEXT,
-    decided,
-    foreign_id,
-    name,
-    optional,
-    parse,
-    refusal_reason,
-    refuse_repeated_names,
-    short_text,
-    table,
-    tables,
-    text,
-)
+from holodeck.wires import body as read
 from holodeck.wires.client_values import UNKNOWN_TYPE, media
 from holodeck.wires.openai_chat.error_form import unsupported
 from holodeck.wires.openai_chat.parameters import (
@@ -67,7 +44,7 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
 class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A client's request. `messages` is its input, newest last."""
 
-    messages: tuple[Message, ...] = ()
+    messages: tuple[m.Message, ...] = ()
     resume: tuple[Resume, ...] = ()
     instructions: tuple[str, ...] = ()
     tools: tuple[ToolSchema, ...] = ()
@@ -81,20 +58,20 @@ class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True):
     echo: RequestEcho = RequestEcho()
 
 
-def decode(body: bytes, max_text: int = MAX_TEXT) -> ResponsesRequest:
+def decode(body: bytes, max_text: int = read.MAX_TEXT) -> ResponsesRequest:
     """Reads a body. Raises InvalidRequest with the member's path, or PayloadTooLarge."""
-    raw = parse(body)
+    raw = read.parse(body)
     for parameter, harmless in HARMLESS.items():
         check_supported(raw.get(parameter), parameter, harmless)
     wanted = raw.get("text")
     if wanted is not None:
-        check_supported(table(wanted, "text").get("format"), "text.format", ({"type": "text"},))
+        check_supported(read.table(wanted, "text").get("format"), "text.format", ({"type": "text"},))
     given = _Input(max_text)
     given.read(raw.get("input"))
     if given.resume:
-        refuse_repeated_names(body)
+        read.refuse_repeated_names(body)
     if raw.get("instructions") is not None:
-        given.instructions.insert(0, short_text(raw["instructions"], "instructions", max_text))
+        given.instructions.insert(0, read.short_text(raw["instructions"], "instructions", max_text))
     tools = function_tools(raw.get("tools"))
     request = ResponsesRequest(
         messages=tuple(given.messages),
@@ -106,7 +83,7 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> ResponsesRequest:
             max_output_tokens=token_limit(raw.get("max_output_tokens"), "max_output_tokens"),
             one_call_at_a_time=one_call_at_a_time(raw),
         ),
-        model=optional(name, raw.get("model"), "model"),
+        model=read.optional(read.name, raw.get("model"), "model"),
         stream=flag(raw.get("stream"), "stream"),
         store=raw.get("store") is None or flag(raw["store"], "store"),
         background=flag(raw.get("background"), "background"),
@@ -152,13 +129,13 @@ def _check_state(request: ResponsesRequest) -> None:
 def _previous(value: Any) -> str | None:
     if value is None:
         return None
-    return foreign_id(value, "previous_response_id").removeprefix(PREFIX)
+    return read.foreign_id(value, "previous_response_id").removeprefix(PREFIX)
 
 
 def _conversation(value: Any) -> str | None:
     if isinstance(value, dict):
-        return foreign_id(value.get("id"), "conversation.id")
-    return optional(foreign_id, value, "conversation")
+        return read.foreign_id(value.get("id"), "conversation.id")
+    return read.optional(read.foreign_id, value, "conversation")
 
 
 class _Input:
@@ -166,19 +143,19 @@ class _Input:
 
     def __init__(self, max_text: int) -> None:
         self._max_text = max_text
-        self.messages: list[Message] = []
+        self.messages: list[m.Message] = []
         self.resume: list[Resume] = []
         self.instructions: list[str] = []
         self._names: dict[str, str] = {}  # of calls
 
     def read(self, value: Any) -> None:
         if isinstance(value, str):
-            self.messages.append(UserMessage(content=short_text(value, "input", self._max_text)))
+            self.messages.append(m.UserMessage(content=read.short_text(value, "input", self._max_text)))
         else:
-            for path, raw in tables(value, "input", MAX_ITEMS):
+            for path, raw in read.tables(value, "input", MAX_ITEMS):
                 self._item(raw, path)
         last = self.messages[-1] if self.messages else None
-        if isinstance(last, AssistantMessage) or (last is None and not self.resume):
+        if isinstance(last, m.AssistantMessage) or (last is None and not self.resume):
             raise InvalidRequest("input has to end with a message of the user or the result of a tool", field="input")
 
     def _item(self, raw: dict[str, Any], path: str) -> None:
@@ -188,63 +165,63 @@ class _Input:
         elif kind == "function_call":
             self._call(raw, path)
         elif kind == "function_call_output":
-            call_id = name(raw.get("call_id"), f"{path}.call_id")
+            call_id = read.name(raw.get("call_id"), f"{path}.call_id")
             content = content_of(raw.get("output"), f"{path}.output", self._max_text, _part)
-            self.messages.append(ToolMessage(call_id=call_id, name=self._names.get(call_id, ""), content=content))
+            self.messages.append(m.ToolMessage(call_id=call_id, name=self._names.get(call_id, ""), content=content))
         elif kind == "mcp_approval_response":
             self._approval(raw, path)
         elif not isinstance(kind, str):
             raise InvalidRequest(f"{path}.type has to be a string", field=f"{path}.type")
 
     def _message(self, raw: dict[str, Any], path: str) -> None:
-        role, where = text(raw.get("role"), f"{path}.role"), f"{path}.content"
+        role, where = read.text(raw.get("role"), f"{path}.role"), f"{path}.content"
         content = content_of(raw.get("content"), where, self._max_text, _part)
         if role == "user":
-            self.messages.append(UserMessage(content=content))
+            self.messages.append(m.UserMessage(content=content))
         elif role == "assistant":
-            self.messages.append(AssistantMessage(content=text_of(content)))
+            self.messages.append(m.AssistantMessage(content=m.text_of(content)))
         elif role in {"system", "developer"}:
-            self.instructions.append(text_of(content))
+            self.instructions.append(m.text_of(content))
         else:
             raise unsupported(f"{path}.role", f"{path}.role has to be user, assistant, system or developer.")
 
     def _call(self, raw: dict[str, Any], path: str) -> None:
         """Reads a call of a client's tool. Consecutive calls are one message, as the model made them."""
-        call = ToolCall(
-            id=name(raw.get("call_id"), f"{path}.call_id"),
-            name=name(raw.get("name"), f"{path}.name"),
-            arguments=text(raw.get("arguments"), f"{path}.arguments"),
+        call = m.ToolCall(
+            id=read.name(raw.get("call_id"), f"{path}.call_id"),
+            name=read.name(raw.get("name"), f"{path}.name"),
+            arguments=read.text(raw.get("arguments"), f"{path}.arguments"),
         )
         self._names[call.id] = call.name
         last = self.messages[-1] if self.messages else None
-        if isinstance(last, AssistantMessage):
+        if isinstance(last, m.AssistantMessage):
             self.messages[-1] = msgspec.structs.replace(last, tool_calls=(*last.tool_calls, call))
         else:
-            self.messages.append(AssistantMessage(tool_calls=(call,)))
+            self.messages.append(m.AssistantMessage(tool_calls=(call,)))
 
     def _approval(self, raw: dict[str, Any], path: str) -> None:
-        approved = decided(raw.get("approve"), f"{path}.approve")
-        asked = name(raw.get("approval_request_id"), f"{path}.approval_request_id")
-        why = refusal_reason(raw.get("reason"), f"{path}.reason")
+        approved = read.decided(raw.get("approve"), f"{path}.approve")
+        asked = read.name(raw.get("approval_request_id"), f"{path}.approval_request_id")
+        why = read.refusal_reason(raw.get("reason"), f"{path}.reason")
         self.resume.append(Resume(interrupt_id=asked, approved=approved, reason=why))
 
 
-def _part(raw: dict[str, Any], path: str, max_text: int) -> Part:
+def _part(raw: dict[str, Any], path: str, max_text: int) -> m.Part:
     kind = raw.get("type")
     if kind in ("input_text", "output_text", "text", "refusal"):  # a tuple: a client's value may be unhashable
         member = "refusal" if kind == "refusal" else "text"
-        return TextPart(short_text(raw.get(member), f"{path}.{member}", max_text))
+        return m.TextPart(read.short_text(raw.get(member), f"{path}.{member}", max_text))
     if kind == "input_image":
         return _addressed(raw.get("image_url"), f"{path}.image_url", "image/*")
     if kind == "input_file" and raw.get("file_data") is not None:
         return file_data(raw["file_data"], path, raw.get("filename"))
     if kind == "input_file":
-        filename = optional(name, raw.get("filename"), f"{path}.filename")
+        filename = read.optional(read.name, raw.get("filename"), f"{path}.filename")
         return _addressed(raw.get("file_url"), f"{path}.file_url", UNKNOWN_TYPE, filename)
     raise unsupported(f"{path}.type", f"{path}.type has to be input_text, input_image or input_file.")
 
 
-def _addressed(url: Any, path: str, mime_type: str, filename: str | None = None) -> MediaPart:
+def _addressed(url: Any, path: str, mime_type: str, filename: str | None = None) -> m.MediaPart:
     if url is None:
         raise unsupported(path, f"{path} has to hold the file or its address: this server keeps no uploaded files.")
     return media(url, path, mime_type, filename)

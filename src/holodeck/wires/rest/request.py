@@ -16,21 +16,7 @@ from holodeck.core.ids import MAX_FOREIGN_ID
 from holodeck.core.messages import Part, TextPart, UserMessage
 from holodeck.core.request import FileNote, Resume, RunRequest
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import (
-    MAX_LONG_STRING,
-    MAX_NAME,
-    MAX_REASON,
-    decided,
-    foreign_id,
-    name,
-    optional,
-    parse,
-    refusal_reason,
-    refuse_repeated_names,
-    short_text,
-    tables,
-    text,
-)
+from holodeck.wires import body as read
 from holodeck.wires.client_values import base64_text
 
 MAX_MESSAGE = 10_000
@@ -42,18 +28,19 @@ MAX_TYPE = 255
 class FileContent(msgspec.Struct, frozen=True, kw_only=True):
     """A file inside JSON."""
 
-    content: Annotated[str, Meta(max_length=MAX_LONG_STRING, description="The bytes, in base64")]
+    content: Annotated[str, Meta(max_length=read.MAX_LONG_STRING, description="The bytes, in base64")]
     mime_type: Annotated[str, Meta(max_length=MAX_TYPE, examples=["text/csv"])]
-    filename: Annotated[str, Meta(max_length=MAX_NAME)] | None = None
+    filename: Annotated[str, Meta(max_length=read.MAX_NAME)] | None = None
 
 
 class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A person's answer to one of the `interrupts` of an earlier answer."""
 
-    interrupt_id: Annotated[str, Meta(max_length=MAX_NAME)]
+    interrupt_id: Annotated[str, Meta(max_length=read.MAX_NAME)]
     approved: bool
     reason: Annotated[
-        Annotated[str, Meta(max_length=MAX_REASON)] | None, Meta(description="The reason of a refusal, for the model")
+        Annotated[str, Meta(max_length=read.MAX_REASON)] | None,
+        Meta(description="The reason of a refusal, for the model"),
     ] = None
 
 
@@ -77,10 +64,10 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 def decode(body: bytes, max_files: int = MAX_FILES) -> ChatRequest:
     """Reads a JSON body. Raises InvalidRequest (400: not JSON, 422: not a ChatRequest)."""
-    raw = parse(body)
+    raw = read.parse(body)
     if raw.get("resume"):
-        refuse_repeated_names(body)
-    files = tuple(_file(file, path) for path, file in tables(raw.get("files"), "files", max_files))
+        read.refuse_repeated_names(body)
+    files = tuple(_file(file, path) for path, file in read.tables(raw.get("files"), "files", max_files))
     message = raw.get("message")
     if message is None and not raw.get("resume") and (near := _near_message(raw)):
         raise InvalidRequest(f"message is missing; {near[0]!r} is unknown, did you mean message?", field="message")
@@ -95,17 +82,17 @@ def _near_message(raw: dict[str, Any]) -> list[str]:
 
 def chat_request(message: Any, session_id: Any, resume: Any, files: tuple[FileContent, ...] = ()) -> ChatRequest:
     """Makes the checks that every form of a request has to pass."""
-    decisions = tuple(_decision(raw, path) for path, raw in tables(resume, "resume", MAX_DECISIONS))
+    decisions = tuple(_decision(raw, path) for path, raw in read.tables(resume, "resume", MAX_DECISIONS))
     text = None if message is None and decisions else _message(message)
     return ChatRequest(
-        message=text, session_id=optional(foreign_id, session_id, "session_id"), files=files, resume=decisions
+        message=text, session_id=read.optional(read.foreign_id, session_id, "session_id"), files=files, resume=decisions
     )
 
 
 def _message(value: Any) -> str:
     if value is None:
         raise InvalidRequest("message is missing", field="message")
-    text = short_text(value, "message", MAX_MESSAGE)
+    text = read.short_text(value, "message", MAX_MESSAGE)
     if not text.strip():
         raise InvalidRequest("message is empty", field="message")
     return text
@@ -115,31 +102,31 @@ def _file(raw: dict[str, Any], path: str) -> FileContent:
     return FileContent(
         content=base64_text(raw.get("content"), f"{path}.content"),
         mime_type=_mime_type(raw.get("mime_type"), f"{path}.mime_type"),
-        filename=optional(text, raw.get("filename"), f"{path}.filename"),
+        filename=read.optional(read.text, raw.get("filename"), f"{path}.filename"),
     )
 
 
 def _decision(raw: dict[str, Any], path: str) -> ApprovalAnswer:
     return ApprovalAnswer(
-        interrupt_id=name(raw.get("interrupt_id"), f"{path}.interrupt_id"),
-        approved=decided(raw.get("approved"), f"{path}.approved"),
-        reason=refusal_reason(raw.get("reason"), f"{path}.reason"),
+        interrupt_id=read.name(raw.get("interrupt_id"), f"{path}.interrupt_id"),
+        approved=read.decided(raw.get("approved"), f"{path}.approved"),
+        reason=read.refusal_reason(raw.get("reason"), f"{path}.reason"),
     )
 
 
 def _mime_type(value: Any, path: str) -> str:
-    mime_type = text(value, path)
+    mime_type = read.text(value, path)
     if not 0 < len(mime_type) <= MAX_TYPE:
         raise InvalidRequest(f"{path} has to name a type, such as text/csv", field=path)
     return mime_type
 
 
-def run_request(chat: ChatRequest, read: Sequence[tuple[Part, FileNote]] = ()) -> RunRequest:
-    """Makes the run that this request asks for. `read` are its files after reading, in their order."""
+def run_request(chat: ChatRequest, files: Sequence[tuple[Part, FileNote]] = ()) -> RunRequest:
+    """Makes the run that this request asks for. `files` are its files after reading, in their order."""
     return RunRequest(
         session_id=chat.session_id,
-        messages=_turn(chat.message, tuple(part for part, _ in read)),
-        files=tuple(note for _, note in read),
+        messages=_turn(chat.message, tuple(part for part, _ in files)),
+        files=tuple(note for _, note in files),
         resume=tuple(
             Resume(interrupt_id=each.interrupt_id, approved=each.approved, reason=each.reason) for each in chat.resume
         ),
