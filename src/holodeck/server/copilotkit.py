@@ -15,37 +15,20 @@ from starlette.responses import JSONResponse, Response
 from holodeck._version import __version__
 from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP
 from holodeck.access.route_access import SIGNED_IN, needs
-from holodeck.core.events import (
-    Event,
-    MessagesReplaced,
-    RunFinished,
-    RunStarted,
-    StateReplaced,
-    TextStarted,
-    ToolCallStarted,
-    ToolFinished,
-)
+from holodeck.core import events as e
 from holodeck.core.ids import new_ulid
 from holodeck.core.json_schema import object_of, string
 from holodeck.core.messages import Message
 from holodeck.errors import AgentNotFound, InvalidRequest
 from holodeck.runs.middleware import Chain, Numbered
 from holodeck.runs.run import Run
+from holodeck.server import schemas
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.agui_run import capabilities_of, start
 from holodeck.server.identity import owner_of, require
 from holodeck.server.intake import decoded, json_body, server_of, session_id
 from holodeck.server.quota import slot_of
 from holodeck.server.routing import Routes
-from holodeck.server.schemas import (
-    AGENT_INPUT_BODY,
-    ANYTHING,
-    PROBLEMS,
-    SSE_STREAM,
-    Described,
-    json_request,
-    json_response,
-)
 from holodeck.server.stream import Cursor, EventStream
 from holodeck.wires import sse
 from holodeck.wires.agui.decode import AguiInput, decode
@@ -53,14 +36,14 @@ from holodeck.wires.agui.encode import MAX_FRAME_BYTES, SseEncoder, translate
 from holodeck.wires.agui.profile import Profile
 from holodeck.wires.body import MAX_NAME, parse, refuse_repeated_names
 
-routes = Routes("/copilotkit", tag="CopilotKit", responses=PROBLEMS)
+routes = Routes("/copilotkit", tag="CopilotKit", responses=schemas.PROBLEMS)
 
 DEFAULT = "default"  # the agent that a front end asks for when it names none
-_STREAM: Described = {200: SSE_STREAM}
-_ANY_OF_THEM = json_response("What that route answers", {}, streams=True)
+_STREAM: schemas.Described = {200: schemas.SSE_STREAM}
+_ANY_OF_THEM = schemas.json_response("What that route answers", {}, streams=True)
 _RUN_ID = string("Only this run of the thread", maxLength=MAX_NAME)
-_STOP_BODY = json_request(object_of({"runId": _RUN_ID})) | {"required": False}
-_CALL_BODY = json_request(
+_STOP_BODY = schemas.json_request(object_of({"runId": _RUN_ID})) | {"required": False}
+_CALL_BODY = schemas.json_request(
     object_of(
         {
             "method": {"enum": ["info", "agent/run", "agent/connect", "agent/stop"]},
@@ -72,17 +55,21 @@ _CALL_BODY = json_request(
 )
 
 
-@routes.get("/info", "Which agents there are", access=needs(CHAT, open_as="capabilities"), responses=ANYTHING)
+@routes.get("/info", "Which agents there are", access=needs(CHAT, open_as="capabilities"), responses=schemas.ANYTHING)
 async def info(request: Request) -> JSONResponse:
     return JSONResponse(_info(server_of(request)))
 
 
-@routes.post("/agent/{agent_id}/run", "Run the agent", access=needs(CHAT), body=AGENT_INPUT_BODY, responses=_STREAM)
+@routes.post(
+    "/agent/{agent_id}/run", "Run the agent", access=needs(CHAT), body=schemas.AGENT_INPUT_BODY, responses=_STREAM
+)
 async def run(request: Request) -> Response:
     return await _run(request, request.path_params["agent_id"], await json_body(request))
 
 
-@routes.post("/agent/{agent_id}/connect", "Replay", access=needs(RUNS_READ), body=AGENT_INPUT_BODY, responses=_STREAM)
+@routes.post(
+    "/agent/{agent_id}/connect", "Replay", access=needs(RUNS_READ), body=schemas.AGENT_INPUT_BODY, responses=_STREAM
+)
 async def connect(request: Request) -> Response:
     """Streams the runs of a thread that the server still has, then the run in progress."""
     return await _connect(request, request.path_params["agent_id"], await json_body(request))
@@ -93,7 +80,7 @@ async def connect(request: Request) -> Response:
     "Stop the thread's run",
     access=needs(RUNS_STOP),
     body=_STOP_BODY,
-    responses=ANYTHING,
+    responses=schemas.ANYTHING,
 )
 async def stop(request: Request) -> Response:
     body, params = await request.body(), request.path_params
@@ -205,7 +192,7 @@ def _before(history: Sequence[Message], kept: Sequence[Run], given: AguiInput, c
     if not older:
         return b""
     encoder, run_id, thread_id = SseEncoder("", given.profile), new_ulid(), given.thread_id
-    events = (RunStarted(run_id, thread_id), MessagesReplaced(tuple(older)), RunFinished(run_id, thread_id))
+    events = (e.RunStarted(run_id, thread_id), e.MessagesReplaced(tuple(older)), e.RunFinished(run_id, thread_id))
     return encoder.encode_many(chain((None, event) for event in events))
 
 
@@ -214,7 +201,7 @@ def _ids_of(run: Run) -> set[str]:
     made = {
         event.message_id
         for event in run.log.since(0)
-        if isinstance(event, TextStarted | ToolCallStarted | ToolFinished)
+        if isinstance(event, e.TextStarted | e.ToolCallStarted | e.ToolFinished)
     }
     return made | {message.id for message in run.request.messages[-1:]}
 
@@ -238,7 +225,7 @@ class LateCursor(Cursor):
     def so_far(self) -> bytes:
         run = self.run
         return self._encoded(
-            (None, RunStarted(run.run_id, run.session_id, run.request.parent_run_id)), *self._history()
+            (None, e.RunStarted(run.run_id, run.session_id, run.request.parent_run_id)), *self._history()
         )
 
     def take(self) -> bytes:
@@ -254,14 +241,14 @@ class LateCursor(Cursor):
 
     def _state(self) -> Iterator[Numbered]:
         if self._conversation is not None and self._conversation.state is not None:
-            yield None, StateReplaced(self._conversation.state)
+            yield None, e.StateReplaced(self._conversation.state)
 
     def _history(self) -> Iterator[Numbered]:
         """Includes the pending step, if there is one."""
         if self._conversation is not None:
             step = self._conversation.pending
             waiting: tuple[Message, ...] = () if step is None else (step.assistant, *step.results)
-            yield None, MessagesReplaced((*self._older, *self._conversation.messages, *waiting))
+            yield None, e.MessagesReplaced((*self._older, *self._conversation.messages, *waiting))
 
 
 class ReplayEncoder(SseEncoder):
@@ -271,8 +258,8 @@ class ReplayEncoder(SseEncoder):
         super().__init__(run.run_id, profile)
         self._run = run
 
-    def _whole(self, event: Event, n: int | None) -> bytes:
-        if not isinstance(event, RunStarted):
+    def _whole(self, event: e.Event, n: int | None) -> bytes:
+        if not isinstance(event, e.RunStarted):
             return super()._whole(event, n)
         (wire,) = translate(event, self._profile)
         number = None if n is None else f"{self._run.run_id}:{n}"
@@ -281,7 +268,7 @@ class ReplayEncoder(SseEncoder):
 
     def _input(self) -> dict[str, Any]:
         request = self._run.request
-        *_, snapshot = translate(MessagesReplaced(request.messages), self._profile)
+        *_, snapshot = translate(e.MessagesReplaced(request.messages), self._profile)
         return {
             "threadId": self._run.session_id,
             "runId": self._run.run_id,

@@ -35,17 +35,7 @@ from holodeck.server.sync_answer import left
 from holodeck.wires import sse
 from holodeck.wires.body import foreign_id, table
 from holodeck.wires.jsonrpc import INVALID_PARAMS, RpcError, error_message, error_object, result_message
-from holodeck.wires.mcp.answer import (
-    CANCELLED,
-    COMPLETED,
-    INPUT_REQUIRED,
-    WORKING,
-    AnswerReader,
-    ProgressEncoder,
-    marked,
-    still_working,
-    task,
-)
+from holodeck.wires.mcp import answer
 from holodeck.wires.mcp.approvals import form_answers
 from holodeck.wires.mcp.envelope import TASKS, Caller, McpCall, missing_capability
 from holodeck.wires.mcp.tools import ASK, CONTINUE, WAIT, ask_arguments, continue_arguments, wait_arguments
@@ -197,8 +187,10 @@ async def _answer(request: Request, call: McpCall, run: Run, *, owns: bool = Tru
     if ended:
         return result_answer(call, _result_of(server, run, call))
     if caller.takes_tasks:
-        return result_answer(call, marked({**_task(run, run.root), "resultType": "task"}, caller, server_info(server)))
-    return result_answer(call, still_working(run.session_id, run.root, caller, server_info(server)))
+        return result_answer(
+            call, answer.marked({**_task(run, run.root), "resultType": "task"}, caller, server_info(server))
+        )
+    return result_answer(call, answer.still_working(run.session_id, run.root, caller, server_info(server)))
 
 
 def _takes_stream(request: Request) -> bool:
@@ -212,16 +204,18 @@ def _stream(server: AgentServer, call: McpCall, run: Run, stop: Callable[[], obj
             await server.runs.keep_going(run)
         except HoloDeckError as error:
             return sse.frame(error_message(call.id, error_object(error)))
-        result = still_working(run.session_id, run.root, call.caller, server_info(server))
+        result = answer.still_working(run.session_id, run.root, call.caller, server_info(server))
         return sse.frame(result_message(call.id, result))
 
-    encoder = ProgressEncoder(call.id, AnswerReader(call.caller, server_info(server)), call.progress_token)
+    encoder = answer.ProgressEncoder(
+        call.id, answer.AnswerReader(call.caller, server_info(server)), call.progress_token
+    )
     cursor = Cursor(run, encoder, 0, server.chain())
     return TimedStream(server, cursor, seconds=server.settings.mcp_wait, late=late, on_leave=stop)
 
 
 def _result_of(server: AgentServer, run: Run, call: McpCall) -> dict[str, Any]:
-    reader = AnswerReader(call.caller, server_info(server))
+    reader = answer.AnswerReader(call.caller, server_info(server))
     for event in server.shown_events(run):
         reader.read(event)
     if reader.result is None:
@@ -231,7 +225,7 @@ def _result_of(server: AgentServer, run: Run, call: McpCall) -> dict[str, Any]:
 
 def open_encoder(run: Run, _accept: str | None) -> Encoder:
     """Encodes a run of this wire for readers that follow it by its id."""
-    return ProgressEncoder(run.run_id, AnswerReader(Caller(), {}), run.run_id)
+    return answer.ProgressEncoder(run.run_id, answer.AnswerReader(Caller(), {}), run.run_id)
 
 
 # tasks
@@ -243,22 +237,22 @@ async def get_task(request: Request, call: McpCall) -> Response:
     found = _task(run, call.params["taskId"])
     if run.log.has_ending:
         found |= await _outcome(server, run, call)
-    return result_answer(call, marked(found, call.caller, server_info(server)))
+    return result_answer(call, answer.marked(found, call.caller, server_info(server)))
 
 
 async def _outcome(server: AgentServer, run: Run, call: McpCall) -> dict[str, Any]:
     """The members that a task has only after its run has ended."""
     ending = run.log.ending
     if isinstance(ending, RunFinished) and ending.outcome is Outcome.CANCELLED:
-        return {"status": CANCELLED}
+        return {"status": answer.CANCELLED}
     result = _result_of(server, run, call)
-    if result.get("resultType") != INPUT_REQUIRED:
-        return {"status": COMPLETED, "result": result}
+    if result.get("resultType") != answer.INPUT_REQUIRED:
+        return {"status": answer.COMPLETED, "result": result}
     answered = {each.interrupt_id for each in await kept_answers(server.runs, run)}
     wanted = result["inputRequests"]
     left = {key: value for key, value in wanted.items() if key not in answered}
     # All are answered and the run has not continued: the server was full, or was killed. Any answer continues it.
-    return {"status": INPUT_REQUIRED, "inputRequests": left or wanted}
+    return {"status": answer.INPUT_REQUIRED, "inputRequests": left or wanted}
 
 
 async def update_task(request: Request, call: McpCall) -> Response:
@@ -274,7 +268,7 @@ async def update_task(request: Request, call: McpCall) -> Response:
         decided = await keep_answers(server.runs, run, answers.decided, answers.dismissed)
         if len(decided) == len(interrupts):
             await server.runs.keep_going(await _resumed(request, run, decided, detached=True))
-    return result_answer(call, marked({}, call.caller, server_info(server)))
+    return result_answer(call, answer.marked({}, call.caller, server_info(server)))
 
 
 async def cancel_task(request: Request, call: McpCall) -> Response:
@@ -282,7 +276,7 @@ async def cancel_task(request: Request, call: McpCall) -> Response:
     require(request, RUNS_STOP)
     server = server_of(request)
     await server.stop_run(await _task_run(request, call))
-    return result_answer(call, marked({}, call.caller, server_info(server)))
+    return result_answer(call, answer.marked({}, call.caller, server_info(server)))
 
 
 async def _task_run(request: Request, call: McpCall) -> Run:
@@ -292,9 +286,9 @@ async def _task_run(request: Request, call: McpCall) -> Run:
 
 
 def _task(run: Run, task_id: str) -> dict[str, Any]:
-    return task(
+    return answer.task(
         task_id=task_id,
-        status=WORKING,
+        status=answer.WORKING,
         created_at=run.created_at,
         updated_at=run.finished_at or run.created_at,
         ttl_seconds=DETACHED_SECONDS,

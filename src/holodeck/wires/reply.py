@@ -8,24 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Generic, TypeVar
 
-from holodeck.core.events import (
-    Ending,
-    Event,
-    Interrupt,
-    Outcome,
-    RunFailed,
-    RunFinished,
-    StepStarted,
-    TextAdded,
-    methods_by_event,
-)
+from holodeck.core import events as e
 from holodeck.core.text import one_line
 from holodeck.core.tools import arguments_shown
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import Cancelled, HoloDeckError, ModelError, by_code
 
 PARAGRAPH = "\n\n"
-WAITING = frozenset({Outcome.INTERRUPTED, Outcome.CLIENT_TOOLS})
+WAITING = frozenset({e.Outcome.INTERRUPTED, e.Outcome.CLIENT_TOOLS})
 MAX_EXCERPT = 200  # characters of a tool's arguments or result in a line about it
 _MAX_READ = 4_000  # characters that are examined for it
 T = TypeVar("T")
@@ -38,12 +28,12 @@ class EventReader(Generic[T]):
     TextAdded.
     """
 
-    _readers: ClassVar[Mapping[type[Event], Callable[[Any, Any], Sequence[Any]]]]
+    _readers: ClassVar[Mapping[type[e.Event], Callable[[Any, Any], Sequence[Any]]]]
 
     def __init_subclass__(cls) -> None:
-        cls._readers = methods_by_event(cls)
+        cls._readers = e.methods_by_event(cls)
 
-    def read(self, event: Event) -> Sequence[T]:
+    def read(self, event: e.Event) -> Sequence[T]:
         """Returns what shows this event: nothing for events that the protocol cannot show."""
         reader = self._readers.get(type(event))
         return () if reader is None else reader(self, event)
@@ -55,7 +45,7 @@ class ReplyReader(EventReader[T]):
     def __init__(self) -> None:
         self._reply = ReplyText()
 
-    def step_started(self, _event: StepStarted) -> Sequence[T]:
+    def step_started(self, _event: e.StepStarted) -> Sequence[T]:
         self._reply.step_started()
         return ()
 
@@ -73,7 +63,7 @@ class ReplyText:
         self._before = "".join(self._step) or self._before
         self._step = []
 
-    def add(self, event: TextAdded) -> str:
+    def add(self, event: e.TextAdded) -> str:
         """Returns the text to send for this delta."""
         delta = event.delta
         if delta:
@@ -85,27 +75,27 @@ class ReplyText:
             self._step.append(event.delta)
         return delta
 
-    def answer(self, ending: Ending) -> str:
+    def answer(self, ending: e.Ending) -> str:
         """Returns the last step's text. If it has none and the run did not complete, an earlier step's text counts."""
         last = "".join(self._step)
-        completed = isinstance(ending, RunFinished) and ending.outcome is Outcome.COMPLETED
+        completed = isinstance(ending, e.RunFinished) and ending.outcome is e.Outcome.COMPLETED
         return last if completed else last or self._before
 
 
-def error_of(ending: RunFailed) -> HoloDeckError:
+def error_of(ending: e.RunFailed) -> HoloDeckError:
     return by_code(ending.code, ending.message, reason=ending.reason, retry_after=ending.retry_after)
 
 
-def failure_of(ending: Ending, answer: str) -> HoloDeckError | None:
+def failure_of(ending: e.Ending, answer: str) -> HoloDeckError | None:
     """Returns the error that a client gets instead of an answer. None if there is an answer or a question to a person.
 
     A run that completed has an answer, though it may be empty: then tools ran, and the ending has a warning.
     """
-    if isinstance(ending, RunFailed):
+    if isinstance(ending, e.RunFailed):
         return error_of(ending)
-    if ending.outcome is Outcome.CANCELLED:
+    if ending.outcome is e.Outcome.CANCELLED:
         return Cancelled("The run was stopped before it had answered.")
-    if ending.outcome is not Outcome.MAX_ITERATIONS or answer.strip():
+    if ending.outcome is not e.Outcome.MAX_ITERATIONS or answer.strip():
         return None
     error = ModelError(ending.warning or "The model did not produce an answer.")
     error.reason = "max_iterations"
@@ -122,7 +112,7 @@ def excerpt(text: str) -> str:
     return one_line(text[:_MAX_READ], MAX_EXCERPT)
 
 
-def approval_asked(interrupt: Interrupt) -> dict[str, Any]:
+def approval_asked(interrupt: e.Interrupt) -> dict[str, Any]:
     arguments = arguments_shown(interrupt.arguments)
     return {"id": interrupt.id, "tool": interrupt.tool, "arguments": arguments, "message": interrupt.message}
 

@@ -9,7 +9,8 @@ from holodeck.core.messages import AssistantMessage, MediaPart, TextPart, ToolMe
 from holodeck.core.request import RunOptions
 from holodeck.errors import InvalidRequest
 from holodeck.wires.openai_chat.error_form import chat_problem, model_not_found, retry_headers
-from holodeck.wires.openai_chat.request import HARMLESS, INSTRUCTIONS, decode, run_request
+from holodeck.wires.openai_chat.parameters import INSTRUCTIONS
+from holodeck.wires.openai_chat.request import HARMLESS, decode, run_request
 
 HELLO = {"role": "user", "content": "Hello"}
 CALL = {"id": "c1", "type": "function", "function": {"name": "paint", "arguments": '{"colour": "blue"}'}}

@@ -18,18 +18,7 @@ from rich.text import Text
 
 from holodeck.cli.plain_display import SHORT_RESULT, call_text, progress_text, unshown, usage_text
 from holodeck.cli.safe_stream import SafeStream
-from holodeck.cli.terminal.markdown_lines import (
-    GrowingMarkdown,
-    GrowingText,
-    Render,
-    Renderer,
-    ReplyMarkdown,
-    blocks,
-    dim,
-    plain,
-    unseen,
-    visible,
-)
+from holodeck.cli.terminal import markdown_lines as md
 from holodeck.cli.terminal.painter import Painter
 from holodeck.core import events as e
 from holodeck.core.messages import text_of
@@ -55,8 +44,8 @@ class _Call:
 class _Flow:
     """Text in progress, and how it is rendered."""
 
-    source: GrowingMarkdown
-    render: Render
+    source: md.GrowingMarkdown
+    render: md.Render
     begun: bool = False  # part of it is already on the screen permanently
 
 
@@ -73,7 +62,7 @@ class Screen(e.Observer):
         self._size = size or (lambda: terminal_size(out))
         self.verbose = verbose
         self.quiet = quiet
-        self._renderer = Renderer(colours=colours)
+        self._renderer = md.Renderer(colours=colours)
         self._painter = Painter(out, lambda: self._size().lines)
         self._safe = SafeStream()
         self._flow: _Flow | None = None
@@ -116,19 +105,19 @@ class Screen(e.Observer):
         self.wait_for("thinking")
 
     def text_added(self, event: e.TextAdded) -> None:
-        self._write(self._safe.feed(event.delta), lambda: _Flow(GrowingMarkdown(), ReplyMarkdown))
+        self._write(self._safe.feed(event.delta), lambda: _Flow(md.GrowingMarkdown(), md.ReplyMarkdown))
 
     def text_ended(self, _event: e.TextEnded) -> None:
-        self._write(self._safe.flush(), lambda: _Flow(GrowingMarkdown(), ReplyMarkdown))
+        self._write(self._safe.flush(), lambda: _Flow(md.GrowingMarkdown(), md.ReplyMarkdown))
         self._end_flow()
 
     def reasoning_added(self, event: e.ReasoningAdded) -> None:
         if self.verbose:
-            self._write(self._safe.feed(event.delta), lambda: _Flow(GrowingText(), dim))
+            self._write(self._safe.feed(event.delta), lambda: _Flow(md.GrowingText(), md.dim))
 
     def reasoning_ended(self, _event: e.ReasoningEnded) -> None:
         if self.verbose:
-            self._write(self._safe.flush(), lambda: _Flow(GrowingText(), dim))
+            self._write(self._safe.flush(), lambda: _Flow(md.GrowingText(), md.dim))
             self._end_flow()
         elif self._waiting is not None and not self.quiet:
             self._note(f"✻ thought for {time.monotonic() - self._waiting[1]:.1f} s (/reasoning)", "dim")
@@ -212,7 +201,7 @@ class Screen(e.Observer):
         self._keep(self._renderer.lines(Text(text, style=style), self._columns()))
 
     def _indented(self, text: str) -> None:
-        inner = self._renderer.lines(dim(text), self._columns() - 2) if text else []
+        inner = self._renderer.lines(md.dim(text), self._columns() - 2) if text else []
         self._keep([f"  {line}" for line in inner])
 
     def _keep(self, lines: list[str]) -> None:
@@ -249,13 +238,13 @@ class Screen(e.Observer):
 
     def _of(self, flow: _Flow, source: str, *, is_finished: bool = False) -> list[str]:
         """Returns the lines of a part of the flow. A blank line separates it from the text above."""
-        markdown = flow.render is ReplyMarkdown
+        markdown = flow.render is md.ReplyMarkdown
         lines: list[str] = []
-        for part in blocks(source) if markdown else [source]:
-            what = ReplyMarkdown(part, is_finished=is_finished) if markdown else flow.render(part)
+        for part in md.blocks(source) if markdown else [source]:
+            what = md.ReplyMarkdown(part, is_finished=is_finished) if markdown else flow.render(part)
             rendered = self._renderer.lines(what, self._columns()) if part.strip() else []
             lines += ["", *rendered] if rendered and markdown and (lines or flow.begun) else rendered
-        return unseen(lines, self._seen) if self._seen else lines
+        return md.unseen(lines, self._seen) if self._seen else lines
 
     # painting
 
@@ -285,9 +274,9 @@ class Screen(e.Observer):
     def _notice_width(self) -> None:
         width = self._columns()
         if width != self._width and self._flow is not None:
-            fits = not self._picture or cell_len(plain(self._picture[-1])) <= width
+            fits = not self._picture or cell_len(md.plain(self._picture[-1])) <= width
             self._painter.begin_anew(over_last=fits)
-            self._seen += visible(self._picture[:-1] if fits else self._picture)
+            self._seen += md.visible(self._picture[:-1] if fits else self._picture)
             self._picture = []
         self._width = width
 

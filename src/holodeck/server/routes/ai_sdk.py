@@ -15,21 +15,10 @@ from holodeck.core.messages import Message, PendingStep
 from holodeck.runs.middleware import Chain
 from holodeck.runs.port import RunKey
 from holodeck.runs.run import Run
+from holodeck.server import intake
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.ai_sdk_schemas import UI_BODY, UI_MESSAGES
 from holodeck.server.identity import owner_of
-from holodeck.server.intake import (
-    Arrival,
-    begin,
-    decoded,
-    json_answer,
-    json_body,
-    no_session,
-    repeat_key_of,
-    server_of,
-    session_of,
-    with_files,
-)
 from holodeck.server.quota import slot_of
 from holodeck.server.routes.sessions import shown_messages
 from holodeck.server.routing import Routes
@@ -57,10 +46,10 @@ routes = Routes("/ai-sdk/chat", tag="AI SDK", responses=PROBLEMS)
 )
 async def chat(request: Request) -> Response:
     """Streams the chunks of one assistant message. The chat id is the session, on every wire."""
-    server, owner, body = server_of(request), owner_of(request), await json_body(request)
-    ui = await decoded(decode, body, server.settings.limits.message_characters)
+    server, owner, body = intake.server_of(request), owner_of(request), await intake.json_body(request)
+    ui = await intake.decoded(decode, body, server.settings.limits.message_characters)
     fingerprint = sha256(body).digest()
-    key = repeat_key_of(request, NAME, owner)
+    key = intake.repeat_key_of(request, NAME, owner)
     if key is None and ui.new_message is not None:  # the same new message again is the same request
         key = RunKey(NAME, owner, fingerprint.hex(), "messages")
     open_encoder = partial(
@@ -71,17 +60,17 @@ async def chat(request: Request) -> Response:
         denied=ui.denied,
         settled=ui.settled,
     )
-    arrival = Arrival(
+    arrival = intake.Arrival(
         request=request,
         wire=NAME,
         owner=owner,
         conversation=ui.chat_id,
         key=key,
         fingerprint=fingerprint,
-        prepare=partial(with_files, server, run_request(ui), owner),
+        prepare=partial(intake.with_files, server, run_request(ui), owner),
         open_encoder=open_encoder,
     )
-    return _with_headers(follow(server, await begin(server, arrival), open_encoder))
+    return _with_headers(follow(server, await intake.begin(server, arrival), open_encoder))
 
 
 @routes.get(
@@ -92,7 +81,7 @@ async def chat(request: Request) -> Response:
 )
 async def resume(request: Request) -> Response:
     """From the beginning of the assistant message, on whichever wire the run was started."""
-    server, key, owner = session_of(request)
+    server, key, owner = intake.session_of(request)
     stored = await server.store.read(key, owner=owner)
     runs = await server.stored_runs.of_session(key, owner=owner)
     run = next((each for each in runs if not each.log.ended), None)
@@ -116,22 +105,22 @@ async def resume(request: Request) -> Response:
 @routes.get("/{id:path}/messages", "The messages of a chat", access=needs(SESSIONS_READ), responses=UI_MESSAGES)
 async def show_messages(request: Request) -> Response:
     """What `useChat` is given as `messages` when a page is loaded."""
-    server, key, owner = session_of(request)
+    server, key, owner = intake.session_of(request)
     stored = await server.store.read(key, owner=owner)
     if stored is None:
-        raise no_session(key)
+        raise intake.no_session(key)
     messages, pending = _shown(stored, server.chain() or Chain())
     found = ui_messages(messages, pending, server_tools=_server_tools(server))
-    return json_answer(found)
+    return intake.json_answer(found)
 
 
 @routes.post("/{id:path}/stop", "Stop the runs of a chat", access=needs(RUNS_STOP), responses={200: StopResponse})
 async def stop(request: Request) -> Response:
     """`stop()` of `useChat` only closes the connection, and a run outlives its connection."""
-    server, key, owner = session_of(request)
+    server, key, owner = intake.session_of(request)
     runs = await server.stored_runs.of_session(key, owner=owner)
     stopped = [run for run in runs if await server.stop_run(run)]
-    return json_answer(StopResponse(stopped=bool(stopped)))
+    return intake.json_answer(StopResponse(stopped=bool(stopped)))
 
 
 def _shown(stored: StoredSession | None, chain: Chain) -> tuple[list[Message], PendingStep | None]:

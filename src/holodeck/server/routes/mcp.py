@@ -13,18 +13,8 @@ from starlette.responses import Response
 from holodeck.access.principal import CHAT
 from holodeck.access.route_access import PUBLIC, needs
 from holodeck.errors import InvalidRequest
+from holodeck.server import mcp_calls as calls
 from holodeck.server.intake import json_body, server_of
-from holodeck.server.mcp_calls import (
-    NAME,
-    WITHOUT_HEADERS,
-    call_tool,
-    cancel_task,
-    get_task,
-    open_encoder,
-    result_answer,
-    server_info,
-    update_task,
-)
 from holodeck.server.options import RESOURCE_METADATA
 from holodeck.server.problems import headers_of, known
 from holodeck.server.routes.me import resource_metadata
@@ -61,10 +51,10 @@ async def initialize(request: Request, call: McpCall) -> Response:
     result: dict[str, Any] = {
         "protocolVersion": wanted if wanted in LEGACY else LEGACY[0],
         "capabilities": {"tools": {}},
-        "serverInfo": server_info(server),
+        "serverInfo": calls.server_info(server),
         "instructions": _instructions(server.agent.name, server.agent.description),
     }
-    return result_answer(call, result)
+    return calls.result_answer(call, result)
 
 
 async def discover(request: Request, call: McpCall) -> Response:
@@ -75,18 +65,18 @@ async def discover(request: Request, call: McpCall) -> Response:
         "instructions": _instructions(server.agent.name, server.agent.description),
         **_CACHED,
     }
-    return result_answer(call, marked(result, call.caller, server_info(server)))
+    return calls.result_answer(call, marked(result, call.caller, calls.server_info(server)))
 
 
 async def ping(_request: Request, call: McpCall) -> Response:
-    return result_answer(call, {})
+    return calls.result_answer(call, {})
 
 
 async def list_tools(request: Request, call: McpCall) -> Response:
     server = server_of(request)
     offered = {"tools": tool_list(server.agent.name, server.agent.description, call.caller)}
     result = {**offered, **_CACHED} if call.caller.is_modern else offered
-    return result_answer(call, marked(result, call.caller, server_info(server)))
+    return calls.result_answer(call, marked(result, call.caller, calls.server_info(server)))
 
 
 Method: TypeAlias = Callable[[Request, McpCall], Awaitable[Response]]
@@ -94,16 +84,16 @@ _CACHED = {"ttlMs": TOOLS_MILLISECONDS, "cacheScope": "private"}
 MODERN_METHODS: Mapping[str, Method] = {
     "server/discover": discover,
     "tools/list": list_tools,
-    "tools/call": call_tool,
-    "tasks/get": get_task,
-    "tasks/update": update_task,
-    "tasks/cancel": cancel_task,
+    "tools/call": calls.call_tool,
+    "tasks/get": calls.get_task,
+    "tasks/update": calls.update_task,
+    "tasks/cancel": calls.cancel_task,
 }
 LEGACY_METHODS: Mapping[str, Method] = {
     "initialize": initialize,
     "ping": ping,
     "tools/list": list_tools,
-    "tools/call": call_tool,
+    "tools/call": calls.call_tool,
 }
 
 
@@ -120,7 +110,7 @@ class McpEndpoint:
         message = jsonrpc.decode(await json_body(request))
         is_modern = True
         try:
-            call = open_envelope(message, None if WITHOUT_HEADERS in request.scope else request.headers.items())
+            call = open_envelope(message, None if calls.WITHOUT_HEADERS in request.scope else request.headers.items())
             is_modern = call.caller.is_modern
             return Response(status_code=202) if message.is_notification else await self._method(call)(request, call)
         except ClientDisconnect:
@@ -166,10 +156,10 @@ def _instructions(agent: str, description: str) -> str:
 
 
 WIRE = Wire(
-    name=NAME,
+    name=calls.NAME,
     title="the agent as an MCP server, for Claude, Cursor, VS Code and other agents",
     endpoints=(("MCP", "/mcp"),),
     example='{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ask","arguments":{"message":"Hello"}}}',
     routes=(routes_of(McpEndpoint()), documents),
-    open_encoder=open_encoder,
+    open_encoder=calls.open_encoder,
 )

@@ -15,6 +15,8 @@ from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.runs.client_history import first_of_use
 from holodeck.runs.run import Run
+from holodeck.server import intake
+from holodeck.server import openai_schemas as schemas
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.completion_sessions import (
     THROW_AWAY,
@@ -25,26 +27,6 @@ from holodeck.server.completion_sessions import (
     recognised,
 )
 from holodeck.server.identity import owner_of
-from holodeck.server.intake import (
-    Arrival,
-    attempt_of,
-    begin,
-    decoded,
-    json_answer,
-    json_body,
-    repeat_key_of,
-    server_of,
-    text_header,
-    with_files,
-)
-from holodeck.server.openai_schemas import (
-    COMPLETION,
-    COMPLETION_BODY,
-    CONVERSATION_HEADER,
-    HINT_HEADER,
-    SESSION_HEADER,
-    SESSION_PARAMETERS,
-)
 from holodeck.server.routes import openai_models
 from holodeck.server.routes.openai_models import OWN_PREFIX, answer_error, check_model, own_tools
 from holodeck.server.routing import Routes
@@ -67,32 +49,32 @@ routes = Routes("/v1", tag="OpenAI", responses=PROBLEMS, answer_error=answer_err
     "/chat/completions",
     "Create a chat completion, whole or streamed",
     access=needs(CHAT),
-    parameters=(*SESSION_PARAMETERS, REPEAT_KEY),
-    body=COMPLETION_BODY,
-    responses=COMPLETION,
+    parameters=(*schemas.SESSION_PARAMETERS, REPEAT_KEY),
+    body=schemas.COMPLETION_BODY,
+    responses=schemas.COMPLETION,
 )
 async def chat_completions(request: Request) -> Response:
     """Without a session and without `store`, `messages` is the whole conversation, and nothing of it is kept."""
-    server, owner, body = server_of(request), owner_of(request), await json_body(request)
-    chat = await decoded(decode, body, server.settings.limits.message_characters)
+    server, owner, body = intake.server_of(request), owner_of(request), await intake.json_body(request)
+    chat = await intake.decoded(decode, body, server.settings.limits.message_characters)
     check_model(server, chat.model)
     means = await _session_of(request, chat)
     new_reader = partial(
         CompletionReader, client_tools=own_tools(server, chat.tools, chat.options), throw_away=not means.is_kept
     )
     open_encoder = partial(_encoder, model=server.agent.name, new_reader=new_reader, include_usage=chat.include_usage)
-    arrival = Arrival(
+    arrival = intake.Arrival(
         request=request,
         wire=NAME,
         owner=owner,
         conversation=means.session_id,
-        key=repeat_key_of(request, NAME, owner),
-        attempt=attempt_of(request),
+        key=intake.repeat_key_of(request, NAME, owner),
+        attempt=intake.attempt_of(request),
         fingerprint=sha256(body + (_named(request) or "").encode()).digest(),
         prepare=partial(_prepare, server, owner, chat, means),
         open_encoder=open_encoder,
     )
-    run = await begin(server, arrival)
+    run = await intake.begin(server, arrival)
     if chat.store:
         await AnsweredConversations(server.store.values).note(owner, chat.messages, run)
     try:
@@ -102,7 +84,7 @@ async def chat_completions(request: Request) -> Response:
     except Exception as error:  # noqa: BLE001  whatever it is, the client must not start a second run by itself
         answer = answer_error(error, begun=True)
     if means.is_kept:
-        answer.raw_headers.append((SESSION_HEADER.lower().encode(), run.session_id.encode()))
+        answer.raw_headers.append((schemas.SESSION_HEADER.lower().encode(), run.session_id.encode()))
     return answer
 
 
@@ -114,24 +96,24 @@ async def _prepare(
     if means.only_new:
         new = wanted.messages[first_of_use(wanted.messages) :]
         wanted = msgspec.structs.replace(wanted, messages=new, only_adds=True, follows=branch.follows)
-    return await with_files(server, wanted, owner)
+    return await intake.with_files(server, wanted, owner)
 
 
 async def _session_of(request: Request, chat: ChatCompletionRequest) -> CompletionSession:
-    server, owner = server_of(request), owner_of(request)
+    server, owner = intake.server_of(request), owner_of(request)
     named = _named(request) or chat.session_id
     if named is not None:
         return CompletionSession(session_id=named, is_kept=True)
-    if hint := text_header(request, HINT_HEADER):
-        return await hinted(server, owner, foreign_id(hint, HINT_HEADER), chat.messages, streams=chat.stream)
+    if hint := intake.text_header(request, schemas.HINT_HEADER):
+        return await hinted(server, owner, foreign_id(hint, schemas.HINT_HEADER), chat.messages, streams=chat.stream)
     if not chat.store:
         return THROW_AWAY
     return await recognised(server, owner, AnsweredConversations(server.store.values), chat.messages)
 
 
 def _named(request: Request) -> str | None:
-    for header in (SESSION_HEADER, CONVERSATION_HEADER):
-        given = text_header(request, header)
+    for header in (schemas.SESSION_HEADER, schemas.CONVERSATION_HEADER):
+        given = intake.text_header(request, header)
         if given:
             return foreign_id(given, header)
     return None
@@ -139,10 +121,10 @@ def _named(request: Request) -> str | None:
 
 async def _whole(request: Request, run: Run, reader: CompletionReader) -> Response:
     """The non-streamed answer, from the same pieces as the stream."""
-    server = server_of(request)
+    server = intake.server_of(request)
     await ending_of(server.runs, run, request.receive)
     pieces = (piece for event in server.shown_events(run) for piece in reader.read(event))
-    return json_answer(completion(_head(run, server.agent.name), pieces))
+    return intake.json_answer(completion(_head(run, server.agent.name), pieces))
 
 
 def _head(run: Run, model: str) -> CompletionHead:

@@ -29,29 +29,11 @@ from holodeck.runs.log import ReplayGone
 from holodeck.runs.middleware import Chain
 from holodeck.runs.port import RunState
 from holodeck.runs.run import Run
+from holodeck.server import intake
+from holodeck.server import openai_schemas as schemas
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
-from holodeck.server.intake import (
-    Arrival,
-    attempt_of,
-    begin,
-    decoded,
-    json_answer,
-    json_body,
-    repeat_key_of,
-    server_of,
-    whole_number,
-    with_files,
-)
-from holodeck.server.openai_schemas import (
-    DELETED,
-    INPUT_ITEMS,
-    INPUT_PARAMETERS,
-    READ_PARAMETERS,
-    RESPONSE,
-    RESPONSE_BODY,
-)
 from holodeck.server.quota import slot_of
 from holodeck.server.routes import openai_conversations, openai_models
 from holodeck.server.routes.openai_conversations import item_page
@@ -124,29 +106,29 @@ def _completed_at(run: Run) -> int | None:
     "Create a response, whole or streamed",
     access=needs(CHAT),
     parameters=(REPEAT_KEY,),
-    body=RESPONSE_BODY,
-    responses=RESPONSE,
+    body=schemas.RESPONSE_BODY,
+    responses=schemas.RESPONSE,
 )
 async def create(request: Request) -> Response:
     """With `background`, the answer comes immediately and the run continues without readers; read it by its id."""
-    server, owner, body = server_of(request), owner_of(request), await json_body(request)
-    asked = await decoded(decode, body, server.settings.limits.message_characters)
+    server, owner, body = intake.server_of(request), owner_of(request), await intake.json_body(request)
+    asked = await intake.decoded(decode, body, server.settings.limits.message_characters)
     check_model(server, asked.model)
     client_tools = own_tools(server, asked.tools, asked.options)
     opened = OpenResponse(agent=server.agent, echo=asked.echo, client_tools=client_tools)
-    arrival = Arrival(
+    arrival = intake.Arrival(
         request=request,
         wire=NAME,
         owner=owner,
         conversation=asked.conversation,
-        key=repeat_key_of(request, NAME, owner),
-        attempt=attempt_of(request),
+        key=intake.repeat_key_of(request, NAME, owner),
+        attempt=intake.attempt_of(request),
         fingerprint=sha256(body).digest(),
         prepare=partial(_prepare, server, owner, asked, opened),
         open_encoder=opened,
     )
     try:
-        run = await begin(server, arrival)
+        run = await intake.begin(server, arrival)
     except InvalidRequest as error:
         error.field = "input" if error.field == "resume" else error.field  # approvals are items of the input here
         raise
@@ -169,7 +151,7 @@ async def _prepare(server: AgentServer, owner: Owner, asked: ResponsesRequest, o
         if stored is not None and stored.pending is not None:
             opened.asked.update(_questions(stored.pending))
     wanted = run_request(asked, session_id=branch.session_id, follows=branch.follows)
-    return await with_files(server, wanted, owner)
+    return await intake.with_files(server, wanted, owner)
 
 
 async def _branch(server: AgentServer, owner: Owner, asked: ResponsesRequest) -> Branch:
@@ -197,10 +179,10 @@ def _questions(pending: PendingStep) -> dict[str, Interrupt]:
     }
 
 
-@routes.post("/{run_id:path}/cancel", "Stop a response", access=needs(RUNS_STOP), responses=RESPONSE)
+@routes.post("/{run_id:path}/cancel", "Stop a response", access=needs(RUNS_STOP), responses=schemas.RESPONSE)
 async def cancel(request: Request) -> Response:
     """Idempotent: a response that has ended stays as it is."""
-    server, run = server_of(request), await _run_of(request)
+    server, run = intake.server_of(request), await _run_of(request)
     if await server.stop_run(run):
         await run.done()
     return _whole(server, run, (await _opened(server, run)).builder(run))
@@ -210,11 +192,11 @@ async def cancel(request: Request) -> Response:
     "/{run_id:path}/input_items",
     "The input items of a response",
     access=needs(RUNS_READ),
-    parameters=INPUT_PARAMETERS,
-    responses=INPUT_ITEMS,
+    parameters=schemas.INPUT_PARAMETERS,
+    responses=schemas.INPUT_ITEMS,
 )
 async def listed(request: Request) -> Response:
-    server, run = server_of(request), await _run_of(request)
+    server, run = intake.server_of(request), await _run_of(request)
     return item_page(
         request, input_items(_asked_of(server, run, await server.history(run.session_id, owner=run.owner)))
     )
@@ -224,13 +206,16 @@ async def listed(request: Request) -> Response:
     "/{run_id:path}",
     "A response, or a replay of its events",
     access=needs(RUNS_READ),
-    parameters=READ_PARAMETERS,
-    responses=RESPONSE,
+    parameters=schemas.READ_PARAMETERS,
+    responses=schemas.RESPONSE,
 )
 async def show(request: Request) -> Response:
     """With `stream=true`, its events from the first on, or after `starting_after`; the same frames each time."""
-    streams, after = request.query_params.get("stream") == "true", whole_number(request, "starting_after", NUMBERS)
-    server, run = server_of(request), await _run_of(request)
+    streams, after = (
+        request.query_params.get("stream") == "true",
+        intake.whole_number(request, "starting_after", NUMBERS),
+    )
+    server, run = intake.server_of(request), await _run_of(request)
     opened = await _opened(server, run)
     if not streams:
         return _whole(server, run, opened.builder(run))
@@ -240,20 +225,20 @@ async def show(request: Request) -> Response:
     return _follow(server, run, opened.builder(run), after=-1 if after is None else after)
 
 
-@routes.delete("/{run_id:path}", "Delete a response", access=needs(SESSIONS_DELETE), responses=DELETED)
+@routes.delete("/{run_id:path}", "Delete a response", access=needs(SESSIONS_DELETE), responses=schemas.DELETED)
 async def delete(request: Request) -> Response:
     """Stops the run first, if it is in progress. Its conversation keeps its messages; `DELETE /sessions/{id}` deletes those."""
-    server, run = server_of(request), await _run_of(request)
+    server, run = intake.server_of(request), await _run_of(request)
     if await server.stop_run(run):
         await run.done()
     await server.runs.remove(run)
     decided("response_deleted", run.owner, run_id=run.run_id)
-    return json_answer({"id": PREFIX + run.run_id, "object": "response", "deleted": True})
+    return intake.json_answer({"id": PREFIX + run.run_id, "object": "response", "deleted": True})
 
 
 async def _run_of(request: Request) -> Run:
     run_id = request.path_params["run_id"].removeprefix(PREFIX)
-    return await server_of(request).stored_runs.find(run_id, owner=owner_of(request))
+    return await intake.server_of(request).stored_runs.find(run_id, owner=owner_of(request))
 
 
 async def _opened(server: AgentServer, run: Run) -> OpenResponse:
@@ -296,7 +281,7 @@ def _whole(server: AgentServer, run: Run, builder: ResponseBuilder, *, raises: b
         builder.status = "in_progress"
     if raises and builder.error is not None:
         raise builder.error
-    return json_answer(builder.response())
+    return intake.json_answer(builder.response())
 
 
 def _asked_of(server: AgentServer, run: Run, history: Sequence[Message]) -> list[Message]:

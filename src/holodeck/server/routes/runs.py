@@ -8,33 +8,25 @@ from holodeck.access.route_access import needs
 from holodeck.core.request import RunRequest
 from holodeck.errors import InvalidRequest, SessionBusy
 from holodeck.runs.run import OpenEncoder, Run
+from holodeck.server import schemas
 from holodeck.server.agui_run import open_encoder as open_agui_encoder
 from holodeck.server.identity import owner_of, principal_of
 from holodeck.server.intake import Arrival, begin, json_answer, server_of, text_header, whole_number
 from holodeck.server.quota import slot_of
 from holodeck.server.routing import Routes
-from holodeck.server.schemas import (
-    EVENT_STREAM,
-    LAST_EVENT_ID,
-    PROBLEMS,
-    RunResponse,
-    StopResponse,
-    TicketResponse,
-    parameter,
-)
 from holodeck.server.stream import follow
 from holodeck.server.wires import WIRES
 from holodeck.wires.sse import position_after
 
 # Clients choose the ids, which may contain a slash. An unescaped slash works as far as possible, hence `:path`;
 # the bare id comes last, since it matches all.
-routes = Routes("/runs", tag="Runs", responses=PROBLEMS)
+routes = Routes("/runs", tag="Runs", responses=schemas.PROBLEMS)
 
 NUMBERS = range(-1, 10**15 + 1)
-AFTER = parameter(
+AFTER = schemas.parameter(
     "after", "query", "The last event that is known", type="integer", minimum=NUMBERS[0], maximum=NUMBERS[-1]
 )
-TICKET = parameter(
+TICKET = schemas.parameter(
     "ticket",
     "query",
     "In place of a credential, for a browser's EventSource, which can send no header",
@@ -46,8 +38,8 @@ TICKET = parameter(
     "/{run_id:path}/events",
     "Replay a run's events, then follow it",
     access=needs(RUNS_READ, takes_ticket=True),
-    parameters=(AFTER, LAST_EVENT_ID, TICKET),
-    responses={200: EVENT_STREAM, 204: {}},
+    parameters=(AFTER, schemas.LAST_EVENT_ID, TICKET),
+    responses={200: schemas.EVENT_STREAM, 204: {}},
 )
 async def events(request: Request) -> Response:
     """204 when there is nothing more to come: a browser's EventSource then stops asking."""
@@ -77,7 +69,7 @@ def _first(run: Run, after: int | None, last_event_id: str | None) -> int:
     "/{run_id:path}/continue",
     "Continue a run that was interrupted",
     access=needs(CHAT),
-    responses={200: EVENT_STREAM},
+    responses={200: schemas.EVENT_STREAM},
 )
 async def go_on(request: Request) -> Response:
     """Starts a run without a new message on the session of one that was interrupted, failed or stopped."""
@@ -110,25 +102,27 @@ def _encoder_of(run: Run) -> OpenEncoder:
     "/{run_id:path}/ticket",
     "A ticket to read a run with EventSource",
     access=needs(RUNS_READ),
-    responses={200: TicketResponse},
+    responses={200: schemas.TicketResponse},
 )
 async def ticket(request: Request) -> Response:
     """It reads this run alone, for fifteen minutes, as often as a browser reconnects."""
     run = await _run_of(request)
     text, expires = server_of(request).gate.tickets.issue(principal_of(request), run.owner, run.run_id)
-    return json_answer(TicketResponse(ticket=text, expires=expires))
+    return json_answer(schemas.TicketResponse(ticket=text, expires=expires))
 
 
-@routes.post("/{run_id:path}/stop", "Stop a run at once", access=needs(RUNS_STOP), responses={200: StopResponse})
+@routes.post(
+    "/{run_id:path}/stop", "Stop a run at once", access=needs(RUNS_STOP), responses={200: schemas.StopResponse}
+)
 async def stop(request: Request) -> Response:
     run = await _run_of(request)
-    return json_answer(StopResponse(stopped=await server_of(request).stop_run(run)))
+    return json_answer(schemas.StopResponse(stopped=await server_of(request).stop_run(run)))
 
 
-@routes.get("/{run_id:path}", "The status of a run", access=needs(RUNS_READ), responses={200: RunResponse})
+@routes.get("/{run_id:path}", "The status of a run", access=needs(RUNS_READ), responses={200: schemas.RunResponse})
 async def show(request: Request) -> Response:
     run = await _run_of(request)
-    status = RunResponse(
+    status = schemas.RunResponse(
         run_id=run.run_id,
         session_id=run.session_id,
         state=run.state.value,

@@ -18,23 +18,12 @@ from holodeck.core.owner import Owner
 from holodeck.core.text import one_line
 from holodeck.errors import InvalidRequest, SessionBusy
 from holodeck.runs.middleware import Chain
+from holodeck.server import schemas
 from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import json_answer, no_session, server_of, session_of, text_header, whole_number
 from holodeck.server.quota import slot_of
 from holodeck.server.routing import Routes
-from holodeck.server.schemas import (
-    LAST_EVENT_ID,
-    PROBLEMS,
-    SSE_STREAM,
-    PendingResponse,
-    Question,
-    SessionEntry,
-    SessionList,
-    SessionResponse,
-    SummaryResponse,
-    parameter,
-)
 from holodeck.server.session_feed import SessionFeed
 from holodeck.sessions.port import ServerSession
 from holodeck.sessions.title import MAX_TITLE
@@ -46,10 +35,10 @@ _EPOCH, _MICROSECOND = datetime.fromtimestamp(0, UTC), timedelta(microseconds=1)
 _NO_CURSOR = "after has to be the `next` of another page."
 
 # Clients choose the ids, which may contain a slash, hence `:path`. The bare id comes last, since it matches all.
-routes = Routes("/sessions", tag="Sessions", responses=PROBLEMS)
+routes = Routes("/sessions", tag="Sessions", responses=schemas.PROBLEMS)
 
-FROM = parameter("from", "query", "Only this message of the user, and what followed it", maxLength=MAX_NAME)
-LIMIT = parameter(
+FROM = schemas.parameter("from", "query", "Only this message of the user, and what followed it", maxLength=MAX_NAME)
+LIMIT = schemas.parameter(
     "limit",
     "query",
     f"How many, at most {MAX_LISTED}",
@@ -58,7 +47,7 @@ LIMIT = parameter(
     maximum=MAX_LISTED,
     default=LISTED,
 )
-AFTER = parameter("after", "query", "The `next` of the page before", maxLength=MAX_NAME)
+AFTER = schemas.parameter("after", "query", "The `next` of the page before", maxLength=MAX_NAME)
 
 
 @routes.get(
@@ -66,7 +55,7 @@ AFTER = parameter("after", "query", "The `next` of the page before", maxLength=M
     "Your conversations, most recently used first",
     access=needs(SESSIONS_READ),
     parameters=(LIMIT, AFTER),
-    responses={200: SessionList},
+    responses={200: schemas.SessionList},
 )
 async def listed(request: Request) -> Response:
     """The sessions without their messages. `next` is set if there may be more."""
@@ -78,7 +67,7 @@ async def listed(request: Request) -> Response:
     active = await server.stored_runs.active_in([each.session_id for each in found], owner=owner)
     chain = server.chain() or Chain()
     entries = [
-        SessionEntry(
+        schemas.SessionEntry(
             session_id=each.session_id,
             created_at=each.created_at,
             last_activity=each.last_activity,
@@ -88,7 +77,7 @@ async def listed(request: Request) -> Response:
         )
         for each, runs in zip(found, active, strict=True)
     ]
-    return json_answer(SessionList(sessions=entries, next=_cursor(found[-1]) if len(found) == limit else None))
+    return json_answer(schemas.SessionList(sessions=entries, next=_cursor(found[-1]) if len(found) == limit else None))
 
 
 def _title(title: str, chain: Chain) -> str:
@@ -119,8 +108,8 @@ def _session_at(cursor: str, owner: Owner) -> ServerSession:
     "/{id:path}/events",
     "Follow a conversation: every run, as it starts",
     access=needs(RUNS_READ),
-    parameters=(LAST_EVENT_ID,),
-    responses={200: SSE_STREAM},
+    parameters=(schemas.LAST_EVENT_ID,),
+    responses={200: schemas.SSE_STREAM},
 )
 async def events(request: Request) -> Response:
     """Follows the session's runs, on whatever wire they start. The stream does not end; the server sends a comment when idle."""
@@ -132,14 +121,14 @@ async def events(request: Request) -> Response:
     return SessionFeed(server, (owner, key), after)
 
 
-@routes.get("/{id:path}", "A conversation", access=needs(SESSIONS_READ), responses={200: SessionResponse})
+@routes.get("/{id:path}", "A conversation", access=needs(SESSIONS_READ), responses={200: schemas.SessionResponse})
 async def show(request: Request) -> Response:
     server, key, owner = session_of(request)
     stored = await server.store.read(key, owner=owner)
     if stored is None:
         raise no_session(key)
     session, chain, summary = stored.session, server.chain() or Chain(), stored.summary
-    response = SessionResponse(
+    response = schemas.SessionResponse(
         session_id=key,
         created_at=session.created_at,
         last_activity=session.last_activity,
@@ -171,8 +160,8 @@ async def forget(request: Request) -> Response:
     return Response(status_code=204)
 
 
-def _summary(summary: Summary) -> SummaryResponse:
-    return SummaryResponse(
+def _summary(summary: Summary) -> schemas.SummaryResponse:
+    return schemas.SummaryResponse(
         content=summary.content, until=summary.until, messages=summary.messages, timestamp=summary.timestamp
     )
 
@@ -183,16 +172,18 @@ def shown_messages(messages: Sequence[Message], chain: Chain) -> list[Message]:
     return [message for event in events if isinstance(event, MessagesReplaced) for message in event.messages]
 
 
-def _waiting(pending: PendingStep, chain: Chain) -> PendingResponse:
+def _waiting(pending: PendingStep, chain: Chain) -> schemas.PendingResponse:
     """Questions to a person are always shown: a person cannot approve a hidden call."""
     calls = {call.id: call for call in pending.assistant.tool_calls}
     shown = {message.id: message for message in shown_messages((pending.assistant, *pending.results), chain)}
     empty = msgspec.structs.replace(pending.assistant, content="", reasoning="", tool_calls=())
-    return PendingResponse(
+    return schemas.PendingResponse(
         message=_shown(shown.get(pending.assistant.id, empty)),
         results=[_shown(result) for result in pending.results if result.id in shown],
         questions=[
-            Question(interrupt_id=id_, call_id=call_id, tool=calls[call_id].name, arguments=calls[call_id].arguments)
+            schemas.Question(
+                interrupt_id=id_, call_id=call_id, tool=calls[call_id].name, arguments=calls[call_id].arguments
+            )
             for id_, call_id in pending.approvals.items()
         ],
         client_calls=list(pending.client_calls),

@@ -16,18 +16,8 @@ from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
 from holodeck.wires.body import MAX_TEXT, foreign_id, name, optional, parse, short_text, table, tables, text
 from holodeck.wires.client_values import client_call, media
+from holodeck.wires.openai_chat import parameters
 from holodeck.wires.openai_chat.error_form import unsupported
-from holodeck.wires.openai_chat.parameters import (
-    INSTRUCTIONS,
-    check_supported,
-    content_of,
-    file_data,
-    flag,
-    function_tools,
-    one_call_at_a_time,
-    token_limit,
-    tool_choice,
-)
 
 MAX_MESSAGES = 10_000
 MAX_CALLS = 256  # in one assistant message
@@ -64,22 +54,22 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> ChatCompletionRequest:
     """Reads a body. Raises InvalidRequest with the member's path, or PayloadTooLarge."""
     raw = parse(body)
     for parameter, harmless in HARMLESS.items():
-        check_supported(raw.get(parameter), parameter, harmless)
+        parameters.check_supported(raw.get(parameter), parameter, harmless)
     options = {} if raw.get("stream_options") is None else table(raw["stream_options"], "stream_options")
     messages, instructions = _messages(raw.get("messages"), max_text)
     return ChatCompletionRequest(
         messages=messages,
         model=optional(name, raw.get("model"), "model"),
         instructions=instructions,
-        tools=function_tools(raw.get("tools"), "function"),
-        stream=flag(raw.get("stream"), "stream"),
-        include_usage=flag(options.get("include_usage"), "stream_options.include_usage"),
+        tools=parameters.function_tools(raw.get("tools"), "function"),
+        stream=parameters.flag(raw.get("stream"), "stream"),
+        include_usage=parameters.flag(options.get("include_usage"), "stream_options.include_usage"),
         session_id=_session(raw.get("metadata")),
-        store=flag(raw.get("store"), "store"),
+        store=parameters.flag(raw.get("store"), "store"),
         options=RunOptions(
             tool_choice=_choice(raw.get("tool_choice")),
             max_output_tokens=_limit(raw),
-            one_call_at_a_time=one_call_at_a_time(raw),
+            one_call_at_a_time=parameters.one_call_at_a_time(raw),
         ),
     )
 
@@ -90,14 +80,14 @@ def run_request(chat: ChatCompletionRequest, *, session_id: str, throw_away: boo
         session_id=session_id,
         messages=chat.messages,
         client_tools=chat.tools,
-        context=tuple((INSTRUCTIONS, given) for given in chat.instructions),
+        context=tuple((parameters.INSTRUCTIONS, given) for given in chat.instructions),
         options=chat.options,
         throw_away=throw_away,
     )
 
 
 def _choice(value: Any) -> str | None:
-    return tool_choice(value, value.get("function") if isinstance(value, dict) else None)
+    return parameters.tool_choice(value, value.get("function") if isinstance(value, dict) else None)
 
 
 def _limit(raw: dict[str, Any]) -> int | None:
@@ -106,7 +96,7 @@ def _limit(raw: dict[str, Any]) -> int | None:
         (
             limit
             for member in ("max_tokens", "max_completion_tokens")
-            if (limit := token_limit(raw.get(member), member)) is not None
+            if (limit := parameters.token_limit(raw.get(member), member)) is not None
         ),
         default=None,
     )
@@ -125,7 +115,9 @@ def _messages(value: Any, max_text: int) -> tuple[tuple[m.Message, ...], tuple[s
     for path, raw in tables(value, "messages", MAX_MESSAGES):
         role = text(raw.get("role"), f"{path}.role")
         if role == "user":
-            read.append(m.UserMessage(content=content_of(raw.get("content"), f"{path}.content", max_text, _part)))
+            read.append(
+                m.UserMessage(content=parameters.content_of(raw.get("content"), f"{path}.content", max_text, _part))
+            )
         elif role == "assistant":
             answer = _assistant(raw, path, max_text)
             tool_names.update((call.id, call.name) for call in answer.tool_calls)
@@ -159,7 +151,7 @@ def _texts(value: Any, path: str, max_text: int) -> str:
     """Returns the text of a content. Raises for media."""
     if isinstance(value, list):
         value = [_as_text(item) for item in value]
-    content = content_of(value, path, max_text, _part)
+    content = parameters.content_of(value, path, max_text, _part)
     if not isinstance(content, str) and any(isinstance(part, m.MediaPart) for part in content):
         raise unsupported(path, f"{path} may hold text only.")
     return m.text_of(content)
@@ -182,5 +174,5 @@ def _part(raw: dict[str, Any], path: str, max_text: int) -> m.Part:
         file, where = table(raw.get("file"), f"{path}.file"), f"{path}.file"
         if not isinstance(file.get("file_data"), str):
             raise unsupported(where, f"{where} has to hold file_data: this server keeps no uploaded files.")
-        return file_data(file["file_data"], where, file.get("filename"))
+        return parameters.file_data(file["file_data"], where, file.get("filename"))
     raise unsupported(f"{path}.type", f"{path}.type has to be text, image_url or file.")

@@ -16,18 +16,8 @@ from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
 from holodeck.wires import body as read
 from holodeck.wires.client_values import UNKNOWN_TYPE, media
+from holodeck.wires.openai_chat import parameters
 from holodeck.wires.openai_chat.error_form import unsupported
-from holodeck.wires.openai_chat.parameters import (
-    INSTRUCTIONS,
-    check_supported,
-    content_of,
-    file_data,
-    flag,
-    function_tools,
-    one_call_at_a_time,
-    token_limit,
-    tool_choice,
-)
 from holodeck.wires.openai_responses.echo import RequestEcho, echoed
 
 MAX_ITEMS = 10_000
@@ -62,31 +52,31 @@ def decode(body: bytes, max_text: int = read.MAX_TEXT) -> ResponsesRequest:
     """Reads a body. Raises InvalidRequest with the member's path, or PayloadTooLarge."""
     raw = read.parse(body)
     for parameter, harmless in HARMLESS.items():
-        check_supported(raw.get(parameter), parameter, harmless)
+        parameters.check_supported(raw.get(parameter), parameter, harmless)
     wanted = raw.get("text")
     if wanted is not None:
-        check_supported(read.table(wanted, "text").get("format"), "text.format", ({"type": "text"},))
+        parameters.check_supported(read.table(wanted, "text").get("format"), "text.format", ({"type": "text"},))
     given = _Input(max_text)
     given.read(raw.get("input"))
     if given.resume:
         read.refuse_repeated_names(body)
     if raw.get("instructions") is not None:
         given.instructions.insert(0, read.short_text(raw["instructions"], "instructions", max_text))
-    tools = function_tools(raw.get("tools"))
+    tools = parameters.function_tools(raw.get("tools"))
     request = ResponsesRequest(
         messages=tuple(given.messages),
         resume=tuple(given.resume),
         instructions=tuple(each for each in given.instructions if each.strip()),
         tools=tools,
         options=RunOptions(
-            tool_choice=tool_choice(raw.get("tool_choice"), raw.get("tool_choice")),
-            max_output_tokens=token_limit(raw.get("max_output_tokens"), "max_output_tokens"),
-            one_call_at_a_time=one_call_at_a_time(raw),
+            tool_choice=parameters.tool_choice(raw.get("tool_choice"), raw.get("tool_choice")),
+            max_output_tokens=parameters.token_limit(raw.get("max_output_tokens"), "max_output_tokens"),
+            one_call_at_a_time=parameters.one_call_at_a_time(raw),
         ),
         model=read.optional(read.name, raw.get("model"), "model"),
-        stream=flag(raw.get("stream"), "stream"),
-        store=raw.get("store") is None or flag(raw["store"], "store"),
-        background=flag(raw.get("background"), "background"),
+        stream=parameters.flag(raw.get("stream"), "stream"),
+        store=raw.get("store") is None or parameters.flag(raw["store"], "store"),
+        background=parameters.flag(raw.get("background"), "background"),
         previous=_previous(raw.get("previous_response_id")),
         conversation=_conversation(raw.get("conversation")),
         echo=echoed(raw, tools),
@@ -103,7 +93,7 @@ def run_request(asked: ResponsesRequest, *, session_id: str, follows: str | None
         messages=asked.messages,
         resume=asked.resume,
         client_tools=asked.tools,
-        context=tuple((INSTRUCTIONS, given) for given in asked.instructions),
+        context=tuple((parameters.INSTRUCTIONS, given) for given in asked.instructions),
         options=asked.options,
         detached=asked.background,
         throw_away=not asked.store,
@@ -166,7 +156,7 @@ class _Input:
             self._call(raw, path)
         elif kind == "function_call_output":
             call_id = read.name(raw.get("call_id"), f"{path}.call_id")
-            content = content_of(raw.get("output"), f"{path}.output", self._max_text, _part)
+            content = parameters.content_of(raw.get("output"), f"{path}.output", self._max_text, _part)
             self.messages.append(m.ToolMessage(call_id=call_id, name=self._names.get(call_id, ""), content=content))
         elif kind == "mcp_approval_response":
             self._approval(raw, path)
@@ -175,7 +165,7 @@ class _Input:
 
     def _message(self, raw: dict[str, Any], path: str) -> None:
         role, where = read.text(raw.get("role"), f"{path}.role"), f"{path}.content"
-        content = content_of(raw.get("content"), where, self._max_text, _part)
+        content = parameters.content_of(raw.get("content"), where, self._max_text, _part)
         if role == "user":
             self.messages.append(m.UserMessage(content=content))
         elif role == "assistant":
@@ -214,7 +204,7 @@ def _part(raw: dict[str, Any], path: str, max_text: int) -> m.Part:
     if kind == "input_image":
         return _addressed(raw.get("image_url"), f"{path}.image_url", "image/*")
     if kind == "input_file" and raw.get("file_data") is not None:
-        return file_data(raw["file_data"], path, raw.get("filename"))
+        return parameters.file_data(raw["file_data"], path, raw.get("filename"))
     if kind == "input_file":
         filename = read.optional(read.name, raw.get("filename"), f"{path}.filename")
         return _addressed(raw.get("file_url"), f"{path}.file_url", UNKNOWN_TYPE, filename)
