@@ -7,7 +7,7 @@ import pytest
 from holodeck.core import events as e
 from holodeck.core.usage import TokenUsage
 from holodeck.telemetry import exposition, metrics
-from holodeck.telemetry.exposition import Gauge, page
+from holodeck.telemetry.exposition import gauge, page
 from holodeck.telemetry.metrics import MAX_MODELS, MAX_SERIES, MAX_TOOLS, Counter, Histogram, Metrics
 
 _SAMPLE = re.compile(
@@ -146,7 +146,7 @@ def test_a_histogram_counts_what_is_at_most_so_large():
 def test_no_label_breaks_the_page(hostile):
     counter = Counter("c", "A counter", ("label",))
     counter.add(hostile)
-    assert list(samples(page([counter, Gauge("g", "A gauge", 1.5)])).values()) == [1, 1.5]
+    assert list(samples(page([counter, gauge("g", "A gauge", 1.5)])).values()) == [1, 1.5]
 
 
 def test_an_answer_is_counted_by_its_route():

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from holodeck.telemetry.exposition import Gauge, page
+from holodeck.telemetry.exposition import gauge, page
 from holodeck.telemetry.metrics import Counter, Histogram
 from holodeck.telemetry.worker_figures import WorkerFigures
 
@@ -19,9 +19,9 @@ class Worker:
 
     async def own(self):
         gauges = [
-            Gauge("busy", "", self.busy),
-            Gauge("sessions", "", self.sessions, together="max"),
-            Gauge("started", "", self.started, together="min"),
+            gauge("busy", "", self.busy),
+            gauge("sessions", "", self.sessions, together="max"),
+            gauge("started", "", self.started, together="min"),
         ]
         return [each.series() for each in (self.requests, self.seconds, *gauges)]
 

@@ -84,32 +84,22 @@ def page(figures: Iterable[Figure]) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-class Gauge:
-    """A value that is read at scrape time. `kind` is "counter" if it only grows."""
+def gauge(
+    name: str,
+    meaning: str,
+    value: float | Mapping[Labels, float],
+    labels: Labels = (),
+    kind: Literal["gauge", "counter"] = "gauge",
+    *,
+    together: Literal["sum", "max", "min"] = "sum",
+) -> Series:
+    """A value that is read at scrape time. `kind` is "counter" if it only grows.
 
-    def __init__(
-        self,
-        name: str,
-        meaning: str,
-        value: float | Mapping[Labels, float],
-        labels: Labels = (),
-        kind: Literal["gauge", "counter"] = "gauge",
-        *,
-        together: Literal["sum", "max", "min"] = "sum",
-    ) -> None:
-        """`together` is how the values of several workers are combined: summed, unless all workers share one value."""
-        values = value if isinstance(value, Mapping) else {(): value}
-        self._series = Series(
-            name=name,
-            meaning=meaning,
-            kind=kind,
-            labels=labels,
-            together=together,
-            values=[(labels, [value]) for labels, value in values.items()],
-        )
-
-    def series(self) -> Series:
-        return self._series
+    `together` is how the values of several workers are combined: summed, unless all workers share one value.
+    """
+    by_labels = value if isinstance(value, Mapping) else {(): value}
+    values = [(labels, [value]) for labels, value in by_labels.items()]
+    return Series(name=name, meaning=meaning, kind=kind, labels=labels, together=together, values=values)
 
 
 def _shown(names: Labels, values: Labels) -> str:

@@ -48,10 +48,7 @@ class Attachments:
         path = named_file(text)
         if path in self.paths:
             return path
-        if len(self.names) >= self.settings.max_files:
-            raise InvalidRequest(f"At most {self.settings.max_files} files can be attached (files.max_files).")
-        if path.stat().st_size > self.settings.max_file_mb * MB:
-            raise InvalidRequest(f"{path.name} is larger than {self.settings.max_file_mb:g} MB (files.max_file_mb).")
+        self._check_limits(path.name, path.stat().st_size)
         self.paths.append(path)
         return path
 
@@ -65,13 +62,14 @@ class Attachments:
 
     def add_document(self, document: ServerDocument) -> None:
         """Attaches a document of a tool server. Raises InvalidRequest."""
+        self._check_limits(document.name, len(document.data))
+        self.documents.append(document)
+
+    def _check_limits(self, name: str, size: int) -> None:
         if len(self.names) >= self.settings.max_files:
             raise InvalidRequest(f"At most {self.settings.max_files} files can be attached (files.max_files).")
-        if len(document.data) > self.settings.max_file_mb * MB:
-            raise InvalidRequest(
-                f"{document.name} is larger than {self.settings.max_file_mb:g} MB (files.max_file_mb)."
-            )
-        self.documents.append(document)
+        if size > self.settings.max_file_mb * MB:
+            raise InvalidRequest(f"{name} is larger than {self.settings.max_file_mb:g} MB (files.max_file_mb).")
 
     def remove(self, name: str) -> list[str]:
         """Detaches files by name, path or number, or all of them. Raises InvalidRequest if there is no such file."""

@@ -1,6 +1,9 @@
 """`/metrics`: counters and gauges in the Prometheus text format."""
 
 import asyncio
+import os
+import time
+from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,9 +16,9 @@ from holodeck.server.agent_server import AgentServer
 from holodeck.server.intake import server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import REFUSALS
-from holodeck.telemetry.exposition import CONTENT_TYPE, Figure, Gauge, Labels, Series, page
-from holodeck.telemetry.process import process_figures
+from holodeck.telemetry.exposition import CONTENT_TYPE, Figure, Labels, Series, gauge, page
 
+_SELF = Path("/proc/self")
 routes = Routes(tag="Health", before_ready=True, is_probe=True)
 
 
@@ -33,7 +36,7 @@ async def metrics(request: Request) -> Response:
 
 
 async def own_series(server: AgentServer) -> list[Series]:
-    figures = [*server.metrics.figures(), *await _present(server), *process_figures(server.uptime)]
+    figures = [*server.metrics.figures(), *await _present(server), *_process_figures(server.uptime)]
     return [figure.series() for figure in figures]
 
 
@@ -43,16 +46,16 @@ async def _present(server: AgentServer) -> list[Figure]:
     ages = server.access.key_ages
     store_up = server.quotas.store_up
     return [
-        Gauge("holodeck_info", "The server", about, ("version", "agent", "state"), together="max"),
-        Gauge("holodeck_workers", "Server processes", 1),
-        Gauge("holodeck_active_runs", "Runs that are queued or active", server.runs.busy),
-        Gauge("holodeck_open_streams", "Responses in progress, streamed or not", server.slots.taken),
-        Gauge(
+        gauge("holodeck_info", "The server", about, ("version", "agent", "state"), together="max"),
+        gauge("holodeck_workers", "Server processes", 1),
+        gauge("holodeck_active_runs", "Runs that are queued or active", server.runs.busy),
+        gauge("holodeck_open_streams", "Responses in progress, streamed or not", server.slots.taken),
+        gauge(
             "holodeck_open_connections", "Connections, including those over the limit", server.connection_limit.present
         ),
-        Gauge("holodeck_event_loop_tasks", "Tasks, including the one that serves this page", len(asyncio.all_tasks())),
+        gauge("holodeck_event_loop_tasks", "Tasks, including the one that serves this page", len(asyncio.all_tasks())),
         *[
-            Gauge(
+            gauge(
                 "holodeck_jwks_age_seconds",
                 "Age of the issuers' keys, of the oldest ones",
                 max(ages),
@@ -64,24 +67,24 @@ async def _present(server: AgentServer) -> list[Figure]:
             []
             if store_up is None
             else [
-                Gauge(
+                gauge(
                     "holodeck_limits_store_up", "1 while limits.store responds, else 0", float(store_up), together="min"
                 )
             ]
         ),
-        Gauge(
+        gauge(
             "holodeck_active_sessions",
             "Conversations in the session store",
             await server.store.count(),
             together="max",
         ),
-        Gauge(
+        gauge(
             "holodeck_circuit_breaker_state",
             "1 for the breaker's current state, else 0; with workers, how many are in the state",
             _breakers(server),
             ("service", "state"),
         ),
-        Gauge(
+        gauge(
             "holodeck_log_lines_dropped_total",
             "Log lines dropped because the output was too slow",
             drops,
@@ -93,3 +96,23 @@ async def _present(server: AgentServer) -> list[Figure]:
 def _breakers(server: AgentServer) -> dict[Labels, float]:
     states = server.agent.breakers.states()
     return {(each.service, phase.value): float(each.state is phase) for each in states for phase in Phase}
+
+
+def _process_figures(uptime: float) -> list[Figure]:
+    """The resources of the process, under the names that every Prometheus client uses. Read from /proc if it exists."""
+    cpu = gauge("process_cpu_seconds_total", "CPU time, user and system", time.process_time(), kind="counter")
+    started = gauge(
+        "process_start_time_seconds", "Start time, in seconds since 1970", round(time.time() - uptime), together="min"
+    )
+    return [cpu, started, *_of_linux()]
+
+
+def _of_linux() -> list[Figure]:
+    if not _SELF.exists():
+        return []
+    resident = int((_SELF / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    descriptors = len(os.listdir(_SELF / "fd"))  # noqa: PTH208  a count needs no paths
+    return [
+        gauge("process_resident_memory_bytes", "Memory in use", resident),
+        gauge("process_open_fds", "Open files and sockets", descriptors),
+    ]
