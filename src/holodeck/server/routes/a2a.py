@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from email.utils import formatdate
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -174,26 +174,34 @@ def _check_version(request: Request, wanted: str) -> None:
 
 http = Routes("/a2a", tag="A2A", answer_error=http_answer_error)
 old_http = Routes("/a2a/v1", tag="A2A", answer_error=old_http_answer_error)
-Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def _operation(name: str) -> Endpoint:
+class HttpForm(NamedTuple):
+    """How a version of the protocol looks over HTTP+JSON. Parameters and results are converted from and to 1.0."""
+
+    version: str
+    params_of: Callable[[str, dict[str, Any]], dict[str, Any]]
+    result_of: Callable[[str, Any], Any]
+    update: Callable[[dict[str, Any]], dict[str, Any]]
+    answer_error: Callable[[Exception], Response]
+
+
+_NEW_FORM = HttpForm(_NEW, lambda _, params: params, lambda _, result: result, lambda update: update, http_answer_error)
+_OLD_FORM = HttpForm(_OLD, v03_http.params_of, v03_http.result_of, v03_http.update, old_http_answer_error)
+
+
+def _endpoint(name: str, form: HttpForm) -> Callable[[Request], Awaitable[Response]]:
+    is_new = form is _NEW_FORM
+
     async def endpoint(request: Request) -> Response:
-        _check_version(request, _NEW)
-        result = await OPERATIONS[name](request, await _params(request, is_push="PushNotification" in name))
-        return Response(sse.json_bytes(result), media_type=_media_type(request))
+        _check_version(request, form.version)
+        params = form.params_of(name, await _params(request, is_push="PushNotification" in name))
+        if name in STREAMS:
+            return await STREAMS[name](request, params, UpdateForm(form.update, form.answer_error))
+        result = form.result_of(name, await OPERATIONS[name](request, params))
+        return Response(sse.json_bytes(result), media_type=_media_type(request) if is_new else PLAIN_TYPE)
 
-    endpoint.__name__ = name
-    return endpoint
-
-
-def _streaming(name: str) -> Endpoint:
-    async def endpoint(request: Request) -> Response:
-        _check_version(request, _NEW)
-        form = UpdateForm(lambda update: update, http_answer_error)
-        return await STREAMS[name](request, await _params(request), form)
-
-    endpoint.__name__ = name
+    endpoint.__name__ = name if is_new else f"Old{name}"
     return endpoint
 
 
@@ -227,65 +235,40 @@ def _media_type(request: Request) -> str:
     return OWN_TYPE if any(OWN_TYPE in each for each in asks) else PLAIN_TYPE
 
 
-def _old_endpoint(name: str) -> Endpoint:
-    """An operation in the form of 0.3 over HTTP+JSON."""
-
-    async def endpoint(request: Request) -> Response:
-        _check_version(request, _OLD)
-        params = v03_http.params_of(name, await _params(request, is_push="PushNotification" in name))
-        if name in STREAMS:
-            return await STREAMS[name](request, params, UpdateForm(v03_http.update, old_http_answer_error))
-        result = v03_http.result_of(name, await OPERATIONS[name](request, params))
-        return Response(sse.json_bytes(result), media_type=PLAIN_TYPE)
-
-    endpoint.__name__ = f"Old{name}"
-    return endpoint
-
-
-def _describe(method: str, path: str, name: str, summary: str, scope: str, **described: Any) -> None:
-    add = {"GET": http.get, "POST": http.post, "DELETE": http.delete}[method]
-    make = _streaming if name in STREAMS else _operation
-    add(path, summary, access=needs(scope), parameters=(VERSION,), **described)(make(name))
-
-
 _CONFIGS = "/tasks/{task_id}/pushNotificationConfigs"
 _CONFIG = f"{_CONFIGS}/{{config_id}}"
-_describe("POST", "/message:send", "SendMessage", "Send a message", CHAT, body=MESSAGE_BODY, responses=TASK)
-_describe(
-    "POST",
-    "/message:stream",
-    "SendStreamingMessage",
-    "Send a message and stream the task",
-    CHAT,
-    body=MESSAGE_BODY,
-    responses=STREAM,
+_OPERATIONS = (
+    ("POST", "/message:send", "SendMessage", "Send a message", CHAT, TASK),
+    ("POST", "/message:stream", "SendStreamingMessage", "Send a message and stream the task", CHAT, STREAM),
+    ("GET", "/tasks", "ListTasks", "Your tasks", RUNS_READ, LIST),
+    ("POST", "/tasks/{task_id}:cancel", "CancelTask", "Cancel a task", RUNS_STOP, TASK),
+    ("POST", "/tasks/{task_id}:subscribe", "SubscribeToTask", "Subscribe to a task", RUNS_READ, STREAM),
+    ("GET", "/tasks/{task_id}:subscribe", "SubscribeToTask", "Subscribe to a task", RUNS_READ, STREAM),
+    ("POST", _CONFIGS, "CreateTaskPushNotificationConfig", "Register for push notifications", RUNS_READ, EMPTY),
+    ("GET", _CONFIGS, "ListTaskPushNotificationConfigs", "List push notification configs", RUNS_READ, EMPTY),
+    ("GET", _CONFIG, "GetTaskPushNotificationConfig", "A push notification config", RUNS_READ, EMPTY),
+    ("DELETE", _CONFIG, "DeleteTaskPushNotificationConfig", "Delete a push notification config", RUNS_READ, EMPTY),
+    ("GET", "/tasks/{task_id}", "GetTask", "A task", RUNS_READ, TASK),
 )
-_describe("GET", "/tasks", "ListTasks", "Your tasks", RUNS_READ, responses=LIST)
-_describe("POST", "/tasks/{task_id}:cancel", "CancelTask", "Cancel a task", RUNS_STOP, responses=TASK)
-_describe("POST", "/tasks/{task_id}:subscribe", "SubscribeToTask", "Subscribe to a task", RUNS_READ, responses=STREAM)
-_describe("GET", "/tasks/{task_id}:subscribe", "SubscribeToTask", "Subscribe to a task", RUNS_READ, responses=STREAM)
-_describe(
-    "POST",
-    _CONFIGS,
-    "CreateTaskPushNotificationConfig",
-    "Register for push notifications",
-    RUNS_READ,
-    body=PUSH_BODY,
-    responses=EMPTY,
-)
-_describe(
-    "GET", _CONFIGS, "ListTaskPushNotificationConfigs", "List push notification configs", RUNS_READ, responses=EMPTY
-)
-_describe("GET", _CONFIG, "GetTaskPushNotificationConfig", "A push notification config", RUNS_READ, responses=EMPTY)
-_describe(
-    "DELETE",
-    _CONFIG,
-    "DeleteTaskPushNotificationConfig",
-    "Delete a push notification config",
-    RUNS_READ,
-    responses=EMPTY,
-)
-_describe("GET", "/tasks/{task_id}", "GetTask", "A task", RUNS_READ, responses=TASK)
+_BODIES = {  # in 1.0, and in 0.3
+    **dict.fromkeys(("SendMessage", "SendStreamingMessage"), (MESSAGE_BODY, OLD_BODY)),
+    "CreateTaskPushNotificationConfig": (PUSH_BODY, OLD_PUSH_BODY),
+}
+
+
+def _add_operations() -> None:
+    for method, path, name, summary, scope, responses in _OPERATIONS:
+        new, old = ({"POST": each.post, "GET": each.get, "DELETE": each.delete}[method] for each in (http, old_http))
+        body, old_body = _BODIES.get(name, (None, None))
+        access = needs(scope)
+        described = new(path, summary, access=access, parameters=(VERSION,), body=body, responses=responses)
+        described(_endpoint(name, _NEW_FORM))
+        if name != "ListTasks":  # not in 0.3
+            described = old(path, f"{summary} (0.3)", access=access, body=old_body, responses=responses)
+            described(_endpoint(name, _OLD_FORM))
+
+
+_add_operations()
 
 
 @http.get(
@@ -299,33 +282,6 @@ async def extended_card(request: Request) -> Response:
     _check_version(request, _NEW)
     body = sse.json_bytes(card_of(server_of(request), _url(request), extended=True, also_old=False))
     return Response(body, media_type=_media_type(request))
-
-
-old_http.post("/message:send", "Send a message (0.3)", access=needs(CHAT), body=OLD_BODY, responses=TASK)(
-    _old_endpoint("SendMessage")
-)
-old_http.post(
-    "/message:stream", "Send a message and stream the task (0.3)", access=needs(CHAT), body=OLD_BODY, responses=STREAM
-)(_old_endpoint("SendStreamingMessage"))
-old_http.post("/tasks/{task_id}:cancel", "Cancel a task (0.3)", access=needs(RUNS_STOP), responses=TASK)(
-    _old_endpoint("CancelTask")
-)
-for _add in (old_http.get, old_http.post):
-    _add("/tasks/{task_id}:subscribe", "Subscribe to a task (0.3)", access=needs(RUNS_READ), responses=STREAM)(
-        _old_endpoint("SubscribeToTask")
-    )
-for _add, _name, _summary in (
-    (old_http.post, "CreateTaskPushNotificationConfig", "Register for push notifications (0.3)"),
-    (old_http.get, "ListTaskPushNotificationConfigs", "List push notification configs (0.3)"),
-):
-    _body = {"body": OLD_PUSH_BODY} if _add == old_http.post else {}
-    _add(_CONFIGS, _summary, access=needs(RUNS_READ), responses=EMPTY, **_body)(_old_endpoint(_name))
-for _add, _name, _summary in (
-    (old_http.get, "GetTaskPushNotificationConfig", "A push notification config (0.3)"),
-    (old_http.delete, "DeleteTaskPushNotificationConfig", "Delete a push notification config (0.3)"),
-):
-    _add(_CONFIG, _summary, access=needs(RUNS_READ), responses=EMPTY)(_old_endpoint(_name))
-old_http.get("/tasks/{task_id}", "A task (0.3)", access=needs(RUNS_READ), responses=TASK)(_old_endpoint("GetTask"))
 
 
 @old_http.get("/card", "The card with the agent's tools (0.3)", access=needs(CHAT), responses=CARD_OR_ERROR)
