@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holodeck.cli.conversation.archive import ChatFileError, load_chat, save_chat, write_whole
+from holodeck.access.private_file import write_private
+from holodeck.cli.conversation.archive import ChatFileError, load_chat, save_chat
 from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionState
 from holodeck.core.messages import AssistantMessage, Summary, ToolCall, ToolMessage, UserMessage
 from holodeck.core.tools import ToolExecution, ToolStatus
@@ -81,7 +82,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        write_whole(path, b"new")
+        write_private(path, b"new")
     assert path.read_bytes() == b"old"
     assert [each.name for each in tmp_path.iterdir()] == ["chat.json"]
 

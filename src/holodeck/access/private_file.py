@@ -1,4 +1,4 @@
-"""Files that only their owner may read and write: the key file and the cached keys of issuers.
+"""Files that only their owner may read and write: the key file, the cached keys of issuers, saved chats.
 
 A reader sees either the old or the new content, whatever happens to the writer: the content is written beside the file,
 flushed to the disk and renamed.
@@ -66,11 +66,15 @@ def write_private(path: Path, data: bytes) -> None:
     fresh = target.with_name(f".{target.name}.new")
     fresh.unlink(missing_ok=True)  # left by a writer that was killed
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE)
-    with open(descriptor, "wb") as stream:  # noqa: PTH123  it is open already
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    fresh.rename(target)
+    try:
+        with open(descriptor, "wb") as stream:  # noqa: PTH123  it is open already
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        fresh.rename(target)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
     with _folder(target) as folder:
         os.fsync(folder)
 

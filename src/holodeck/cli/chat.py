@@ -17,7 +17,6 @@ import click
 from click.core import ParameterSource
 
 from holodeck.cli.agent_choice import chosen, demo_option
-from holodeck.cli.conversation.archive import data_folder
 from holodeck.cli.conversation.attachments import Attachments
 from holodeck.cli.conversation.chat import Chat, Watch
 from holodeck.cli.conversation.chat_context import ChatContext
@@ -34,6 +33,7 @@ from holodeck.cli.conversation.validation import InputChecks, load_checks
 from holodeck.cli.lines import Lines, OneMessage, PipedLines, TypedAnswers, silence, whole_input
 from holodeck.cli.paint import Paint
 from holodeck.cli.plain_display import JsonDisplay, PlainDisplay
+from holodeck.config.environment import data_folder
 from holodeck.config.load import LoadedConfig, with_model
 from holodeck.core.ids import new_ulid
 from holodeck.core.owner import ANONYMOUS
@@ -307,7 +307,7 @@ async def _lines(
 def _keyboard(commands: Mapping[str, str], models: Callable[[], Awaitable[Sequence[str]]]) -> "Keyboard":
     from holodeck.cli.terminal.keyboard import Keyboard  # noqa: PLC0415  prompt-toolkit: scripts do without it
 
-    return Keyboard(data_folder() / "history", commands, models)
+    return Keyboard(data_folder(os.environ) / "history", commands, models)
 
 
 def _display(asked: ChatConfig, paint: Paint) -> Display:

@@ -18,7 +18,7 @@ from holodeck.agent.definition import AgentDefinition, Instructions, Prediction,
 from holodeck.agent.settings import SystemPrompt
 from holodeck.agent.structured_output import OutputType
 from holodeck.config.build_model import build_model, native_files, reported_window, sees_images, shown_tokens
-from holodeck.config.environment import Keys
+from holodeck.config.environment import Keys, data_folder
 from holodeck.config.known_secrets import secrets_of
 from holodeck.config.load import DEFAULT_NAME, LoadedConfig, load_config
 from holodeck.config.schema import (
@@ -246,11 +246,10 @@ def _oauth(config: LoadedConfig, tool: McpToolSettings) -> "OAuthClient | None":
 
     if not tool.oauth:
         return None
-    base = config.environment.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     given = OAuthSettings() if tool.oauth is True else tool.oauth
     name = sha256((tool.url or "").encode()).hexdigest()[:32]
     return OAuthClient(
-        file=Path(base) / "holodeck" / "oauth" / f"{name}.json",
+        file=data_folder(config.environment) / "oauth" / f"{name}.json",
         client_id=given.client_id,
         client_secret=given.client_secret,
         scope=given.scope,

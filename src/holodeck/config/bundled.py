@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
+from holodeck.config.environment import data_folder
 from holodeck.config.load import LoadedConfig, load_config
 
 DATABASE_VARIABLE, SESSIONS_VARIABLE = "HOLODECK_DEMO_DB", "HOLODECK_DEMO_SESSIONS"
@@ -23,8 +24,7 @@ def load_demo(process: Mapping[str, str] = os.environ) -> LoadedConfig:
 
 
 def _folder(process: Mapping[str, str]) -> Path:
-    base = process.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    folder = Path(base) / "holodeck"
+    folder = data_folder(process)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:  # the demo must also run where the home folder is read-only

@@ -36,6 +36,11 @@ def read_environment(folder: Path, process: Mapping[str, str] = os.environ) -> M
     return ChainMap(dict(process), {name: value for name, value in values.items() if value is not None})
 
 
+def data_folder(environment: Mapping[str, str]) -> Path:
+    base = environment.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "holodeck"
+
+
 @dataclass
 class YamlDocument:
     """The data of a file with positions: `marks` of the values, `keys` of their keys."""

@@ -7,14 +7,13 @@ Only the owner may read the files (mode 600), since chats contain private data.
 import errno
 import os
 import stat
-import tempfile
-from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
+from holodeck.access.private_file import write_private
 from holodeck.cli.conversation.session import ChatSession, SessionState
 from holodeck.core.ids import is_ulid, new_ulid
 from holodeck.core.messages import Message, Summary, now, unanswered
@@ -50,16 +49,11 @@ class SavedChat(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("its session_id is not a ULID")
 
 
-def data_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    base = environment.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(base) / "holodeck"
-
-
 def save_chat(session: ChatSession, path: Path) -> None:
     """Raises ChatFileError."""
     data = msgspec.json.format(msgspec.json.encode(_record(session)), indent=2)
     try:
-        write_whole(path, data + b"\n")
+        write_private(path, data + b"\n")
     except OSError as error:
         raise ChatFileError(f"{path} cannot be written: {error.strerror}") from error
 
@@ -103,20 +97,6 @@ def _bytes_of(path: Path) -> bytes:
 
 def _at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes all or nothing: an existing file is replaced in one step."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # created with mode 600
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _record(session: ChatSession) -> SavedChat:

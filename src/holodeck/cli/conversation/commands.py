@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, get_args
 
-from holodeck.cli.conversation.archive import save_chat, typed_path, write_whole
+from holodeck.access.private_file import write_private
+from holodeck.cli.conversation.archive import save_chat, typed_path
 from holodeck.cli.conversation.chat_context import ChatContext
 from holodeck.cli.conversation.chat_store import ChatEntry
 from holodeck.cli.conversation.export import to_markdown
@@ -237,7 +238,7 @@ def _write_new(path: Path, text: str) -> None:
     try:
         if path.exists():
             raise InvalidRequest(f"{path} exists; name another file.")
-        write_whole(path, text.encode())
+        write_private(path, text.encode())
     except OSError as error:
         raise InvalidRequest(f"{path} cannot be written: {error.strerror}") from error
 

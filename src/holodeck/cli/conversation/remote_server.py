@@ -69,7 +69,7 @@ class RemoteServer:
             raise StartError(self._no_agent() if error.answered == _MISSING else error.message) from error
         name = about.get("agent") if isinstance(about, dict) else None
         if not isinstance(name, str):
-            raise StartError(f"{self.url} is not a HoloDeck server; use the address that `holodeck serve` prints")
+            raise self._no_server()
         return name
 
     async def session(self, session_id: str) -> RemoteSession:
@@ -143,9 +143,10 @@ class RemoteServer:
         except (HttpError, OSError) as error:
             raise StartError(self._away(error).message) from error
         except msgspec.DecodeError as error:
-            raise StartError(
-                f"{self.url} is not a HoloDeck server; use the address that `holodeck serve` prints"
-            ) from error
+            raise self._no_server() from error
+
+    def _no_server(self) -> StartError:
+        return StartError(f"{self.url} is not a HoloDeck server; use the address that `holodeck serve` prints")
 
     def _away(self, error: Exception) -> InvalidRequest:
         if isinstance(error, Unsendable):

@@ -15,27 +15,13 @@ from starlette.responses import Response
 from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP
 from holodeck.access.route_access import OPEN, needs
 from holodeck.errors import InvalidRequest, RunNotFound, UnsupportedMediaType
+from holodeck.server import rpc_schemas as schemas
 from holodeck.server.a2a_calls import EXTENDED_CARD, NAME, OPERATIONS, STREAMS, card_of, open_encoder
 from holodeck.server.a2a_tasks import UpdateForm
 from holodeck.server.intake import json_body, server_of
 from holodeck.server.problems import headers_of, known
 from holodeck.server.push_sender import push_sender
 from holodeck.server.routing import Routes
-from holodeck.server.rpc_schemas import (
-    CARD,
-    CARD_OR_ERROR,
-    EMPTY,
-    LIST,
-    MESSAGE_BODY,
-    OLD_BODY,
-    OLD_PUSH_BODY,
-    PUSH_BODY,
-    RPC_BODY,
-    RPC_RESULT,
-    STREAM,
-    TASK,
-    VERSION,
-)
 from holodeck.server.wire import Wire
 from holodeck.telemetry.log_context import current
 from holodeck.wires import jsonrpc, sse
@@ -99,7 +85,7 @@ async def card(request: Request) -> Response:
 
 
 for _path in CARD_PATHS:
-    cards.get(_path, "The agent's card", access=OPEN, responses={200: CARD, 304: {}})(card)
+    cards.get(_path, "The agent's card", access=OPEN, responses={200: schemas.CARD, 304: {}})(card)
 
 
 def _url(request: Request) -> str:
@@ -116,7 +102,12 @@ rpc = Routes("/a2a", tag="A2A", answer_error=rpc_answer_error)
 
 
 @rpc.post(
-    "", "Call the agent over JSON-RPC", access=needs(CHAT), parameters=(VERSION,), body=RPC_BODY, responses=RPC_RESULT
+    "",
+    "Call the agent over JSON-RPC",
+    access=needs(CHAT),
+    parameters=(schemas.VERSION,),
+    body=schemas.RPC_BODY,
+    responses=schemas.RPC_RESULT,
 )
 async def json_rpc(request: Request) -> Response:
     """A2A 1.0, and by their method names the requests of 0.3."""
@@ -238,21 +229,28 @@ def _media_type(request: Request) -> str:
 _CONFIGS = "/tasks/{task_id}/pushNotificationConfigs"
 _CONFIG = f"{_CONFIGS}/{{config_id}}"
 _OPERATIONS = (
-    ("POST", "/message:send", "SendMessage", "Send a message", CHAT, TASK),
-    ("POST", "/message:stream", "SendStreamingMessage", "Send a message and stream the task", CHAT, STREAM),
-    ("GET", "/tasks", "ListTasks", "Your tasks", RUNS_READ, LIST),
-    ("POST", "/tasks/{task_id}:cancel", "CancelTask", "Cancel a task", RUNS_STOP, TASK),
-    ("POST", "/tasks/{task_id}:subscribe", "SubscribeToTask", "Subscribe to a task", RUNS_READ, STREAM),
-    ("GET", "/tasks/{task_id}:subscribe", "SubscribeToTask", "Subscribe to a task", RUNS_READ, STREAM),
-    ("POST", _CONFIGS, "CreateTaskPushNotificationConfig", "Register for push notifications", RUNS_READ, EMPTY),
-    ("GET", _CONFIGS, "ListTaskPushNotificationConfigs", "List push notification configs", RUNS_READ, EMPTY),
-    ("GET", _CONFIG, "GetTaskPushNotificationConfig", "A push notification config", RUNS_READ, EMPTY),
-    ("DELETE", _CONFIG, "DeleteTaskPushNotificationConfig", "Delete a push notification config", RUNS_READ, EMPTY),
-    ("GET", "/tasks/{task_id}", "GetTask", "A task", RUNS_READ, TASK),
+    ("POST", "/message:send", "SendMessage", "Send a message", CHAT, schemas.TASK),
+    ("POST", "/message:stream", "SendStreamingMessage", "Send a message and stream the task", CHAT, schemas.STREAM),
+    ("GET", "/tasks", "ListTasks", "Your tasks", RUNS_READ, schemas.LIST),
+    ("POST", "/tasks/{task_id}:cancel", "CancelTask", "Cancel a task", RUNS_STOP, schemas.TASK),
+    ("POST", "/tasks/{task_id}:subscribe", "SubscribeToTask", "Subscribe to a task", RUNS_READ, schemas.STREAM),
+    ("GET", "/tasks/{task_id}:subscribe", "SubscribeToTask", "Subscribe to a task", RUNS_READ, schemas.STREAM),
+    ("POST", _CONFIGS, "CreateTaskPushNotificationConfig", "Register for push notifications", RUNS_READ, schemas.EMPTY),
+    ("GET", _CONFIGS, "ListTaskPushNotificationConfigs", "List push notification configs", RUNS_READ, schemas.EMPTY),
+    ("GET", _CONFIG, "GetTaskPushNotificationConfig", "A push notification config", RUNS_READ, schemas.EMPTY),
+    (
+        "DELETE",
+        _CONFIG,
+        "DeleteTaskPushNotificationConfig",
+        "Delete a push notification config",
+        RUNS_READ,
+        schemas.EMPTY,
+    ),
+    ("GET", "/tasks/{task_id}", "GetTask", "A task", RUNS_READ, schemas.TASK),
 )
 _BODIES = {  # in 1.0, and in 0.3
-    **dict.fromkeys(("SendMessage", "SendStreamingMessage"), (MESSAGE_BODY, OLD_BODY)),
-    "CreateTaskPushNotificationConfig": (PUSH_BODY, OLD_PUSH_BODY),
+    **dict.fromkeys(("SendMessage", "SendStreamingMessage"), (schemas.MESSAGE_BODY, schemas.OLD_BODY)),
+    "CreateTaskPushNotificationConfig": (schemas.PUSH_BODY, schemas.OLD_PUSH_BODY),
 }
 
 
@@ -261,7 +259,7 @@ def _add_operations() -> None:
         new, old = ({"POST": each.post, "GET": each.get, "DELETE": each.delete}[method] for each in (http, old_http))
         body, old_body = _BODIES.get(name, (None, None))
         access = needs(scope)
-        described = new(path, summary, access=access, parameters=(VERSION,), body=body, responses=responses)
+        described = new(path, summary, access=access, parameters=(schemas.VERSION,), body=body, responses=responses)
         described(_endpoint(name, _NEW_FORM))
         if name != "ListTasks":  # not in 0.3
             described = old(path, f"{summary} (0.3)", access=access, body=old_body, responses=responses)
@@ -275,8 +273,8 @@ _add_operations()
     "/extendedAgentCard",
     "The card with the agent's tools",
     access=needs(CHAT),
-    parameters=(VERSION,),
-    responses=CARD_OR_ERROR,
+    parameters=(schemas.VERSION,),
+    responses=schemas.CARD_OR_ERROR,
 )
 async def extended_card(request: Request) -> Response:
     _check_version(request, _NEW)
@@ -284,7 +282,7 @@ async def extended_card(request: Request) -> Response:
     return Response(body, media_type=_media_type(request))
 
 
-@old_http.get("/card", "The card with the agent's tools (0.3)", access=needs(CHAT), responses=CARD_OR_ERROR)
+@old_http.get("/card", "The card with the agent's tools (0.3)", access=needs(CHAT), responses=schemas.CARD_OR_ERROR)
 async def old_card(request: Request) -> Response:
     _check_version(request, _OLD)
     body = sse.json_bytes(card_of(server_of(request), _url(request), extended=True, also_old=True))

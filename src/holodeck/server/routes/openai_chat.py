@@ -15,17 +15,10 @@ from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.runs.client_history import first_of_use
 from holodeck.runs.run import Run
+from holodeck.server import completion_sessions as sessions
 from holodeck.server import intake
 from holodeck.server import openai_schemas as schemas
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.completion_sessions import (
-    THROW_AWAY,
-    AnsweredConversations,
-    CompletionSession,
-    branch_of,
-    hinted,
-    recognised,
-)
 from holodeck.server.identity import owner_of
 from holodeck.server.routes import openai_models
 from holodeck.server.routes.openai_models import OWN_PREFIX, answer_error, check_model, own_tools
@@ -76,7 +69,7 @@ async def chat_completions(request: Request) -> Response:
     )
     run = await intake.begin(server, arrival)
     if chat.store:
-        await AnsweredConversations(server.store.values).note(owner, chat.messages, run)
+        await sessions.AnsweredConversations(server.store.values).note(owner, chat.messages, run)
     try:
         answer = follow(server, run, open_encoder) if chat.stream else await _whole(request, run, new_reader())
     except ClientDisconnect:
@@ -89,9 +82,9 @@ async def chat_completions(request: Request) -> Response:
 
 
 async def _prepare(
-    server: AgentServer, owner: Owner, chat: ChatCompletionRequest, means: CompletionSession
+    server: AgentServer, owner: Owner, chat: ChatCompletionRequest, means: sessions.CompletionSession
 ) -> RunRequest:
-    branch = await branch_of(server, owner, means)
+    branch = await sessions.branch_of(server, owner, means)
     wanted = run_request(chat, session_id=branch.session_id, throw_away=not means.is_kept)
     if means.only_new:
         new = wanted.messages[first_of_use(wanted.messages) :]
@@ -99,16 +92,18 @@ async def _prepare(
     return await intake.with_files(server, wanted, owner)
 
 
-async def _session_of(request: Request, chat: ChatCompletionRequest) -> CompletionSession:
+async def _session_of(request: Request, chat: ChatCompletionRequest) -> sessions.CompletionSession:
     server, owner = intake.server_of(request), owner_of(request)
     named = _named(request) or chat.session_id
     if named is not None:
-        return CompletionSession(session_id=named, is_kept=True)
+        return sessions.CompletionSession(session_id=named, is_kept=True)
     if hint := intake.text_header(request, schemas.HINT_HEADER):
-        return await hinted(server, owner, foreign_id(hint, schemas.HINT_HEADER), chat.messages, streams=chat.stream)
+        return await sessions.hinted(
+            server, owner, foreign_id(hint, schemas.HINT_HEADER), chat.messages, streams=chat.stream
+        )
     if not chat.store:
-        return THROW_AWAY
-    return await recognised(server, owner, AnsweredConversations(server.store.values), chat.messages)
+        return sessions.THROW_AWAY
+    return await sessions.recognised(server, owner, sessions.AnsweredConversations(server.store.values), chat.messages)
 
 
 def _named(request: Request) -> str | None:
