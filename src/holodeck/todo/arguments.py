@@ -71,9 +71,12 @@ class Arguments(BaseModel):
         return {name: value for name, value in values.items() if value is not None}
 
 
-class CreateTodo(Arguments):
+class AddTask(Arguments):
     title: Title = Field(description="What is to be done.")
     description: Description = Field("", description="Details, if there are any.")
+
+
+class CreateTodo(AddTask):
     due_date: Line = Field(
         "",
         description="When it is due, ISO 8601, e.g. 2026-11-16T15:00:00. Without an offset: the user's time zone. "
@@ -104,11 +107,6 @@ class UpdateTodo(Arguments):
 class DeleteTodo(Arguments):
     todo_id: TodoId
     confirmation: bool = Field(strict=True, description="Must be true, once the user has agreed to the deletion.")
-
-
-class AddTask(Arguments):
-    title: Title = Field(description="What is to be done.")
-    description: Description = Field("", description="Details, if there are any.")
 
 
 class ListTasks(Arguments):

@@ -71,20 +71,8 @@ class Tool(Generic[A]):
     idempotent: bool = False
 
 
-def create_todo(given: CreateTodo, desk: Desk) -> Answer:
-    attributes = TodoAttributes(
-        title=given.title,
-        description=given.description,
-        due_date=read_due_date(given.due_date, desk.zone) if given.due_date else None,
-        priority=given.priority,
-        tags=given.tags,
-    )
-    return desk.show(desk.store.add(given.user_id, attributes, desk.now))
-
-
-def add_task(given: AddTask, desk: Desk) -> Answer:
-    attributes = TodoAttributes(title=given.title, description=given.description)
-    return desk.show(desk.store.add(given.user_id, attributes, desk.now))
+def create(given: AddTask, desk: Desk) -> Answer:
+    return desk.show(desk.store.add(given.user_id, _attributes(given, desk), desk.now))
 
 
 def list_todos(given: ListTodos, desk: Desk) -> Answer:
@@ -120,18 +108,19 @@ def _list(user_id: str, wanted: TodoFilter, desk: Desk) -> Answer:
 
 
 def update_todo(given: UpdateTodo, desk: Desk) -> Answer:
-    attributes = _given_attributes(given)
-    if given.due_date is not None:
-        attributes["due_date"] = read_due_date(given.due_date, desk.zone) if given.due_date else None
-    return _update(given.user_id, given.todo_id, attributes, desk)
+    return _update(given.user_id, given.todo_id, _attributes(given, desk), desk)
 
 
 def update_task(given: UpdateTask, desk: Desk) -> Answer:
-    return _update(given.user_id, given.task_id, _given_attributes(given), desk)
+    return _update(given.user_id, given.task_id, _attributes(given, desk), desk)
 
 
-def _given_attributes(given: Arguments) -> TodoAttributes:
+def _attributes(given: Arguments, desk: Desk) -> TodoAttributes:
+    """The attributes that a caller has given. An empty due date means none."""
     attributes = given.model_dump(include=set(TodoAttributes.__annotations__), exclude_unset=True)
+    if "due_date" in attributes:
+        text = attributes["due_date"]
+        attributes["due_date"] = read_due_date(text, desk.zone) if text else None
     return cast("TodoAttributes", attributes)
 
 
@@ -160,7 +149,7 @@ def _delete(user_id: str, todo_id: str, desk: Desk) -> Answer:
 
 
 TOOLS: tuple[Tool[Any], ...] = (
-    Tool("create_todo", "Put a new todo on the user's list.", CreateTodo, create_todo),
+    Tool("create_todo", "Put a new todo on the user's list.", CreateTodo, create),
     Tool("list_todos", "List the user's todos, the earliest due date first.", ListTodos, list_todos, reads=True),
     Tool(
         "update_todo",
@@ -171,7 +160,7 @@ TOOLS: tuple[Tool[Any], ...] = (
         idempotent=True,
     ),
     Tool("delete_todo", "Delete a todo for good. Ask the user first.", DeleteTodo, delete_todo, destroys=True),
-    Tool("add_task", "Add a new task to the user's list.", AddTask, add_task),
+    Tool("add_task", "Add a new task to the user's list.", AddTask, create),
     Tool("list_tasks", "List the user's tasks.", ListTasks, list_tasks, reads=True),
     Tool("complete_task", "Mark a task as completed.", CompleteTask, complete_task, idempotent=True),
     Tool(
