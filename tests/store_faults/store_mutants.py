@@ -78,8 +78,8 @@ MUTANTS = (
     StoreMutant("S12", POSTGRES, "numbers are not raised at a take-over", (
         ("runs/stored_runs.py", "first_number=block * HOLE", "first_number=parts[-1].next_number"),
     )),
-    StoreMutant("S13", CLUSTER, "a follower skips an entry of the log each time it reads on", (
-        (LINK, "first % HOLE + 1 if number == block", "first % HOLE + 2 if number == block"),
+    StoreMutant("S13", CLUSTER, "a follower skips short entries of the log each time it reads on", (
+        (LINK, "first % HOLE + 1 if number == block", "first % HOLE + 3 if number == block"),
     )),
     StoreMutant("S14", CLUSTER, "a server does not do what others want of its runs", (
         (RUNS, 'if wish == "stop":', 'if wish == "never":'),
