@@ -407,6 +407,66 @@ async def test_a_log_is_copied_before_its_time_when_its_run_begins_and_when(why)
     await copier.close()
 
 
+async def test_of_a_run_that_is_read_elsewhere_a_first_event_is_copied_at_once_and_a_stream_in_batches():
+    written, copied, log = [], asyncio.Event(), RunLog()
+
+    async def write(pieces):
+        written.append([event for piece in pieces for event in piece.events])
+        copied.set()
+        return ()
+
+    copier = LogCopier(write)
+    copier.seconds = copier.news_seconds = 3600.0
+    copier.hurry((ME, "r"))
+    copier.follow((ME, "r"), log)
+    events = [TextAdded("m", str(number)) for number in range(5)]
+    log.append(events[0])
+    await asyncio.wait_for(copied.wait(), 50)
+    while copier._is_writing:
+        await asyncio.sleep(0)
+    copier.hurried_seconds = 1800.0
+    for event in events[1:]:
+        log.append(event)
+    assert copier._timer.when() - asyncio.get_running_loop().time() > 1000, "it has just been copied"
+    await copier.close()
+    assert written == [events[:1], events[1:]]
+
+
+@pytest.mark.parametrize("fate", ["stored", "not stored", "not now", "a defect"])
+async def test_what_cannot_be_written_at_once_is_written_the_other_way(fate):
+    written, waiting, log = [], asyncio.Queue(), RunLog()
+
+    def at_once(pieces, done):
+        if fate == "a defect":
+            raise TypeError("a value of a foreign class")
+        waiting.put_nowait((pieces, done))
+        return fate != "not now"
+
+    async def write(pieces):
+        written.extend(pieces)
+        return ()
+
+    copier = LogCopier(write, at_once)
+    copier.seconds = copier.news_seconds = 0.0
+    copier.follow((ME, "r"), log)
+    log.append(TextAdded("m", "1"))
+    if fate in ("stored", "not stored"):
+        pieces, done = await asyncio.wait_for(waiting.get(), 50)
+        log.append(TextAdded("m", "2"))
+        closing = asyncio.create_task(copier.close())
+        await asyncio.sleep(0)
+        assert not closing.done(), "it waits for the answer"
+        done(fate == "stored")
+        await asyncio.wait_for(closing, 50)
+        assert [len(piece.events) for piece in (*pieces, *written)] == ([1, 1] if fate == "stored" else [1, 1, 1])
+    else:
+        async with asyncio.timeout(50):
+            while not written:
+                await asyncio.sleep(0)
+        await copier.close()
+    assert [piece.first for piece in written] == {"stored": [1], "not stored": [0, 1]}.get(fate, [0])
+
+
 async def test_a_piece_that_was_written_again_and_is_longer_now_is_read_on(opened):
     store = await opened()
     await store.runs.begin(run())

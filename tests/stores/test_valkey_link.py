@@ -21,6 +21,7 @@ from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.postgres_database import PostgresDatabase
 from holodeck.stores.postgres_runs import PostgresRunStore
 from holodeck.stores.postgres_sessions import PostgresSessionStore
+from holodeck.stores.valkey_line import ValkeyLine
 from holodeck.stores.valkey_link import ValkeyLink
 from holodeck.stores.valkey_pool import pool_of
 from tests.limits.valkey_server import valkey
@@ -244,3 +245,89 @@ async def test_a_log_that_is_gone_when_its_run_ends_is_copied_again_as_a_whole(p
         assert list(link.pieces[-1].events) == [EVENTS[0], ENDING]
     finally:
         await store.close()
+
+
+# the line: pieces from the middle of a log
+
+
+@pytest.fixture
+async def at_once(linked):
+    """Adds pieces without a task; returns whether the link tried it, and the outcome."""
+    link = await linked()
+    await link.append([piece(0, EVENTS[:2])])
+
+    async def add(*pieces):
+        outcome = asyncio.get_running_loop().create_future()
+        begun = link.append_at_once(pieces, lambda is_stored: outcome.done() or outcome.set_result(is_stored))
+        return await asyncio.wait_for(outcome, 50) if begun else None
+
+    return link, add
+
+
+async def test_pieces_from_the_middle_of_logs_are_added_without_a_task(at_once):
+    link, add = at_once
+    await link.append([piece(0, EVENTS[:1], OTHER)])
+    assert await add(piece(2, EVENTS[2:4]), piece(1, EVENTS[1:3], OTHER)) is True
+    assert await add(piece(4, EVENTS[4:])) is True
+    assert await events(link) == [(0, EVENTS[:2]), (2, EVENTS[2:4]), (4, EVENTS[4:])]
+    assert await events(link, log=OTHER) == [(0, EVENTS[:1]), (1, EVENTS[1:3])]
+
+
+async def test_a_beginning_an_ending_and_a_log_that_may_lack_its_end_take_the_other_way(at_once):
+    link, add = at_once
+    assert await add() is None
+    assert await add(piece(0, EVENTS[:1], OTHER)) is None
+    assert await add(piece(2, [ENDING])) is None
+    link.lost(LostConnection("failover"), retry_seconds=0)
+    assert await add(piece(2, EVENTS[2:4])) is None
+    assert await link.append([piece(2, EVENTS[2:4])]) == set()
+    assert await add(piece(4, EVENTS[4:])) is True
+
+
+@pytest.mark.parametrize("fault", ["emptied", "scripts forgotten", "connection closed", "full"])
+async def test_what_valkey_does_not_add_at_once_has_to_be_added_the_other_way(at_once, url, fault):
+    link, add = at_once
+    with Redis.from_url(url) as client:
+        if fault == "emptied":
+            client.flushall()
+        elif fault == "scripts forgotten":
+            client.script_flush()
+        elif fault == "full":
+            client.config_set("maxmemory", 1)
+        else:
+            client.client_kill_filter(_type="normal", skipme=True)
+        assert not await add(piece(2, EVENTS[2:4])), "False, or None if the closed connection was noticed before"
+        client.config_set("maxmemory", 0)
+    assert link.is_up or fault == "connection closed", "the other way finds out what it means"
+    gone = {RUN} if fault == "emptied" else set()
+    async with asyncio.timeout(50):
+        while (found := await link.append([piece(2, EVENTS[2:4])])) is None:  # pooled connections were closed too
+            link.lost(LostConnection("closed"), retry_seconds=0)
+    assert found == gone
+    if not gone:
+        assert await add(piece(4, EVENTS[4:])) is True, "it is connected again"
+        assert await events(link) == [(0, EVENTS[:2]), (2, EVENTS[2:4]), (4, EVENTS[4:])]
+
+
+async def test_an_answer_may_come_in_parts_and_silence_closes_the_connection(url):
+    pool = pool_of(url, seconds=30, answer_seconds=30, max_connections=1)
+    line, outcome = ValkeyLine(pool, seconds=0.01), asyncio.Queue()
+    await line.connect()
+    line.ask(("BLPOP", "never", 0), b"*1\r\n:1\r\n", outcome.put_nowait)
+    assert not line.is_free
+    for part in (b"*1\r", b"\n:1", b"\r\n"):
+        assert outcome.empty()
+        line.data_received(part)
+    assert outcome.get_nowait() is True
+    line.ask(("BLPOP", "never", 0), b"+OK\r\n", outcome.put_nowait)
+    assert await asyncio.wait_for(outcome.get(), 50) is False
+    assert not line.is_free
+    await line.connect()
+    before = line._transport
+    line.drop()
+    assert before.get_protocol() is not line, "its end does not close the next connection"
+    await line.connect()
+    line.ask(("SET", "k", "ä"), b"+OK\r\n", outcome.put_nowait)
+    assert await asyncio.wait_for(outcome.get(), 50) is True
+    await line.close()
+    await pool.aclose()

@@ -6,6 +6,7 @@ store in one write. A write that fails is repeated together with later events: t
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +25,7 @@ HURRIED_SECONDS = 0.02
 RETRY_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LogPiece:
     """Consecutive events of one run. `first` is the number of the first one."""
 
@@ -46,6 +47,9 @@ class LogPiece:
 Write: TypeAlias = Callable[[list[LogPiece]], Awaitable[Collection[OwnedId]]]
 """Stores pieces. Returns the runs whose copy is gone, so that it has to be made again from its beginning."""
 
+WriteAtOnce: TypeAlias = Callable[[list[LogPiece], Callable[[bool], None]], bool]
+"""Stores pieces without a task, and calls back with whether they are stored. False if that is not possible now."""
+
 
 @dataclass(eq=False, slots=True)
 class _Copy:
@@ -54,27 +58,36 @@ class _Copy:
     first_number: int
     place: int
     session: str
+    is_due: Callable[[], None] = lambda: None
+
+
+_Batch: TypeAlias = list[tuple[_Copy, LogPiece]]
 
 
 class LogCopier:
-    def __init__(self, write: Write) -> None:
-        self._write = write
+    def __init__(self, write: Write, at_once: WriteAtOnce = lambda _pieces, _done: False) -> None:
+        self._write, self._at_once = write, at_once
         self.seconds = COPY_SECONDS  # between two copies of one log
         self.news_seconds = COPY_SECONDS  # until others learn of a run that begins or has ended
+        self.hurried_seconds = HURRIED_SECONDS  # between two copies of a log that is read elsewhere; then at once
         self._hurried: set[OwnedId] = set()  # runs that are read elsewhere
         self._due: dict[_Copy, None] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._writing: asyncio.Task[None] | None = None
+        self._is_writing = False
+        self._task: asyncio.Task[None] | None = None
+        self._idle: asyncio.Future[None] | None = None  # for `close`
+        self._begun = -math.inf  # when the last copy began, by the clock of the loop
         self._is_failing = False  # the store refused the last copy
         self._closed = False
 
     def follow(self, run: OwnedId, log: RunLog, first_number: int = 0, *, session: str = "") -> None:
         """Copies a log from its beginning. Its first event has this number."""
         copy = _Copy(run, log, first_number, 0, session)
+        copy.is_due = partial(self._is_due, copy)  # made once
         if len(log):
-            self._is_due(copy)
+            copy.is_due()
         else:
-            log.call_at_next(partial(self._is_due, copy))
+            log.call_at_next(copy.is_due)
 
     def hurry(self, run: OwnedId) -> None:
         """Copies this run more often from now on: another process has a reader of it."""
@@ -92,20 +105,22 @@ class LogCopier:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._writing is not None:
-            await asyncio.wait({self._writing})
+        if self._is_writing:
+            self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
         self._closed = True
         if self._due:
-            await self._copy_due()
+            await self._copy(self._take_due())
 
     def _is_due(self, copy: _Copy) -> None:
         self._due[copy] = None
-        if self._writing is None and not self._closed:
+        if not (self._is_writing or self._closed):
             self._copy_within(self._seconds_for(copy))
 
     def _seconds_for(self, copy: _Copy) -> float:
         if copy.run in self._hurried:
-            return min(self.seconds, HURRIED_SECONDS)
+            is_quiet = asyncio.get_running_loop().time() >= self._begun + self.hurried_seconds
+            return 0.0 if is_quiet else min(self.seconds, self.hurried_seconds)
         return min(self.seconds, self.news_seconds) if copy.place == 0 or copy.log.ended else self.seconds
 
     def _pause(self) -> float:
@@ -120,37 +135,55 @@ class LogCopier:
         self._timer = loop.call_later(seconds, self._begin)
 
     def _begin(self) -> None:
-        self._timer = None
-        self._writing = asyncio.get_running_loop().create_task(self._copy_due(), name="copy of run logs")
+        self._timer, self._begun, self._is_writing = None, asyncio.get_running_loop().time(), True
+        batch = self._take_due()
+        try:
+            is_begun = self._at_once([piece for _, piece in batch if piece.events], partial(self._answered, batch))
+        except Exception:  # noqa: BLE001  the other way reports it, for the log that has it
+            is_begun = False
+        if not is_begun:
+            self._answered(batch, is_stored=False)
 
-    async def _copy_due(self) -> None:
+    def _answered(self, batch: _Batch, is_stored: bool) -> None:  # noqa: FBT001  a callback
+        if is_stored:
+            self._is_failing = False
+            self._go_on()
+        else:
+            self._task = asyncio.get_running_loop().create_task(self._copy(batch), name="copy of run logs")
+
+    async def _copy(self, batch: _Batch) -> None:
         """Writes all that is due at once; if that fails because of a defect, each log by itself."""
-        batches, self._is_failing = [self._take_due()], False
-        for batch in batches:
+        batches, self._is_failing = [batch], False
+        for some in batches:
             try:
-                gone = await self._write([piece for _, piece in batch if piece.events])
+                gone = await self._write([piece for _, piece in some if piece.events])
             except HoloDeckError:  # the store reports it; the run does not depend on it
                 self._is_failing = True
-                for copy, piece in batch:
+                for copy, piece in some:
                     copy.place = piece.first - copy.first_number
                     self._due[copy] = None
             except Exception:  # a defect, or an event that cannot be written: the other runs are copied all the same
-                if len(batch) > 1:
-                    batches += [[one] for one in batch]
+                if len(some) > 1:
+                    batches += [[one] for one in some]
                 else:
-                    log.exception("a piece of the log of run %s cannot be copied", batch[0][0].run[1] if batch else "")
+                    log.exception("a piece of the log of run %s cannot be copied", some[0][0].run[1] if some else "")
             else:
-                for copy, _ in batch:
+                for copy, _ in some:
                     if copy.run in gone:
                         copy.place = 0
                         self._due[copy] = None
-        self._writing = None
-        if self._due and not self._closed:
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._is_writing = False
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+        elif self._due and not self._closed:
             self._copy_within(RETRY_SECONDS if self._is_failing else self._pause())
 
-    def _take_due(self) -> list[tuple[_Copy, LogPiece]]:
+    def _take_due(self) -> _Batch:
         due, self._due = self._due, {}
-        taken: list[tuple[_Copy, LogPiece]] = []
+        taken: _Batch = []
         for copy in due:
             try:
                 events = copy.log.since(copy.place)
@@ -162,7 +195,7 @@ class LogCopier:
             if events and type(events[-1]) in ENDINGS:
                 self._hurried.discard(copy.run)
             else:
-                copy.log.call_at_next(partial(self._is_due, copy))
+                copy.log.call_at_next(copy.is_due)
         return taken
 
 

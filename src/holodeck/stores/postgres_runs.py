@@ -46,7 +46,8 @@ log = logging.getLogger(__name__)
 
 MISSED_BEATS = 2  # after which a process registers again before it begins a run
 FOLLOW_SECONDS = 0.1  # between two reads of a log that another process writes
-LINKED_NEWS_SECONDS, LINKED_FOLLOW_SECONDS = 0.1, 1.0  # with Valkey: until runs are announced; between quiet reads
+LINKED_COPY_SECONDS = 0.1  # with Valkey: until runs are announced, and between copies of one that is read elsewhere
+LINKED_FOLLOW_SECONDS = 1.0  # with Valkey: between two reads of a log that is quiet
 LOOK_SECONDS = (0.05, 1.0)  # between two checks whether it is a run's turn: the first pause, and the longest
 NEWS_SECONDS, NEWS_OVERLAP = 1.0, 50  # between two queries for new runs; how many are read again at first
 _COLUMNS = COLUMNS.format(user="user_name")
@@ -113,7 +114,7 @@ class PostgresRunStore:
             time.monotonic(),
             math.inf,
         )  # the last beat, and the time between it and the previous one
-        self._copier = LogCopier(self._store_pieces)
+        self._copier = LogCopier(self._store_pieces, self._store_at_once)
         self._link: ValkeyLink | None = None
         self._logs: dict[OwnedId, int] = {}  # runs whose logs are copied or followed here, by the numbers of their rows
         self.on_pulse: Callable[[Pulse], None] = lambda _pulse: None
@@ -121,7 +122,8 @@ class PostgresRunStore:
 
     def connect(self, link: "ValkeyLink") -> None:
         """Lets a Valkey carry logs and wishes. Called before `join`."""
-        self._link, self._copier.news_seconds = link, LINKED_NEWS_SECONDS
+        self._link = link
+        self._copier.news_seconds = self._copier.hurried_seconds = LINKED_COPY_SECONDS
         link.on_wish, link.on_session = self._wished, self._sessions.changed
 
     def _watched(self, session: OwnedId) -> None:
@@ -534,6 +536,12 @@ class PostgresRunStore:
         statement = f"SELECT {_COLUMNS} FROM holodeck.runs WHERE {where} {order}"
         found = await self._database.rows(statement, values, again=True, lane=Lane.REQUEST)
         return [run_of(row) for row in found]
+
+    def _store_at_once(self, pieces: list[LogPiece], done: Callable[[bool], None]) -> bool:
+        if self._link is None:
+            return False
+        named = [((piece.run, self._logs[piece.run]), piece) for piece in pieces if piece.run in self._logs]
+        return len(named) == len(pieces) and self._link.append_at_once(named, done)
 
     async def _store_pieces(self, pieces: list[LogPiece]) -> Collection[OwnedId]:
         """Stores pieces only of runs that this process has: after a takeover it adds nothing to the log."""
