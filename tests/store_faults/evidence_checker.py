@@ -42,7 +42,7 @@ class Seen:
 
     @property
     def was_refused(self) -> bool:
-        """Whether it failed before its turn, because its server lost the store: its client is told to ask again."""
+        """Whether it failed before its turn, because its server lost the store. The ending says: ask again."""
         return self.types == ["RUN_STARTED", "RUN_ERROR"] and self.state in ("failed", "interrupted")
 
     @property

@@ -250,6 +250,14 @@ async def test_a_log_that_is_gone_when_its_run_ends_is_copied_again_as_a_whole(p
 # the line: pieces from the middle of a log
 
 
+async def test_the_library_has_the_undocumented_member_that_the_line_uses(url):
+    """pyproject.toml pins its minor version for this member."""
+    connection = pool_of(url, seconds=30, answer_seconds=30, max_connections=1).make_connection()
+    await connection.connect()
+    assert isinstance(connection._writer.transport, asyncio.Transport)
+    await connection.disconnect()
+
+
 @pytest.fixture
 async def at_once(linked):
     """Adds pieces without a task; returns whether the link tried it, and the outcome."""
