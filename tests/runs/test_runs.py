@@ -16,9 +16,10 @@ from holodeck.errors import InvalidRequest, RunNotFound, SessionBusy, ShuttingDo
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunState
+from holodeck.runs.resumed_parts import MAX_PARTS
 from holodeck.runs.run import Run
 from holodeck.runs.run_settings import RunSettings, WhenBusy
-from holodeck.runs.runs import MAX_PARTS, Runs
+from holodeck.runs.runs import Runs
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.wires.agui.encode import ProtoEncoder, SseEncoder
 from tests.agent.parts import PlainTools, echo

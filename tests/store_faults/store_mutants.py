@@ -51,7 +51,7 @@ MUTANTS = (
     )),
     StoreMutant("S07", POSTGRES, "no epoch and no owner in the WHERE: a process that was taken for dead stores what its run does", (
         (COMMIT, "AND s.epoch = %(epoch)s AND s.steps = %(first)s", ""),
-        (RUNS, "WHERE key = %(run)s AND replica = %(replica)s AND ended IS NULL", "WHERE key = %(run)s"),
+        (STATEMENTS, "WHERE key = %(run)s AND replica = %(replica)s AND ended IS NULL", "WHERE key = %(run)s"),
         (STATEMENTS, 'WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL\n"""\n\nEND_RELEASED', 'WHERE key = %(key)s\n"""\n\nEND_RELEASED'),
     )),
     StoreMutant("S08", POSTGRES, "a server that lost the database keeps its runs", (
@@ -70,7 +70,7 @@ MUTANTS = (
         ("runs/idempotency.py", "if fingerprint != first:", "if False:"),
     )),
     StoreMutant("S10", CLUSTER, "a request that comes late begins a run again that has ended", (
-        (STATEMENTS, "(runs.ended IS NOT NULL AND %(continues)s)", "runs.ended IS NOT NULL"),
+        (STATEMENTS, "WHERE runs.ending = %(continues)s::bytea OR", "WHERE runs.ended IS NOT NULL OR"),
     )),
     StoreMutant("S11", CLUSTER, "a client that comes back gets its last event again", (
         ("server/routes/runs.py", "first = 0 if after is None else after + 1", "first = 0 if after is None else after"),

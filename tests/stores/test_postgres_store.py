@@ -79,6 +79,28 @@ async def test_a_commit_that_is_repeated_after_a_lost_connection_counts_once(ope
     assert (await store.runs.find("r", owner=ME)).ending == ENDING
 
 
+@pytest.mark.req("D07")
+async def test_a_run_that_goes_on_under_its_own_id_begins_once_although_the_statement_is_repeated(opened, monkeypatch):
+    store = await opened()
+    await begun(store, run())
+    await store.runs.end(run(), ENDING)
+    store.runs.release(run())
+    real, sent = PostgresDatabase._once, []
+
+    async def breaks(self, job, lane):
+        done = await real(self, job, lane)
+        sent.append(done)
+        if len(sent) == 2:  # it has read the ending, and begun
+            raise psycopg.OperationalError("the connection is lost")
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresDatabase, "_once", breaks)
+        assert (await store.runs.begin(run(), continues=ENDING)).is_first
+    assert len(sent) == 3
+    assert (await store.runs.find("r", owner=ME)).ending is None
+
+
 # what a run costs
 
 

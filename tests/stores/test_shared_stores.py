@@ -186,11 +186,17 @@ async def test_a_run_that_has_ended_is_begun_again_only_by_what_continues_it(ope
             await other.runs.begin(late)
         other.runs.release(late)
         assert (await one.runs.find("r", owner=ME)).ending == ENDING
-    assert (await other.runs.begin(record, continues=True)).is_first
+    assert (await other.runs.begin(record, continues=ENDING)).is_first
     found = await one.runs.find("r", owner=ME)
     assert (found.ending, found.replica) == (None, other.runs.replica)
     with pytest.raises(RunExists):
-        await one.runs.begin(record, continues=True)
+        await one.runs.begin(record, continues=ENDING)
+    done = RunFinished("r", "s", finish_reason="length")
+    await other.runs.end(record, done)
+    other.runs.release(record)
+    with pytest.raises(RunExists):  # it has seen the ending before the last
+        await one.runs.begin(record, continues=ENDING)
+    assert (await one.runs.find("r", owner=ME)).ending == done
 
 
 async def test_a_run_that_is_refused_leaves_its_key_free(opened):
@@ -328,7 +334,7 @@ async def test_a_run_that_continues_under_its_own_id_is_read_to_its_last_ending(
         waited.append(event)
     await one.runs.end(run(), ENDING)
     one.runs.release(run())
-    await one.runs.begin(run(), continues=True)
+    await one.runs.begin(run(), continues=ENDING)
     one.runs.follow(run(), goes_on, 2)
     goes_on.append(RunStarted("r", "s"))
     async with asyncio.timeout(50):
@@ -755,7 +761,7 @@ async def test_every_change_of_a_session_wakes_those_who_watch_it_and_no_other(f
     await other.runs.end(run("r1", "a"), ENDING)
     await changed("a", "b")
     other.runs.release(run("r1", "a"))
-    await other.runs.begin(run("r1", "a"), continues=True)  # under its own id
+    await other.runs.begin(run("r1", "a"), continues=ENDING)  # under its own id
     await changed("a")
     await other.runs.begin(run("r3", "b"))
     await other.runs.end(run("r3", "b"), ENDING)  # between two looks

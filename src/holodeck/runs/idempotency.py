@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 from holodeck.core.owner import Owner
 from holodeck.errors import InvalidRequest
 from holodeck.runs.port import RunKey, RunRecord
+from holodeck.runs.resumed_parts import part_of
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
 
@@ -109,14 +110,18 @@ class Idempotency:
     async def stored(self, key: RunKey, fingerprint: bytes) -> Run | None:
         """The run that another process, or an earlier one, has started for this key."""
         records = self._runs.records
-        if records is None or key.part:  # a resume under a run's own id is not the request that began the run
+        if records is None:
             return None
+        if key.part:  # a resume under a run's own id is not the request that began the run
+            record = await records.find(key.name, owner=key.owner)
+            if record is None or fingerprint not in record.request.answered:
+                return None
+            return await part_of(await self._restored(record), record, fingerprint)
         record = await records.by_key(key.wire, key.name, owner=key.owner)
         if record is None:
             return None
-        run = await self._restored(record)
-        _check(key, fingerprint, run.fingerprint)
-        return run
+        _check(key, fingerprint, record.fingerprint)
+        return await self._restored(record)
 
 
 def _check(key: RunKey, fingerprint: bytes, first: bytes) -> None:

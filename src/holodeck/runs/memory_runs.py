@@ -125,8 +125,13 @@ class MemoryRunStore:
 
 def _ended(record: RunRecord, ending: Ending) -> RunRecord:
     """The record without its request: a run that has ended is not continued."""
+    given = record.request
     request = RunRequest(
-        run_id=record.run_id, parent_run_id=record.request.parent_run_id, owner=record.owner, wire=record.request.wire
+        run_id=record.run_id,
+        parent_run_id=given.parent_run_id,
+        owner=record.owner,
+        wire=given.wire,
+        answered=given.answered,
     )
     return msgspec.structs.replace(record, request=request, ending=ending, state=state_after(ending), finished_at=now())
 

@@ -210,10 +210,11 @@ class SharedRunStore(RunStore, Protocol):
     async def join(self) -> None:
         """Adds this process to those that share the store. Idempotent."""
 
-    async def begin(self, record: RunRecord, *, continues: bool = False) -> Begun:
-        """Stores a run. A run that has ended is begun again only by the part that `continues` it under its own id.
+    async def begin(self, record: RunRecord, *, continues: Ending | None = None) -> Begun:
+        """Stores a run. A run that has ended is begun again only by the part that continues it under its own id.
 
-        RunExists for any other request with its id: it may have looked for the run before another process stored it.
+        `continues` is the ending that this part has seen. RunExists if the run has another one by now, and for any
+        other request with its id: it may have looked for the run before another process stored it.
         """
 
     async def turn(self, record: RunRecord) -> None:

@@ -18,6 +18,7 @@ from holodeck.errors import HoloDeckError, InternalError
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, SharedRunStore
 from holodeck.runs.recovery import HOLE, correction, log_of, remains_of, result_of
+from holodeck.runs.resumed_parts import lacks_part, went_on_elsewhere
 from holodeck.runs.run import Run
 from holodeck.runs.run_settings import RunSettings
 from holodeck.sessions.port import SessionStore
@@ -42,6 +43,8 @@ class RemoteRuns:
     async def open(self, record: RunRecord) -> Run:
         """The run, with the part of its log that is copied by now."""
         key = record.owner, record.run_id
+        if key in self._followed and went_on_elsewhere(self._followed[key], record):
+            del self._followed[key]  # its readers have read what the run asked; this one reads on
         if key not in self._followed:
             pieces = await self.records.events(record)
             history = await self._history(record)
@@ -49,7 +52,7 @@ class RemoteRuns:
                 run = parts_of(record, pieces, history, self._settings.max_log_events)[-1]
                 for part in run.parts:
                     part.is_remote, part.state = True, record.state
-                self._followed[key] = run
+                self._followed[key] = run = self._part_after(run, record) if lacks_part(run) else run
                 run.task = asyncio.create_task(self._follow(run, record), name=f"copy of run {record.run_id}")
         return self._followed[key]
 
@@ -98,23 +101,39 @@ class RemoteRuns:
             if not run.log.ended:
                 run.emit(failure(record.run_id, record.session_id, InternalError(NOT_FOLLOWED)))
         finally:
-            self._followed.pop(key, None)
+            self._leave(run, record)
+
+    def _leave(self, run: Run, record: RunRecord) -> None:
+        key = record.owner, record.run_id
+        if self._followed.get(key) is run:  # else it was opened again, since it went on under its own id
+            del self._followed[key]
             self.records.stop_waiting(record)
 
     async def _add(self, run: Run, record: RunRecord, pieces: Pieces) -> Run:
         """Adds new events. Returns the part with which the log continues."""
         for first, events in pieces:
             if first // HOLE > run.first_number // HOLE and first % HOLE == 0:
-                part = run_of(record, RunLog(self._settings.max_log_events), earlier=run, first_number=first)
-                part.is_remote, part.task, part.readers, part.state = True, run.task, 0, run.state
-                run.later, self._followed[record.owner, record.run_id] = part, part
+                part = self._part_after(run, record, first)
                 run.log.cut()
                 run = part
             if first != run.next_number or run.log.ended:
                 break  # a gap: missing events may still come; or the run continues under its own id, for other readers
             for event in events:
                 run.emit(_filled(event, await self._history(record)) if isinstance(event, MessagesReplaced) else event)
+            if lacks_part(run):
+                run = self._part_after(run, record)
         return run
+
+    def _part_after(self, run: Run, record: RunRecord, first: int | None = None) -> Run:
+        """The part with which the log continues: after a crash, or under its own id."""
+        number = run.next_number if first is None else first
+        part = run_of(record, RunLog(self._settings.max_log_events), earlier=run, first_number=number)
+        part.is_remote, part.task, part.readers, part.state = True, run.task, 0, run.state
+        key = record.owner, record.run_id
+        if self._followed.get(key) is run:
+            self._followed[key] = part
+        run.later = part
+        return part
 
     async def _end(self, run: Run, record: RunRecord) -> None:
         """Ends a log whose copy was never completed, with the ending from the record."""

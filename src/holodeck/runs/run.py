@@ -165,7 +165,7 @@ class Run:
     def beginning(self) -> int:
         """The number of the first event of its request. After a crash the run continues in another part."""
         part = self
-        while part.earlier is not None and part.earlier.log.is_cut:
+        while part.earlier is not None and part.earlier.log.ending is None:
             part = part.earlier
         return part.first_number
 

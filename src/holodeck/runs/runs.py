@@ -18,7 +18,7 @@ from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.loop import OWN_TOOLS
 from holodeck.agent.loop import run as run_loop
 from holodeck.agent.pending import decide
-from holodeck.core.events import Ending, Observer, RunFinished, RunStarted
+from holodeck.core.events import Ending, Observer, RunStarted
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message, PendingStep
 from holodeck.core.owner import OwnedId, Owner
@@ -26,7 +26,6 @@ from holodeck.core.request import RunRequest
 from holodeck.errors import (
     HoloDeckError,
     InternalError,
-    InvalidRequest,
     RunInterrupted,
     RunNotFound,
     RunTimeout,
@@ -37,6 +36,7 @@ from holodeck.runs.branches import check_head
 from holodeck.runs.client_history import Change, ClientHistory, answers_step, change_of, context_of, first_of_use
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunExists, RunKey, RunRecord, RunResult, RunState, RunStore, SharedRunStore, kept_of
+from holodeck.runs.resumed_parts import answered_with, check_continues
 from holodeck.runs.run import OpenEncoder, QueueSlot, Run, SessionFeeds, SessionQueue, ending_of, size_of_request
 from holodeck.runs.run_settings import RunSettings, WhenBusy
 from holodeck.runs.shared_entry import SharedEntry
@@ -45,7 +45,6 @@ from holodeck.sessions.transcript import Transcript
 
 log = logging.getLogger(__name__)
 
-MAX_PARTS = 50  # of one run id: its readers are shown all parts, so all are kept
 DETACHED_SECONDS = 600.0  # the least time that a run which continued without readers can be read again
 STOP_SECONDS = 5.0  # for a run to end after it was cancelled, when the server stops
 
@@ -128,6 +127,8 @@ class Runs:
             decide(None if stored is None else stored.pending, request.resume, ())
             self._refuse_behind(session_id, self.queue.waiting(session))  # another request may have come meanwhile
             earlier = self._part_before(request, session)
+        if earlier is not None:
+            request = msgspec.structs.replace(request, answered=answered_with(earlier, fingerprint))
         run = Run(
             request=request,
             run_id=request.run_id,
@@ -209,7 +210,7 @@ class Runs:
 
     def latest(self, run: Run) -> Run:
         """The last part of a run that was continued under its own id; the run itself if it was not."""
-        return self._runs.get((run.owner, run.run_id), run)
+        return run if run.is_remote else self._runs.get((run.owner, run.run_id), run)
 
     def of_session(self, session_id: str, *, owner: Owner) -> list[Run]:
         """The runs of a session that can still be read, oldest first."""
@@ -337,20 +338,14 @@ class Runs:
         run = self._runs.get(name)
         if run is None:
             return None
-        ending = run.log.ending
-        asked = {each.id for each in ending.interrupts} if isinstance(ending, RunFinished) else set[str]()
-        answers = {each.interrupt_id for each in request.resume}
-        if (run.owner, run.session_id) != session or not answers or not answers <= asked:
-            raise InvalidRequest(f"Run id {request.run_id!r} is already used by another request.", field="runId")
-        if len(run.parts) >= MAX_PARTS:
-            raise InvalidRequest(
-                f"Run {request.run_id!r} has {MAX_PARTS} parts, the most one id may have; resume it under a new run id.",
-                field="runId",
-            )
+        check_continues(run, request, session, is_idle=not self.queue.busy(session))
         return run
 
     def adopt(self, run: Run) -> None:
-        """Makes a run that ended in another process readable here."""
+        """Makes a run that ended in another process readable here, in place of what was known of it."""
+        known = self._runs.get((run.owner, run.run_id))
+        if known is not None and known in self._finished:
+            self._forget(known)
         self._runs[run.owner, run.run_id] = run
         self._by_session.setdefault((run.owner, run.session_id), []).append(run)
         run.release()

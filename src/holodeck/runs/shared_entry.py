@@ -18,7 +18,8 @@ class SharedEntry:
         self._undoing: set[asyncio.Task[None]] = set()
 
     async def begin(self, run: Run, record: RunRecord) -> None:
-        beginning = asyncio.ensure_future(self.records.begin(record, continues=run.earlier is not None))
+        seen = None if run.earlier is None else run.earlier.log.ending
+        beginning = asyncio.ensure_future(self.records.begin(record, continues=seen))
         try:
             begun = await asyncio.shield(beginning)
             self._refuse_behind(run.session_id, len(begun.ahead))

@@ -25,6 +25,7 @@ from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, RunResult, RunState, RunStore, SharedRunStore
 from holodeck.runs.recovery import HOLE, correction, log_of, remains_of, result_of
 from holodeck.runs.remote_runs import Pieces, RemoteRuns, flattened, parts_of, run_of
+from holodeck.runs.resumed_parts import lacks_part, went_on_elsewhere
 from holodeck.runs.run import Run, stopped
 from holodeck.runs.runs import Runs
 from holodeck.runs.session_news import FEED_RUNS, Announce, SessionNews
@@ -67,7 +68,8 @@ class StoredRuns:
         ):  # a database may reject a text that is not an id
             return self._runs.get(run_id, owner=owner)
         record = await self._records.find(run_id, owner=owner)
-        if record is None or (found is not None and record.ending is not None):
+        is_known = found is not None and record is not None and not went_on_elsewhere(found, record)
+        if record is None or (is_known and record.ending is not None):
             run = self._runs.get(run_id, owner=owner)
             if record is not None and record.state is RunState.CANCELLED:
                 run.state = RunState.CANCELLED  # another process may have withdrawn what the run waited for
@@ -181,18 +183,19 @@ class StoredRuns:
     async def restored(self, record: RunRecord) -> Run:
         """Makes a run readable again, from the copy of its log or from its messages."""
         if record.ending is None and self.remote is not None:
-            return await self.remote.open(record)
+            here = self._runs.find(record.run_id, owner=record.owner)
+            return here if here is not None and not here.log.ended else await self.remote.open(record)
         pieces, history, waiting = await self._left_of(record)
         found = self._runs.find(record.run_id, owner=record.owner)  # another request may have restored it meanwhile
-        if (found is not None and found.log.ended) or record.ending is None:
+        is_known = found is not None and found.log.ended and not went_on_elsewhere(found, record)
+        if is_known or record.ending is None:
             return found or self._runs.get(record.run_id, owner=record.owner)
         events = flattened(pieces)
-        is_complete = bool(events) and type(events[-1]) in ENDINGS
+        run = parts_of(record, pieces, history, self._runs.settings.max_log_events)[-1]
+        is_complete = bool(events) and type(events[-1]) in ENDINGS and not lacks_part(run)
         if self.remote is not None and not is_complete and self.remote.may_be_copied_yet(record):
             return await self.remote.open(record)
-        if is_complete:
-            run = parts_of(record, pieces, history, self._runs.settings.max_log_events)[-1]
-        else:
+        if not is_complete:
             run = self._behind(record, pieces, history)
             run.is_rebuilt = not events
             closings = remains_of(record, events, None).closings if events else log_of(record, (*history, *waiting))

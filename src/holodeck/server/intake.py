@@ -169,7 +169,8 @@ async def begin(server: AgentServer, arrival: Arrival) -> Run:
     context, owner = current(), arrival.owner
     context.conversation_id, context.user_id = arrival.conversation, owner.user
     await slot_of(arrival.request).take(owner)
-    looks = not (arrival.is_cheap and server.runs.finds_duplicates)
+    resumes = arrival.key is not None and bool(arrival.key.part)  # `start` knows whether its question is still open
+    looks = not (resumes or (arrival.is_cheap and server.runs.finds_duplicates))
     async with server.idempotency.claim(arrival.key, arrival.fingerprint, looks=looks) as claim:
         run = claim.run
         if run is None and arrival.attempt is not None:

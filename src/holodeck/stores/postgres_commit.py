@@ -15,7 +15,7 @@ from holodeck.sessions.port import StoredSession
 from holodeck.sessions.transcript import summary_after_cut
 from holodeck.stores import records
 from holodeck.stores.postgres_database import Connection
-from holodeck.stores.postgres_runs import RunClause
+from holodeck.stores.postgres_run_statements import RunClause
 from holodeck.stores.stored_conversation import SessionRow, Step, size_of_steps, steps_of
 
 LOST = "Another process writes to this conversation now; this run can no longer store messages."

@@ -1,6 +1,7 @@
 """The statements with which processes that share a PostgreSQL begin, queue and end runs."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from holodeck.core.messages import Message
@@ -25,7 +26,8 @@ put AS (
     CASE WHEN EXISTS (SELECT 1 FROM ahead) THEN 'queued' ELSE 'running' END, %(accepted)s, %(v)s, %(request)s::bytea, %(root)s
   ON CONFLICT (agent, tenant, user_name, id) DO UPDATE SET state = excluded.state, request = excluded.request,
     v = excluded.v, root = excluded.root, replica = excluded.replica, stop_wanted = false, ended = NULL, ending = NULL
-    WHERE (runs.ended IS NOT NULL AND %(continues)s) OR (runs.replica = excluded.replica AND runs.accepted = excluded.accepted)
+    WHERE runs.ending = %(continues)s::bytea OR (runs.replica = excluded.replica AND (runs.accepted = excluded.accepted
+      OR (%(continues)s::bytea IS NOT NULL AND runs.ended IS NULL)))
   RETURNING key, state)
 SELECT (SELECT key FROM put), (SELECT state FROM put), ARRAY(SELECT id FROM ahead),
   steps.counts, steps.by_user, steps.versions, steps.bodies, {", ".join(f"s.{name}" for name in COLUMNS.split(", "))}
@@ -37,8 +39,9 @@ LEFT JOIN LATERAL (
   FROM holodeck.steps WHERE session = s.key AND seq < s.steps) AS steps ON s.size <= {SMALL_SESSION}
 """
 # The session is read in the same statement: if no run is before this one, every change of it raises its epoch. A part
-# that continues a run under its own id replaces the earlier part; any other request finds the ended run unchanged. A
-# statement that is repeated because its connection was lost inserts the same row again, which is not another run.
+# that continues a run under its own id replaces the part with the ending that it has seen; any other request finds the
+# ended run unchanged. A statement that is repeated because its connection was lost inserts the same row again, which is
+# not another run.
 
 
 class FoundSession(NamedTuple):
@@ -100,3 +103,32 @@ ON CONFLICT DO NOTHING
 """
 # A run that waited had ended and was released before its wait is withdrawn; a run that never began has no row yet. A
 # row that has not ended belongs to the process that runs it, and does not change.
+
+
+@dataclass(frozen=True, slots=True)
+class RunClause:
+    """The part of a commit about its run.
+
+    Only the process that has the run may write, and the run's row changes with the commit. A run that `has_ended`
+    belongs to no process: the commit withdraws what it waited for, and only replaces its ending.
+    """
+
+    values: dict[str, Any]
+    has_ended: bool = False
+    lock: str = (
+        "run AS (SELECT key FROM holodeck.runs WHERE key = %(run)s AND replica = %(replica)s AND ended IS NULL"
+        " FOR NO KEY UPDATE)"
+    )
+
+    def change(self, condition: str) -> str:
+        if self.has_ended:
+            return (
+                "changed AS (UPDATE holodeck.runs SET state = %(state_after)s, ending = %(ending)s, ended = %(ended)s"
+                " WHERE agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s AND id = %(run)s"
+                f" AND ended IS NOT NULL AND {condition})"
+            )
+        return (
+            "changed AS (UPDATE holodeck.runs SET request = coalesce(%(request)s::bytea, request), v = %(v)s, root = %(root)s,"
+            " state = coalesce(%(state_after)s::text, state), ending = %(ending)s::bytea, ended = %(ended)s::float8"
+            f" WHERE key IN (SELECT key FROM run) AND {condition})"
+        )

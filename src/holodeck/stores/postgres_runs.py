@@ -9,7 +9,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from psycopg.errors import UniqueViolation
@@ -35,6 +34,7 @@ from holodeck.stores.postgres_run_statements import (
     SAME_SESSION,
     TURN,
     FoundSession,
+    RunClause,
 )
 from holodeck.stores.run_rows import COLUMNS, KEY_SECONDS, run_of
 from holodeck.stores.session_watches import SessionWatches
@@ -52,35 +52,6 @@ LOOK_SECONDS = (0.05, 1.0)  # between two checks whether it is a run's turn: the
 NEWS_SECONDS, NEWS_OVERLAP = 1.0, 50  # between two queries for new runs; how many are read again at first
 _COLUMNS = COLUMNS.format(user="user_name")
 _WHERE = "replica, tenant, user_name, id"
-
-
-@dataclass(frozen=True, slots=True)
-class RunClause:
-    """The part of a commit about its run.
-
-    Only the process that has the run may write, and the run's row changes with the commit. A run that `has_ended`
-    belongs to no process: the commit withdraws what it waited for, and only replaces its ending.
-    """
-
-    values: dict[str, Any]
-    has_ended: bool = False
-    lock: str = (
-        "run AS (SELECT key FROM holodeck.runs WHERE key = %(run)s AND replica = %(replica)s AND ended IS NULL"
-        " FOR NO KEY UPDATE)"
-    )
-
-    def change(self, condition: str) -> str:
-        if self.has_ended:
-            return (
-                "changed AS (UPDATE holodeck.runs SET state = %(state_after)s, ending = %(ending)s, ended = %(ended)s"
-                " WHERE agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s AND id = %(run)s"
-                f" AND ended IS NOT NULL AND {condition})"
-            )
-        return (
-            "changed AS (UPDATE holodeck.runs SET request = coalesce(%(request)s::bytea, request), v = %(v)s, root = %(root)s,"
-            " state = coalesce(%(state_after)s::text, state), ending = %(ending)s::bytea, ended = %(ended)s::float8"
-            f" WHERE key IN (SELECT key FROM run) AND {condition})"
-        )
 
 
 class PostgresRunStore:
@@ -271,9 +242,10 @@ class PostgresRunStore:
         self._records[record.owner, record.run_id] = record
         self._changed.add((record.owner, record.run_id))
 
-    async def begin(self, record: RunRecord, *, continues: bool = False) -> Begun:
+    async def begin(self, record: RunRecord, *, continues: Ending | None = None) -> Begun:
         """Stores a run and whether it is its turn. If two come at the same time, one waits."""
-        values = {**self._values(record), "me": self.replica, "accepted": self.clock(), "continues": continues}
+        seen = None if continues is None else await self._stored_ending(record, continues)
+        values = {**self._values(record), "me": self.replica, "accepted": self.clock(), "continues": seen}
         if time.monotonic() - self._beaten > MISSED_BEATS * self._pause:  # the others may consider this process dead
             await self._enter()
         while True:
@@ -293,6 +265,15 @@ class PostgresRunStore:
             if is_first:
                 self._found[run] = FoundSession.of(session)
             return Begun(is_first=is_first, ahead=frozenset(ahead))
+
+    async def _stored_ending(self, record: RunRecord, seen: Ending) -> bytes | None:
+        """The stored ending of a run. RunExists if it is not the one that was `seen`. None for a run without a row."""
+        name = self._name(record.owner, record.run_id)
+        statement = f"SELECT ending, v FROM holodeck.runs WHERE {NAMED}"
+        found = await self._database.row(statement, name, again=True, lane=Lane.REQUEST)
+        if found is not None and not records.is_ending(seen, *found):
+            raise RunExists(f"Run {record.run_id!r} was continued by another request.")
+        return None if found is None else found[0]
 
     async def stored(self, record: RunRecord) -> None:
         """Does nothing: `begin` has stored it."""

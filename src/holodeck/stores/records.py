@@ -50,6 +50,11 @@ def ending_of(body: bytes | None, version: int) -> Ending | None:
     return None if body is None else _read(_ending, body, version)
 
 
+def is_ending(ending: Ending, body: bytes | None, version: int) -> bool:
+    """Whether a stored ending is this one. The same ending may have other bytes if another version wrote it."""
+    return body is not None and (body == encode(ending) or ending_of(body, version) == ending)
+
+
 def request_of(body: bytes, version: int) -> RunRequest:
     return _read(_request, body, version)
 

@@ -178,7 +178,7 @@ class SharedSqliteRunStore(SqliteRunStore):
         super().register(record)
         self._changed.add((record.owner, record.run_id))
 
-    async def begin(self, record: RunRecord, *, continues: bool = False) -> Begun:
+    async def begin(self, record: RunRecord, *, continues: Ending | None = None) -> Begun:
         """Stores a run and whether it is its turn."""
         self.register(record)
         begin = partial(self._begin, record=record, now=self.clock(), continues=continues)
@@ -187,10 +187,12 @@ class SharedSqliteRunStore(SqliteRunStore):
         return begun
 
     def _begin(
-        self, connection: sqlite3.Connection, record: RunRecord, now: float, *, continues: bool = False
+        self, connection: sqlite3.Connection, record: RunRecord, now: float, *, continues: Ending | None = None
     ) -> Begun:
-        """Inserts a run. A part that `continues` a run under its own id replaces the earlier part."""
+        """Inserts a run. A part that `continues` a run under its own id replaces the part with this ending."""
         name = self._name(record.owner, record.run_id)
+        stored = connection.execute(f"SELECT ending, v FROM runs WHERE {NAMED}", name).fetchone()
+        replaces = continues is not None and stored is not None and records.is_ending(continues, *stored)
         others = connection.execute(
             f"SELECT id FROM runs WHERE {_SESSION} AND ended IS NULL AND id <> ?",
             (*self._name(record.owner, record.session_id), record.run_id),
@@ -206,7 +208,7 @@ class SharedSqliteRunStore(SqliteRunStore):
                 " ON CONFLICT (agent, tenant, user, id) DO UPDATE SET state = excluded.state, request = excluded.request,"
                 " v = excluded.v, root = excluded.root, replica = excluded.replica, stop_wanted = 0, ended = NULL,"
                 " ending = NULL WHERE runs.ended IS NOT NULL AND ? RETURNING key",
-                (*name, *about, *body, continues),
+                (*name, *about, *body, replaces),
             ).fetchone()
         except sqlite3.IntegrityError:  # its idempotency key is taken
             raise RunExists(f"Run {record.run_id!r} was started by another request.") from None

@@ -1,0 +1,66 @@
+"""Runs that continue under their own id, as CopilotKit resumes them: each resume adds a part to the run.
+
+A resume counts once. Its fingerprint is stored with the run (`RunRequest.answered`), so a late duplicate of it is found
+by any process: it joins the part that the first one started.
+"""
+
+from holodeck.core.events import RunFinished
+from holodeck.core.owner import OwnedId
+from holodeck.core.request import RunRequest
+from holodeck.errors import InvalidRequest
+from holodeck.runs.log import follow
+from holodeck.runs.port import RunRecord, RunState
+from holodeck.runs.run import Run
+
+MAX_PARTS = 50  # of one run id: its readers are shown all parts, so all are kept
+
+
+def check_continues(run: Run, request: RunRequest, session: OwnedId, *, is_idle: bool) -> None:
+    """Raises InvalidRequest unless the request answers what the run waits for.
+
+    A run that a crash interrupted may wait as before: on a session that `is_idle`, the stored step decides.
+    """
+    ending = run.log.ending
+    asked = {each.id for each in ending.interrupts} if isinstance(ending, RunFinished) else set[str]()
+    answers = {each.interrupt_id for each in request.resume}
+    is_asked = answers <= asked or (is_idle and run.log.ended and run.state is RunState.INTERRUPTED)
+    if (run.owner, run.session_id) != session or not answers or not is_asked:
+        raise InvalidRequest(f"Run id {request.run_id!r} is already used by another request.", field="runId")
+    if len(run.parts) >= MAX_PARTS:
+        raise InvalidRequest(
+            f"Run {request.run_id!r} has {MAX_PARTS} parts, the most one id may have; resume it under a new run id.",
+            field="runId",
+        )
+
+
+def answered_with(earlier: Run, fingerprint: bytes) -> tuple[bytes, ...]:
+    """The fingerprints of all resumes of a run, with that of the part which begins now."""
+    return (*earlier.request.answered, fingerprint)
+
+
+def went_on_elsewhere(run: Run, record: RunRecord) -> bool:
+    """Whether another process has continued this run under its own id since it was read here."""
+    return len(record.request.answered) > len(run.request.answered)
+
+
+async def part_of(run: Run, record: RunRecord, fingerprint: bytes) -> Run:
+    """The part that this resume started, as soon as the parts before it are copied. The last one if it is unknown."""
+    number = 1 + record.request.answered.index(fingerprint)
+    while run.is_remote and len(_begun(run)) <= number:
+        async for _ in follow(run.log):
+            pass
+        if run.later is None:
+            break
+        run = run.later
+    begun = _begun(run)
+    return begun[number] if number < len(begun) else run
+
+
+def lacks_part(run: Run) -> bool:
+    """Whether the last resume of a run that was read from its copy has started a part that is not copied yet."""
+    return run.log.ended and len(_begun(run)) <= len(run.request.answered)
+
+
+def _begun(run: Run) -> list[Run]:
+    """The parts that a request began. The others continue one of them after a crash."""
+    return [part for part in run.parts if part.earlier is None or part.earlier.log.ending is not None]
