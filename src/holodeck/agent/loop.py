@@ -155,24 +155,8 @@ class _Run:
     # main flow
 
     async def go(self) -> AgentResponse:
-        """Stores the user's message before it shows RunStarted, unless a pending step comes first.
-
-        The model is asked while the message is being stored; until it is, the emitter keeps all events back.
-        """
         steps_before = self.context.steps_before
-        if steps_before is not None:
-            self.emitter.started = True
-        elif self.context.conversation.pending is None:
-            if self.context.resume:
-                decide(None, self.context.resume, ())  # refuses a resume of nothing
-            if new := self._new_messages():
-                self._store_meanwhile(new)
-            self._emit_beginning()
-        else:
-            self._emit_beginning()
-            await self._settle()
-            if new := self._new_messages():
-                await self._commit(new)
+        await self._begin(is_taken_up=steps_before is not None)
         if self.context.client_ids is not None:
             await self._emit_history(self.context.client_ids, if_client_lacks_some=True)
         for number in range(1 + (steps_before or 0), self.agent.loop.max_iterations + 1):
@@ -298,6 +282,26 @@ class _Run:
             raise
 
     # before the first step
+
+    async def _begin(self, *, is_taken_up: bool) -> None:
+        """Stores the user's message before it shows RunStarted, unless a pending step comes first.
+
+        The model is asked while the message is being stored; until it is, the emitter keeps all events back. A run that
+        `is_taken_up` after a crash is shown and its message is stored, unless the crash came before the pending step.
+        """
+        pending = self.context.conversation.pending
+        if pending is None and not is_taken_up:
+            decide(None, self.context.resume, ())  # refuses a resume of nothing
+            if new := self._new_messages():
+                self._store_meanwhile(new)
+        if is_taken_up:
+            self.emitter.started = True
+        else:
+            self._emit_beginning()
+        if pending is not None:
+            await self._settle()
+            if new := self._new_messages():
+                await self._commit(new)
 
     def _new_messages(self) -> Sequence[Message]:
         new = self.context.input

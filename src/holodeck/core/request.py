@@ -90,5 +90,6 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     keeps_history: bool = False  # the client shows the whole conversation and has to be notified when ours differs
     shortened: bool = False  # in storage: the parts for the model were too long and were left out
     handovers: int = 0  # in storage: how often a stopping server has left the run to another process
+    compared: bool = False  # in storage: `messages` are those that the run adds to its session
     answered: tuple[bytes, ...] = ()  # in storage: fingerprints of the resumes that continued it under its own id
     agent_version: str = ""  # in storage: `AgentDefinition.version` of the agent that began the run

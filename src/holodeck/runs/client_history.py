@@ -145,10 +145,13 @@ def first_of_use(sent: Sequence[Message]) -> int:
 
 def answers_step(request: RunRequest, pending: PendingStep | None) -> bool:
     """Whether a request answers the pending step, or at least a part of it."""
-    if request.resume:
-        return True
+    return bool(request.resume or results_for(pending, request.messages))
+
+
+def results_for(pending: PendingStep | None, sent: Sequence[Message]) -> list[ToolMessage]:
+    """The results in a request of tools that the client runs itself, and for which the pending step waits."""
     waiting = () if pending is None else pending.client_calls
-    return any(isinstance(message, ToolMessage) and message.call_id in waiting for message in request.messages)
+    return [message for message in sent if isinstance(message, ToolMessage) and message.call_id in waiting]
 
 
 def _new_at_end(sent: Sequence[Message], known: Collection[str]) -> list[Message]:

@@ -54,27 +54,27 @@ class RunKey(NamedTuple):
 
 
 MAX_KEPT_BYTES = 128 * 1024
-"""How much of its client's tools, context and state a stored request may keep, together, as JSON."""
+"""How much of its client's tools, context, state and answers a stored request may keep, together, as JSON."""
 
 
 def kept_of(request: RunRequest) -> RunRequest:
     """Returns the part of a request that is stored: only what a run needs to continue after a crash.
 
-    The only client property that it keeps is the time zone. If tools, context and state are too long, they are left out
-    and the request is marked: its run cannot continue.
+    The only client property that it keeps is the time zone. If tools, context, state and answers are too long, they are
+    left out and the request is marked: its run cannot continue.
     """
     zone = request.properties.get("timezone")
     properties = {"timezone": zone} if isinstance(zone, str) and is_zone(zone) else {}
-    kept = msgspec.structs.replace(request, properties=properties, resume=())
-    shown = (request.client_tools, request.context, request.state)
-    if shown == ((), (), None) or len(msgspec.json.encode(shown)) <= MAX_KEPT_BYTES:
+    kept = msgspec.structs.replace(request, properties=properties)
+    shown = (request.client_tools, request.context, request.state, request.resume)
+    if shown == ((), (), None, ()) or len(msgspec.json.encode(shown)) <= MAX_KEPT_BYTES:
         return kept
-    return msgspec.structs.replace(kept, client_tools=(), context=(), state=None, shortened=True)
+    return msgspec.structs.replace(kept, client_tools=(), context=(), state=None, resume=(), shortened=True)
 
 
 def kept_after_end(request: RunRequest) -> RunRequest:
     """Returns the part of a request that is kept after its run has ended: its messages are in the session already."""
-    return msgspec.structs.replace(request, messages=(), client_tools=(), context=(), state=None)
+    return msgspec.structs.replace(request, messages=(), client_tools=(), context=(), state=None, resume=())
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -33,7 +33,15 @@ from holodeck.errors import (
     ShuttingDown,
 )
 from holodeck.runs.branches import check_head
-from holodeck.runs.client_history import Change, ClientHistory, answers_step, change_of, context_of, first_of_use
+from holodeck.runs.client_history import (
+    Change,
+    ClientHistory,
+    answers_step,
+    change_of,
+    context_of,
+    first_of_use,
+    results_for,
+)
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunExists, RunKey, RunRecord, RunResult, RunState, RunStore, SharedRunStore, kept_of
 from holodeck.runs.resumed_parts import answered_with, check_continues
@@ -425,7 +433,7 @@ class Runs:
             request,
             stored,
             conversation.pending,
-            server_tools=self._server_tools() if request.client_tools else (),
+            server_tools=self.server_tools() if request.client_tools else (),
             unknown=ClientHistory.ADOPT if request.throw_away else self.settings.client_history,
             unseen=run.behind,
         )
@@ -480,8 +488,12 @@ class Runs:
         # The server has stored the rest of the client's messages already, or does not take it from a client.
         run.request = msgspec.structs.replace(request, messages=tuple(new[first_of_use(new) :]))
         if self.records is not None and run.record is not None:
+            results = results_for(conversation.pending, request.messages)
             kept = msgspec.structs.replace(
-                run.record.request, messages=run.request.messages, parent_run_id=request.parent_run_id
+                run.record.request,
+                messages=(*results, *run.request.messages),
+                compared=True,
+                parent_run_id=request.parent_run_id,
             )
             root = "" if run.root == run.run_id else run.root
             run.record = msgspec.structs.replace(run.record, request=kept, root=root)
@@ -497,7 +509,7 @@ class Runs:
             is_left=lambda: run.log.is_cut,
         )
 
-    def _server_tools(self) -> set[str]:
+    def server_tools(self) -> set[str]:
         """Names that a client's own tools cannot have, including tools that are withdrawn at the moment."""
         tools = self.agent.tools
         withdrawn = [name for server in tools.health() for name in server.withdrawn]

@@ -16,11 +16,11 @@ import msgspec
 from holodeck.agent.loop import run as run_loop
 from holodeck.core.events import ENDINGS, Ending, Event, RunStarted, WarningRaised, failure
 from holodeck.core.ids import is_foreign_id
-from holodeck.core.messages import Message, UserMessage
+from holodeck.core.messages import Message, PendingStep, UserMessage
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
-from holodeck.errors import HoloDeckError, RunInterrupted, RunNotFound
-from holodeck.runs.client_history import Change, context_of
+from holodeck.errors import HoloDeckError, InvalidRequest, RunInterrupted, RunNotFound
+from holodeck.runs.client_history import Change, change_of, context_of, results_for
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, RunResult, RunState, RunStore, SharedRunStore
 from holodeck.runs.recovery import HOLE, correction, log_of, remains_of, result_of
@@ -29,7 +29,8 @@ from holodeck.runs.resumed_parts import lacks_part, went_on_elsewhere
 from holodeck.runs.run import Run, stopped
 from holodeck.runs.runs import Runs
 from holodeck.runs.session_news import FEED_RUNS, Announce, SessionNews
-from holodeck.sessions.port import KEEP, SessionStore
+from holodeck.sessions.port import KEEP, SessionStore, StoredSession
+from holodeck.sessions.transcript import cut_before
 
 log = logging.getLogger(__name__)
 
@@ -259,6 +260,11 @@ class StoredRuns:
         pieces, history, _ = await self._left_of(record)
         events = flattened(pieces)
         stored = await self._store.read(record.session_id, owner=record.owner)
+        change = None if record.request.compared else self._change(record, stored)
+        if change is not None:
+            record = _compared(record, change, None if stored is None else stored.pending)
+            if stored is not None and change.rewind_before is not None:
+                stored = cut_before(stored, change.rewind_before)
         remains = remains_of(record, events, stored, self._is_repeatable)
         refusal = self._refusal(record.request)
         may_go_on = may_go_on and not record.request.shortened and refusal is None and not record.stop_wanted
@@ -277,17 +283,23 @@ class StoredRuns:
             else failure(record.run_id, record.session_id, why)
         )
         conversation = await self._store.open(record.session_id, owner=record.owner, run_id=record.run_id, create=True)
+        waits = goes_on and conversation.pending is not None and not remains.settles_step
         try:
+            if change is not None and change.rewind_before is not None:
+                await conversation.rewind(change.rewind_before)
+            if change is not None and self._records is not None:
+                self._records.register(record)
             pending = None if remains.settles_step else KEEP
-            await conversation.commit(remains.messages, pending, ending=ending)
+            await conversation.commit(() if waits else remains.messages, pending, ending=ending)
             snapshot = correction(events, await conversation.history())
         finally:
             conversation.close()
         run = self._behind(record, pieces, history)
         started = RunStarted(record.run_id, record.session_id, record.request.parent_run_id)
-        _emit(run, (*(() if events else (started,)), *remains.closings, snapshot))
+        begins = not events or type(events[-1]) in ENDINGS
+        _emit(run, (*((started,) if begins else ()), *remains.closings, snapshot))
         if ending is None:
-            await self._wait_to_go_on(run, remains.steps)
+            await self._wait_to_go_on(run, remains.steps, remains.messages if waits else ())
         else:
             run.emit(ending)
             if self._records is not None:
@@ -297,19 +309,43 @@ class StoredRuns:
         for call in self.on_taken_up:
             call(run)
 
+    def _change(self, record: RunRecord, stored: StoredSession | None) -> Change:
+        """The change of a request whose process ended before it compared the request with the session.
+
+        Its client may lack any message of a run, so only what it has changed itself is rewound.
+        """
+        request, messages = record.request, () if stored is None else stored.messages
+        known, runs = {message.id for message in messages}, frozenset([message.run_id for message in messages])
+        if record.run_id in runs:
+            new = [each for each in request.messages if isinstance(each, UserMessage) and each.id not in known]
+            return Change(append=new)
+        try:
+            return change_of(
+                request,
+                messages,
+                None if stored is None else stored.pending,
+                server_tools=self._runs.server_tools(),
+                unknown=self._runs.settings.client_history,
+                unseen=runs,
+                elsewhere=runs,
+            )
+        except InvalidRequest:  # the run reports that when it continues
+            return Change()
+
     def _is_repeatable(self, name: str) -> bool:
         return any(schema.repeatable for schema in self._runs.agent.tools.schemas() if schema.name == name)
 
-    async def _wait_to_go_on(self, run: Run, steps: int) -> None:
+    async def _wait_to_go_on(self, run: Run, steps: int, new: Sequence[Message]) -> None:
+        """`new` are the messages of a run that completes a pending step first."""
         if self._records is not None and run.record is not None:
             await self._records.take_up(run.record)
             self._records.follow(run.record, run.log, run.first_number)
         run.state, run.wanted = RunState.RUNNING, asyncio.Event()
         if run.request.detached:
             run.wanted.set()
-        self._runs.launch(run, self._go_on(run, run.wanted, steps))
+        self._runs.launch(run, self._go_on(run, run.wanted, steps, new))
 
-    async def _go_on(self, run: Run, wanted: asyncio.Event, steps: int) -> None:
+    async def _go_on(self, run: Run, wanted: asyncio.Event, steps: int, new: Sequence[Message]) -> None:
         """Waits for a reader, then continues where the run was interrupted."""
         slot = None
         try:
@@ -328,22 +364,44 @@ class StoredRuns:
             try:
                 context = context_of(
                     run.request,
-                    Change(),
+                    Change(append=new),
                     run.conversation,
                     run.session_id,
                     why_stopped=lambda: run.stopped_by,
                     is_left=lambda: run.log.is_cut,
                 )
-                context = replace(context, steps_before=steps, client_ids=None, resume=())
+                context = replace(context, steps_before=steps, client_ids=None)
+                new = ()
                 response = await run_loop(self._runs.agent, context, run.emit)
                 run.result = RunResult(response.final_response, response.executions, response.output)
             finally:
                 run.conversation.close()
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  a store that breaks must not leave readers waiting
+            await self._store_new(run, new)
             await self._runs.end_after(run, error)
         finally:
             if slot is not None:
                 slot.release()
+
+    async def _store_new(self, run: Run, new: Sequence[Message]) -> None:
+        """Stores the messages of a run that does not continue after all. The step before them still waits."""
+        if not new or run.log.is_cut:
+            return
+        try:
+            conversation = await self._runs.open(run)
+            try:
+                await conversation.commit(new, KEEP)
+            finally:
+                conversation.close()
+        except HoloDeckError as error:
+            log.warning("the message of run %s is not stored: %s", run.run_id, error.message)
+
+
+def _compared(record: RunRecord, change: Change, pending: PendingStep | None) -> RunRecord:
+    """The record as the run's process would have stored it next."""
+    messages = *results_for(pending, record.request.messages), *change.append
+    request = msgspec.structs.replace(record.request, messages=messages, compared=True)
+    return msgspec.structs.replace(record, request=request)
 
 
 def _crashes_of(record: RunRecord) -> int:
