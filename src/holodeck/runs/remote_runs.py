@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 NOT_FOLLOWED = "The server cannot show more of this run, which continues on another server; read it again."
 STATE_SECONDS = 1.0  # between two reads of the run's record
 NOTE_SECONDS = 2.0  # between two notes that readers follow the run here
+CLOSE_SECONDS = 1.0  # for those who read here, when the server stops
 LAST_SECONDS = 10.0  # for the copy to get what the run's process wrote at its end
 
 Pieces: TypeAlias = Sequence[tuple[int, list[Event]]]
@@ -65,7 +66,7 @@ class RemoteRuns:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks)
+            await asyncio.wait(tasks, timeout=CLOSE_SECONDS)  # a cancelled statement waits for the store
 
     async def _history(self, record: RunRecord) -> Sequence[Message]:
         stored = await self._store.read(record.session_id, owner=record.owner)

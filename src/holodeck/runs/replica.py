@@ -21,6 +21,7 @@ from holodeck.runs.stored_runs import INTERRUPTED_TEXT, StoredRuns
 log = logging.getLogger(__name__)
 
 BEATS = 4  # within `take_over_seconds`
+CLOSE_SECONDS = 1.0
 OWN_SHARE = 0.8  # of it, after which a process that cannot reach the store ends its runs
 
 
@@ -41,7 +42,7 @@ class Replica:
     async def close(self) -> None:
         if self._beating is not None:
             self._beating.cancel()
-            await asyncio.wait({self._beating})
+            await asyncio.wait({self._beating}, timeout=CLOSE_SECONDS)  # a cancelled statement waits for the store
             self._beating = None
 
     async def _beat_regularly(self) -> None:

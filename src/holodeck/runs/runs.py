@@ -42,6 +42,7 @@ from holodeck.runs.client_history import (
     first_of_use,
     results_for,
 )
+from holodeck.runs.leaving import leave
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunExists, RunKey, RunRecord, RunResult, RunState, RunStore, SharedRunStore, kept_of
 from holodeck.runs.resumed_parts import answered_with, check_continues
@@ -295,41 +296,26 @@ class Runs:
         tasks = {run.task for run in self.active if run.task is not None and run not in self._waiting}
         if tasks:
             await asyncio.wait(tasks, timeout=drain)
-        await self._leave_detached()
-        self.stop_all(why)
+        left = self._left_to_others()
+        leaving = [asyncio.create_task(each) for each in left.values()]
+        for run in self.active:
+            if run not in left:
+                self.stop(run, why)
         remaining = {run.task: run for run in self._live if run.task is not None}
         if remaining:
-            _, stuck = await asyncio.wait(remaining, timeout=STOP_SECONDS)
-            for task in stuck:  # something in it swallows its cancellation: readers get their ending anyway
-                run = remaining[task]
+            _, stuck = await asyncio.wait({*remaining, *leaving}, timeout=STOP_SECONDS)
+            for run in [remaining[task] for task in stuck if task in remaining]:
+                # It waits for the store, or something in it swallows its cancellation: readers get their ending anyway.
                 self._emit_ending(run, ending_of(run, run.stopped_by))
         if self._shared is not None:
             await self._shared.close(STOP_SECONDS)
 
-    async def _leave_detached(self) -> None:
-        """Leaves runs that no client waits for as a crash would, so that another process continues them.
-
-        Their logs are cut without an ending, because clients would take an ending for a failure.
-        """
+    def _left_to_others(self) -> dict[Run, Coroutine[Any, Any, None]]:
+        """The runs that no client waits for, with the work that leaves each to another process."""
         if self.records is None or not self.records.outlives_process or not self.settings.continues:
-            return
-        left = [run for run in self.active if run.request.detached and run not in self._waiting]
-        await asyncio.gather(*[self._leave(run, self.records) for run in left])
-
-    async def _leave(self, run: Run, records: RunStore) -> None:
-        if run.record is None or run.is_being_stopped:
-            return
-        request = msgspec.structs.replace(run.record.request, handovers=run.record.request.handovers + 1)
-        run.record = msgspec.structs.replace(run.record, request=request)
-        try:
-            await records.store_request(run.record)
-        except HoloDeckError as error:
-            log.warning("run %s cannot be handed over to another process: %s", run.run_id, error.message)
-            return
-        if not run.log.ended and run.task is not None and not run.is_being_stopped:
-            run.log.cut()
-            run.task.cancel()
-            log.info("run_left", extra={"details": {"run_id": run.run_id}})
+            return {}
+        detached = [run for run in self.active if run.request.detached and run not in self._waiting]
+        return {run: leave(run, self.records) for run in detached if run.record is not None}
 
     def stop_all(self, why: HoloDeckError) -> None:
         for run in self.active:

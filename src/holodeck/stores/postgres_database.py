@@ -29,6 +29,7 @@ Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
 Values: TypeAlias = Mapping[str, Any]
 
 CONNECT_SECONDS = 5
+CLOSE_SECONDS = 2.0  # for attempts to connect that are under way
 WAIT_SECONDS = 2.0  # for a free connection
 SILENT_SECONDS = 10.0  # for a statement; then the connection counts as lost
 PATIENCE_SECONDS = 10.0  # for a database that restarts or fails over, if a statement may be repeated
@@ -51,6 +52,7 @@ class PostgresDatabase:
         self._url = url
         self._connections = connections  # beside the one for beats
         self._in_use = 0
+        self._busy: set[Connection] = set()  # those with a statement that is not answered yet
         self._pool: AsyncConnectionPool[Connection] | None = None
         self._beats: AsyncConnectionPool[Connection] | None = None
 
@@ -79,12 +81,12 @@ class PostgresDatabase:
         )
 
     async def close(self) -> None:
-        """Idempotent."""
-        pools = self._pool, self._beats
+        """Idempotent. Statements that the database has not answered fail."""
+        pools = [pool for pool in (self._pool, self._beats) if pool is not None]
         self._pool = self._beats = None
-        for pool in pools:
-            if pool is not None:
-                await pool.close(CONNECT_SECONDS)
+        for connection in self._busy:
+            _break(connection)
+        await asyncio.gather(*[pool.close(CLOSE_SECONDS) for pool in pools])
 
     def sign_off(self, replica: str) -> None:
         """Notes that a process has ended, so that another takes its runs over immediately. Blocks on the database.
@@ -195,9 +197,11 @@ class PostgresDatabase:
         connection = await pool.getconn()
         silent = asyncio.get_running_loop().call_later(SILENT_SECONDS, _break, connection)
         self._in_use += lane is not Lane.BEAT
+        self._busy.add(connection)
         try:
             return await job(connection)
         finally:
+            self._busy.discard(connection)
             self._in_use -= lane is not Lane.BEAT
             silent.cancel()
             await pool.putconn(connection)

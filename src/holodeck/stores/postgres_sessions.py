@@ -57,6 +57,7 @@ _OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"
 _NAMED = f"{_OF_OWNER} AND id = %(id)s"
 _MICROSECONDS = "floor(used * 1000000)::bigint"
 _TITLE = FIRST_STEP.format(steps="holodeck.steps", sessions="s")
+LEAVE_SECONDS = 5.0
 _OPEN_RUN = (
     "EXISTS (SELECT 1 FROM holodeck.runs r WHERE r.agent = s.agent AND r.tenant = s.tenant"
     " AND r.user_name = s.user_name AND r.session = s.id AND r.ended IS NULL)"
@@ -94,13 +95,19 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         self._start_cleaning()
 
     async def close(self) -> None:
+        """Stores what is left. A database that does not answer is given up after `LEAVE_SECONDS`."""
+        leaving = asyncio.create_task(self._leave(), name="leave the database")
+        await asyncio.wait({leaving}, timeout=LEAVE_SECONDS)
+        await self.database.close()
+        await leaving
+
+    async def _leave(self) -> None:
         if self._cleaner is not None:
             self._cleaner.cancel()
             await asyncio.wait({self._cleaner, *self._making_space.values()})
             self._cleaner = None
         if self.runs is not None:
             await self.runs.leave()
-        await self.database.close()
 
     async def create(self, session_id: str | None = None, *, owner: Owner) -> ServerSession:
         session_id, now = session_id or new_ulid(), self.now()

@@ -1,0 +1,40 @@
+"""Leaves runs that no client waits for as a crash would, when the server stops: another process continues them.
+
+Their logs are cut without an ending, because clients would take an ending for a failure.
+"""
+
+import asyncio
+import logging
+
+import msgspec
+
+from holodeck.errors import HoloDeckError
+from holodeck.runs.port import RunStore
+from holodeck.runs.run import Run
+
+log = logging.getLogger(__name__)
+
+LEAVE_SECONDS = 3.0  # for the store to note that a run was left on purpose; otherwise that counts as its one crash
+
+
+async def leave(run: Run, records: RunStore) -> None:
+    if run.record is None or run.is_being_stopped:
+        return
+    request = msgspec.structs.replace(run.record.request, handovers=run.record.request.handovers + 1)
+    run.record = msgspec.structs.replace(run.record, request=request)
+    noting = asyncio.create_task(_note(run, records), name=f"leave {run.run_id}")
+    done, _ = await asyncio.wait({noting}, timeout=LEAVE_SECONDS)  # a cancelled statement may wait for the store
+    if not done:
+        log.warning("run %s is handed over as after a crash: the session store does not answer", run.run_id)
+    if not run.log.ended and run.task is not None and not run.is_being_stopped:
+        run.log.cut()
+        run.task.cancel()
+        log.info("run_left", extra={"details": {"run_id": run.run_id}})
+
+
+async def _note(run: Run, records: RunStore) -> None:
+    try:
+        if run.record is not None:
+            await records.store_request(run.record)
+    except HoloDeckError as error:
+        log.warning("run %s is handed over as after a crash: %s", run.run_id, error.message)
