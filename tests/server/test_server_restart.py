@@ -46,6 +46,13 @@ def copy_of(path: Path) -> Path:
     return copy
 
 
+def _pieces_in(path: Path) -> int:
+    """How many pieces of logs the file has."""
+    with closing(sqlite3.connect(path)) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM pieces").fetchone()
+    return int(count)
+
+
 @pytest.mark.req("SRV-26", "ACC-07")
 async def test_approvals_that_were_given_one_by_one(tmp_path: Path) -> None:
     tool, both, file = Deletions(), {**TASKS, **FORMS}, tmp_path / "sessions.db"
@@ -93,6 +100,24 @@ async def test_the_end_of_a_run_that_a_crash_cut_is_pushed(tmp_path: Path, *, co
     assert found["status"]["state"] == ("TASK_STATE_COMPLETED" if continues else "TASK_STATE_FAILED")
     assert (headers["authorization"], headers["x-a2a-notification-token"]) == ("Bearer s3cret", "t0ken")
     assert listed["result"]["configs"] == [], "the task has ended"
+
+
+@pytest.mark.req("SRV-27")
+async def test_a_task_that_worked_is_not_shown_as_submitted_when_another_process_continues_it(tmp_path: Path) -> None:
+    gate, file = Gate(), tmp_path / "sessions.db"
+    async with started(file, says("a b", pause=gate)) as s:
+        options = {"returnImmediately": True}
+        task = (await rpc(s, "SendMessage", {"message": message(), "configuration": options}))["result"]["task"]
+        await until(lambda: _pieces_in(file))
+        file = copy_of(file)
+    async with started(file, says("after all", pause=gate)) as s:
+        await until(lambda: s.model.prompts)
+        found = (await rpc(s, "GetTask", {"id": task["id"]}))["result"]
+        assert found["status"]["state"] == "TASK_STATE_WORKING"
+        (listed,) = (await rpc(s, "ListTasks", {"status": "TASK_STATE_WORKING"}))["result"]["tasks"]
+        assert listed["id"] == task["id"]
+        gate.open.set()
+        await until(lambda: s.run(task["id"]).log.ended)
 
 
 @pytest.mark.req("SRV-27")

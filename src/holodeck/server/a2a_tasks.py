@@ -24,7 +24,7 @@ from holodeck.server.run_chain import last_of_chain, open_interrupts
 from holodeck.server.stream import Cursor, EventStream
 from holodeck.wires import sse
 from holodeck.wires.a2a.error_form import task_not_found
-from holodeck.wires.a2a.task import CANCELED, Json, TaskEncoder, TaskReader, message_json, task_json
+from holodeck.wires.a2a.task import CANCELED, SUBMITTED, WORKING, Json, TaskEncoder, TaskReader, message_json, task_json
 from holodeck.wires.reply import time_text
 
 MAX_CHAIN = 50
@@ -66,6 +66,8 @@ async def task_of(
             reader.read(event)
         found |= reader.artifacts
         status = reader.status
+        if status["state"] == SUBMITTED and (run.state is not RunState.QUEUED or run.earlier is not None):
+            status = {**status, "state": WORKING}  # it began in a part of the log that is not copied, or of a crash
         history += [message_json(each, first.run_id, first.session_id) for each in stored.get(run.run_id, ())]
         ending = run.log.ending
         if run is not last and isinstance(ending, RunFinished) and "message" in status:
