@@ -48,6 +48,22 @@ def test_a_longer_one_leaves_the_shorter_as_it_was():
     assert places_of(long) == places_of(MESSAGES)
 
 
+def test_an_id_that_comes_again_changes_no_place():
+    """Stored sessions of older versions may have one, and so may a file that is imported."""
+    again = UserMessage(id="u0", content="again"), AssistantMessage(id="a1", content="well")
+    short = History(MESSAGES[:2])
+    long = short.extended(again)
+    assert dict(short.places) == {"u0": 0, "a0": 1}
+    assert dict(long.places) == places_of([*MESSAGES[:2], *again]) == {"u0": 0, "a0": 1, "a1": 3}
+    one = History([again[0]])
+    two = one.extended([again[0]]).extended([again[1]])
+    assert (dict(one.extended([again[0]]).places), dict(two.places)) == ({"u0": 0}, {"u0": 0, "a1": 2})
+    assert dict(two.extended(()).places) == {"u0": 0, "a1": 2}
+    middle = one.extended([again[0]])
+    middle.extended([again[1]])
+    assert dict(middle.places) == {"u0": 0}, "no place beyond its own end"
+
+
 def test_two_may_continue_from_one_beginning():
     beginning = History(MESSAGES[:2])
     one, other = beginning.extended(MESSAGES[2:]), beginning.extended([AssistantMessage(id="x", content="else")])

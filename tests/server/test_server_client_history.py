@@ -367,3 +367,41 @@ async def test_regenerate_replaces_an_answer_that_is_still_being_written(*, stop
         gate.open.set()
         await asyncio.gather(first, second)
         assert [each["content"] for each in (await session(s))["messages"]] == ["tell me", "two"]
+
+
+class TestAnIdThatStandsForTwoMessages:
+    """A client chooses the ids of its messages and of its tools' results."""
+
+    async def test_a_result_with_the_id_of_a_message_gets_its_own(self) -> None:
+        async with served(calls(("paint", "{}")), says("blue"), says("red")) as s:
+            events = await run(s, user_message("u1", "blue please"), tools=[PAINT])
+            call = next(event["toolCallId"] for event in events if event["type"] == "TOOL_CALL_START")
+            await run(s, returned("u1", call, "painted"), tools=[PAINT])
+            stored = (await session(s))["messages"]
+            assert [each["role"] for each in stored] == ["user", "assistant", "tool", "assistant"]
+            assert len({each["id"] for each in stored}) == 4
+            await run(s, user_message("u1", "red please"), tools=[PAINT])
+            assert [each["content"] for each in (await session(s))["messages"]] == ["red please", "red"]
+
+    async def test_a_message_with_the_id_of_the_step_that_waits_is_not_new(self) -> None:
+        async with served(calls(("paint", "{}")), says("blue")) as s:
+            events = await run(s, user_message("u1", "blue please"), tools=[PAINT])
+            step = next(event["parentMessageId"] for event in events if event["type"] == "TOOL_CALL_START")
+            await run(s, user_message("u1", "blue please"), user_message(step, "I am your step"), tools=[PAINT])
+            stored = (await session(s))["messages"]
+            assert len({each["id"] for each in stored}) == len(stored)
+
+    async def test_two_messages_of_one_request_with_one_id_are_one(self) -> None:
+        def chat(*texts: str) -> dict[str, Any]:
+            given = [{"id": "m", "role": "user", "parts": [{"type": "text", "text": text}]} for text in texts]
+            return {"id": "t1", "messages": given, "trigger": "submit-message"}
+
+        settings = ServerSettings(protocols=("ai-sdk",))
+        async with served(says("one"), says("two"), settings=settings) as s:
+            for texts in (("first", "second"), ("first", "second", "third")):
+                async with s.post(chat(*texts), "/ai-sdk/chat") as answer:
+                    assert answer.status == 200, await answer.text()
+                    await answer.read()
+            stored = (await session(s))["messages"]
+            assert len({each["id"] for each in stored}) == len(stored)
+            assert [each["content"] for each in stored if each["role"] == "user"] == ["first"]

@@ -315,6 +315,9 @@ class _Run:
         decision = decide(pending, self.context.resume, self.context.client_results)
         if pending is None:
             return
+        if decision.client_results:  # their ids are the client's choice
+            used = {*places_of(await self.context.conversation.history()), pending.assistant.id}
+            decision = decision.with_own_ids(used)
         batch = Batch(decision.applied_to(pending.assistant), {result.call_id: result for result in pending.results})
         try:
             async with asyncio.timeout(self.agent.loop.iteration_timeout):

@@ -5,8 +5,8 @@ the session that asked. Tool results from a client count only for calls that wer
 claims is ignored (forged history, T27).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -36,6 +36,15 @@ class Decision:
         carried_out = {call.id: call for call in self.approved}
         calls = tuple(carried_out.get(call.id, call) for call in assistant.tool_calls)
         return msgspec.structs.replace(assistant, tool_calls=calls)
+
+    def with_own_ids(self, used: Collection[str]) -> "Decision":
+        """The same decision. A client's result whose id another message has gets an id of its own."""
+        taken, results = set(used), list[ToolMessage]()
+        for result in self.client_results:
+            own = msgspec.structs.replace(result, id=new_ulid()) if result.id in taken else result
+            taken.add(own.id)
+            results.append(own)
+        return replace(self, client_results=results)
 
 
 def decide(

@@ -32,7 +32,7 @@ class _Ledger:
 
     def add(self, messages: Sequence[Message]) -> None:
         for message in messages:
-            self.places[message.id] = len(self.encoded)
+            self.places.setdefault(message.id, len(self.encoded))
             self.encoded.append(encoded := _encode(message))
             self.size += len(encoded) + _BYTES_OF_A_MESSAGE
 
@@ -73,9 +73,9 @@ class History(Sequence[Message]):
 
     @property
     def places(self) -> Mapping[str, int]:
-        """The index of each message, by its id."""
+        """The index of each message, by its id; of the first one if several have the same."""
         places = self._ledger.places
-        if len(places) == self._length:
+        if len(self._ledger.encoded) == self._length:
             return places
         return {message_id: place for message_id, place in places.items() if place < self._length}
 
@@ -119,7 +119,10 @@ class History(Sequence[Message]):
 
 
 def places_of(messages: Sequence[Message]) -> Mapping[str, int]:
-    """The index of each message, by its id."""
+    """The index of each message, by its id; of the first one if several have the same."""
     if isinstance(messages, History):
         return messages.places
-    return {message.id: place for place, message in enumerate(messages)}
+    places: dict[str, int] = {}
+    for place, message in enumerate(messages):
+        places.setdefault(message.id, place)
+    return places

@@ -74,12 +74,12 @@ def change_of(
     `unseen` are the ids of runs that were in progress when the request came: the client may lack their replies. Clients
     of other wires started the runs in `elsewhere`: this client may lack all messages of those runs.
     """
-    sent = request.messages
+    sent = _distinct(request.messages)
     if stored or pending is not None:
         if request.rewind_to is not None:
             return answered_again(sent, stored, request.rewind_to)
         if request.only_adds:
-            return Change(append=_new_at_end(sent, places_of(stored)))
+            return Change(append=_new_at_end(sent, places_of(stored), pending))
         return matched(
             sent, stored, pending, answers=answers_step(request, pending), unseen=unseen, elsewhere=elsewhere
         )
@@ -104,12 +104,12 @@ def matched(
     """
     known = places_of(stored)
     if answers:
-        return Change(append=_new_at_end(sent, known))
+        return Change(append=_new_at_end(sent, known, pending))
     edited = next((place for place, message in enumerate(sent) if _is_edited(message, stored, known)), None)
     if edited is not None:
         message = sent[edited]
         return _rewound(stored, known[message.id], [message, *_new_at_end(sent[edited + 1 :], known)])
-    new = _new_at_end(sent, known)
+    new = _new_at_end(sent, known, pending)
     if not new:  # it asks for another answer
         unseen = elsewhere = ()
     common = _common(sent, stored, pending, unseen, elsewhere)
@@ -154,12 +154,21 @@ def results_for(pending: PendingStep | None, sent: Sequence[Message]) -> list[To
     return [message for message in sent if isinstance(message, ToolMessage) and message.call_id in waiting]
 
 
-def _new_at_end(sent: Sequence[Message], known: Collection[str]) -> list[Message]:
+def _new_at_end(sent: Sequence[Message], known: Collection[str], pending: PendingStep | None = None) -> list[Message]:
     """The trailing user messages of the request that are not stored yet."""
     start = len(sent)
-    while start > 0 and isinstance(sent[start - 1], UserMessage) and sent[start - 1].id not in known:
+    waiting = () if pending is None else (pending.assistant.id, *[result.id for result in pending.results])
+    while (
+        start > 0 and isinstance(last := sent[start - 1], UserMessage) and not (last.id in known or last.id in waiting)
+    ):
         start -= 1
     return list(sent[start:])
+
+
+def _distinct(sent: Sequence[Message]) -> Sequence[Message]:
+    """The messages without those whose id an earlier one has: an id stands for one message of a conversation."""
+    first = places_of(sent)
+    return sent if len(first) == len(sent) else [sent[place] for place in first.values()]
 
 
 def _common(
