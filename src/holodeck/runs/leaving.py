@@ -1,6 +1,7 @@
-"""Leaves runs that no client waits for as a crash would, when the server stops: another process continues them.
+"""Leaves runs as a crash would when the server stops, so that another process continues them.
 
-Their logs are cut without an ending, because clients would take an ending for a failure.
+Their logs are cut without an ending, because clients would take an ending for a failure. That is right only where no
+client takes the end of its connection for the end of the run: see `may_be_left`.
 """
 
 import asyncio
@@ -9,12 +10,25 @@ import logging
 import msgspec
 
 from holodeck.errors import HoloDeckError
-from holodeck.runs.port import RunStore
+from holodeck.runs.port import RunStore, SharedRunStore
 from holodeck.runs.run import Run
 
 log = logging.getLogger(__name__)
 
 LEAVE_SECONDS = 3.0  # for the store to note that a run was left on purpose; otherwise that counts as its one crash
+
+
+def may_be_left(run: Run, records: RunStore | None, *, is_waiting: bool) -> bool:
+    """Whether a process that stops leaves this run to another one.
+
+    A client that would see its connection end in the middle gets an ending instead, unless it reconnects by itself
+    (an EventSource does) and another process is there to show it the rest. A run that `is_waiting` for a reader after a
+    crash has nothing to finish.
+    """
+    if records is None or run.record is None or not records.outlives_process:
+        return False
+    has_others = isinstance(records, SharedRunStore) and records.has_others
+    return (run.request.detached and not is_waiting) or (has_others and run.readers == run.returning)
 
 
 async def leave(run: Run, records: RunStore) -> None:

@@ -205,6 +205,7 @@ class SharedRunStore(RunStore, Protocol):
     """A store shared by several processes: each of them finds, reads and stops the runs of all."""
 
     replica: str  # this process
+    has_others: bool  # whether another process can take over what this one leaves when it stops
     on_pulse: Callable[[Pulse], None]  # called between two beats with what other processes want of its runs
 
     async def join(self) -> None:

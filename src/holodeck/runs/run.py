@@ -111,6 +111,7 @@ class Run:
     result: RunResult | None = None
     conversation: Conversation | None = None  # while it is in progress
     readers: int = 0
+    returning: int = 0  # those of its readers that reconnect by themselves if their connection ends without an ending
     stopped_by: HoloDeckError | None = None
     task: "asyncio.Task[None] | None" = None
     grace: asyncio.TimerHandle | None = None

@@ -42,7 +42,7 @@ from holodeck.runs.client_history import (
     first_of_use,
     results_for,
 )
-from holodeck.runs.leaving import leave
+from holodeck.runs.leaving import leave, may_be_left
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunExists, RunKey, RunRecord, RunResult, RunState, RunStore, SharedRunStore, kept_of
 from holodeck.runs.resumed_parts import answered_with, check_continues
@@ -226,16 +226,18 @@ class Runs:
         return list(self._by_session.get((owner, session_id), ()))
 
     @contextmanager
-    def attached(self, run: Run) -> Iterator[RunLog]:
+    def attached(self, run: Run, *, returns: bool = False) -> Iterator[RunLog]:
         """Attaches a reader. A run with readers is not cancelled by `detach_grace`."""
-        self.attach(run)
+        self.attach(run, returns=returns)
         try:
             yield run.log
         finally:
-            self.detach(run)
+            self.detach(run, returns=returns)
 
-    def attach(self, run: Run) -> None:
+    def attach(self, run: Run, *, returns: bool = False) -> None:
+        """`returns`: the reader reconnects by itself if its connection ends without an ending."""
         run.readers += 1
+        run.returning += returns
         if run.wanted is not None:
             run.wanted.set()
             self._waiting.discard(run)
@@ -243,8 +245,9 @@ class Runs:
             run.grace.cancel()
             run.grace = None
 
-    def detach(self, run: Run) -> None:
+    def detach(self, run: Run, *, returns: bool = False) -> None:
         run.readers -= 1
+        run.returning -= returns
         if not run.is_remote:
             self._end_unless_read(run)
 
@@ -285,14 +288,15 @@ class Runs:
     async def close(self, drain: float) -> None:
         """Lets running streams finish for `drain` seconds, then ends the rest with a proper ending.
 
-        Runs that wait for a reader end immediately: they have nothing to finish. Runs that continue without readers are
-        left to the next process, or to another one that shares the store.
+        Runs that wait for a reader end immediately: they have nothing to finish. Runs that no client of this process waits
+        for are left to the next process, or to another one that shares the store.
         """
         self.is_closing = True
         self.feeds.close()
         why = ShuttingDown("The server is shutting down.")
         for run in self._waiting:
-            self.stop(run, why)
+            if not self._is_left(run):
+                self.stop(run, why)
         tasks = {run.task for run in self.active if run.task is not None and run not in self._waiting}
         if tasks:
             await asyncio.wait(tasks, timeout=drain)
@@ -311,11 +315,13 @@ class Runs:
             await self._shared.close(STOP_SECONDS)
 
     def _left_to_others(self) -> dict[Run, Coroutine[Any, Any, None]]:
-        """The runs that no client waits for, with the work that leaves each to another process."""
-        if self.records is None or not self.records.outlives_process or not self.settings.continues:
+        """The runs that are left to another process, with the work that does it."""
+        if self.records is None:
             return {}
-        detached = [run for run in self.active if run.request.detached and run not in self._waiting]
-        return {run: leave(run, self.records) for run in detached if run.record is not None}
+        return {run: leave(run, self.records) for run in self.active if self._is_left(run)}
+
+    def _is_left(self, run: Run) -> bool:
+        return self.settings.continues and may_be_left(run, self.records, is_waiting=run in self._waiting)
 
     def stop_all(self, why: HoloDeckError) -> None:
         for run in self.active:

@@ -76,7 +76,7 @@ class SessionFeed(EventStream):
         while parts:
             for part in parts:
                 first = max(first, self._shown.get(run.run_id, 0))
-                with self._runs.attached(part):
+                with self._runs.attached(part, returns=True):
                     cursor = Cursor(part, encoder, place_of(part, first, encoder), self._server.chain())
                     await self._follow(cursor, last=False)
                 self._shown[run.run_id] = max(self._shown.get(run.run_id, 0), part.first_number + cursor.place)

@@ -83,14 +83,16 @@ class EventStream(Response):
         *,
         content_type: str,
         prefix: bytes = b"",
+        returns: bool = False,
     ) -> None:
+        """`returns`: its reader reconnects by itself if the connection ends without an ending."""
         self.status_code = 200
         self.background = None
         self.raw_headers = list(_head(content_type))
         self._runs, self._cursors, self._prefix = runs, list(cursors), prefix
         self._keepalive, self._stall = settings.keepalive, settings.stall_timeout
         self._interval = min(self._keepalive, self._stall / 3)
-        self._left = False
+        self._left, self._returns = False, returns
         self._complete = False
         self._silent = False
         self._sending = False
@@ -109,7 +111,7 @@ class EventStream(Response):
         self._send = send
         self._connection = connection_of(scope)
         for cursor in self._cursors:
-            self._runs.attach(cursor.run)
+            self._runs.attach(cursor.run, returns=self._returns)
         stop_watching = self._watch(receive)
         self._timer = self._loop.call_later(self._interval, self._tick)
         try:
@@ -120,7 +122,7 @@ class EventStream(Response):
             self._timer.cancel()
             stop_watching()  # the connection references us and would keep us alive
             for cursor in self._cursors:
-                self._runs.detach(cursor.run)
+                self._runs.detach(cursor.run, returns=self._returns)
 
     async def _stream(self) -> None:
         if self._prefix:
@@ -130,7 +132,7 @@ class EventStream(Response):
             later = cursor.run.later
             if later is not None and cursor is self._cursors[-1]:
                 self._cursors.append(Cursor(later, cursor.encoder, chain=cursor.chain))
-                self._runs.attach(later)
+                self._runs.attach(later, returns=self._returns)
         if not self._left and not self._complete:
             await self._send({"type": "http.response.body", "body": await self._rest(), "more_body": False})
 
@@ -263,13 +265,22 @@ def place_of(part: Run, first: int, encoder: Encoder) -> int:
 
 
 def follow(
-    server: AgentServer, run: Run, open_encoder: OpenEncoder, *, accept: str | None = None, first: int = 0
+    server: AgentServer,
+    run: Run,
+    open_encoder: OpenEncoder,
+    *,
+    accept: str | None = None,
+    first: int = 0,
+    returns: bool = False,
 ) -> EventStream:
     """A run from event `first` on, with the earlier parts that it continues under the same id.
 
-    A reader that reconnects passes the run's own `open_encoder`, a duplicate request its own.
+    A reader that reconnects passes the run's own `open_encoder`, a duplicate request its own. See `EventStream` for
+    `returns`.
     """
     encoder = open_encoder(run, accept)
     places = [(part, place_of(part, first, encoder)) for part in run.parts]
     cursors = [Cursor(part, encoder, place, server.chain()) for part, place in places]
-    return EventStream(server.runs, cursors, server.settings.streams, content_type=encoder.content_type)
+    return EventStream(
+        server.runs, cursors, server.settings.streams, content_type=encoder.content_type, returns=returns
+    )

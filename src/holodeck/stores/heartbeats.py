@@ -38,6 +38,10 @@ class Heartbeats:
         self._unknown: set[int] = set()
         self.strays: list[int] = []  # keys of open rows of this process that it does not know: it could not end them
 
+    @property
+    def has_others(self) -> bool:
+        return bool(self._others)
+
     def see(self, others: Iterable[tuple[str, int]]) -> None:
         """Notes the counters of all other processes."""
         now, seen = time.monotonic(), self._others

@@ -91,6 +91,10 @@ class PostgresRunStore:
         self.on_pulse: Callable[[Pulse], None] = lambda _pulse: None
         self.clock: Callable[[], float] = time.time
 
+    @property
+    def has_others(self) -> bool:
+        return self._heartbeats.has_others
+
     def connect(self, link: "ValkeyLink") -> None:
         """Lets a Valkey carry logs and wishes. Called before `join`."""
         self._link = link

@@ -42,7 +42,10 @@ TICKET = schemas.parameter(
     responses={200: schemas.EVENT_STREAM, 204: {}},
 )
 async def events(request: Request) -> Response:
-    """204 when there is nothing more to come: a browser's EventSource then stops asking."""
+    """204 when there is nothing more to come: a browser's EventSource then stops asking.
+
+    Readers of this route come back by their last event, so a server that stops need not end their runs.
+    """
     after = whole_number(request, "after", NUMBERS)
     run = await _run_of(request)
     first = _first(run, after, text_header(request, "last-event-id"))
@@ -50,7 +53,7 @@ async def events(request: Request) -> Response:
         return Response(status_code=204)
     await slot_of(request).take(owner_of(request))
     encode = _encoder_of(run)
-    return follow(server_of(request), run, encode, accept=request.headers.get("accept"), first=first)
+    return follow(server_of(request), run, encode, accept=request.headers.get("accept"), first=first, returns=True)
 
 
 def _first(run: Run, after: int | None, last_event_id: str | None) -> int:
