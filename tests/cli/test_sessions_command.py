@@ -79,6 +79,51 @@ def test_they_move_to_another_agent(folder, tmp_path):
     assert "not an export of sessions" in ran(folder, "import", "bad.jsonl", code=2).err
 
 
+def line(session="s", user="ann", messages=(), *, used="2026-01-02T00:00:00Z"):
+    about = {"session_id": session, "owner": {"tenant": "default", "user": user}, "created_at": used}
+    return json.dumps({"session": {**about, "last_activity": used}, "messages": list(messages)}) + "\n"
+
+
+CALLING = {
+    "role": "assistant",
+    "content": "",
+    "id": "a",
+    "tool_calls": [{"id": "c", "name": "look", "arguments": "{}"}],
+}
+RESULT = {"role": "tool", "call_id": "c", "name": "look", "content": "seen", "id": "t"}
+
+
+@pytest.mark.req("D05")
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [
+        (line("a\x00b"), "has no usable name"),
+        (line("a\r\nb"), "has no usable name"),
+        (line("a" * 200), "has no usable name"),
+        (line(user="\x00"), "has no usable name"),
+        (line("good"), "is in the file twice"),
+        (line(messages=[CALLING]), "has no result"),
+        (line(messages=[RESULT]), "has no call"),
+    ],
+)
+def test_a_file_that_no_server_could_use_is_refused_as_a_whole(folder, bad, problem):
+    (folder / "hostile.jsonl").write_text(line("good") + bad)
+    refused = ran(folder, "import", "hostile.jsonl", code=2).err
+    assert "line 2 cannot be stored, nothing was read" in refused
+    assert problem in refused
+    assert "there is no session 'good'" in ran(folder, "show", "good", code=2).err
+
+
+@pytest.mark.parametrize("used", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00", "0001-01-01T00:00:00Z"])
+def test_a_time_in_a_file_ends_no_other_session(folder, used):
+    (folder / "odd.jsonl").write_text(line("odd", messages=[CALLING, RESULT], used=used))
+    read = ran(folder, "import", "odd.jsonl").err
+    assert ("will be deleted" in read) == used.startswith("0001")
+    ran(folder, "vacuum")
+    left = {text.split()[0] for text in ran(folder, "list").out.splitlines()}
+    assert left >= {"first", "second", "both"}
+
+
 def test_one_is_deleted_and_the_file_is_vacuumed_and_backed_up(folder):
     ran(folder, "backup", "copy.db")
     assert "exists" in ran(folder, "backup", "copy.db", code=2).err

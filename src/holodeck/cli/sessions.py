@@ -6,7 +6,7 @@ needs `--user`.
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -16,8 +16,9 @@ import msgspec
 from holodeck.cli.agent_choice import Command, chosen
 from holodeck.config.build_stores import build_durable, sessions_path
 from holodeck.config.load import LoadedConfig
-from holodeck.core.messages import AssistantMessage, ToolMessage, text_of
-from holodeck.core.owner import DEFAULT_TENANT, Owner
+from holodeck.core.ids import is_foreign_id
+from holodeck.core.messages import AssistantMessage, ToolMessage, has_stray_results, text_of, unanswered
+from holodeck.core.owner import DEFAULT_TENANT, OwnedId, Owner, is_owner_name
 from holodeck.core.text import one_line, terminal_safe
 from holodeck.errors import StartError
 from holodeck.sessions.port import ServerSession, StoredSession
@@ -113,11 +114,14 @@ def export(*, session_id: str | None, path: str | None, demo: bool, user: str | 
 def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> None:
     """Read sessions as `export` wrote them; `-` is standard input. If one of them exists, none is read."""
     try:
-        found = [msgspec.json.decode(line, type=StoredSession) for line in file if line.strip()]
+        lines = [(n, msgspec.json.decode(line, type=StoredSession)) for n, line in enumerate(file, 1) if line.strip()]
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise StartError(f"this is not an export of sessions: {error}") from error
+    for number, problem in _problems(lines):
+        raise StartError(f"line {number} cannot be stored, nothing was read: {problem}")
+    found = [stored for _, stored in lines]
 
-    async def restore(store: Store) -> int:
+    async def restore(store: Store) -> tuple[int, int]:
         there = [each for each in found if await store.get(each.session.session_id, owner=each.session.owner)]
         if there and not skip_existing:
             raise StartError(_exist_already(there))
@@ -125,11 +129,27 @@ def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> 
         for stored in found:
             if (stored.session.owner, stored.session.session_id) not in taken:
                 await store.restore(stored)
-        return len(there)
+        kept = [await store.get(each.session.session_id, owner=each.session.owner) for each in found]
+        return len(there), kept.count(None)
 
-    skipped = _with_store(path, demo, restore, create=True)
+    skipped, expired = _with_store(path, demo, restore, create=True)
     left_out = f", {skipped} left as they were" if skipped else ""
-    click.echo(f"{len(found) - skipped} sessions read{left_out}.", err=True)
+    over = f" {expired} of them are older than sessions.ttl_seconds and will be deleted." if expired else ""
+    click.echo(f"{len(found) - skipped} sessions read{left_out}.{over}", err=True)
+
+
+def _problems(lines: Sequence[tuple[int, StoredSession]]) -> Iterator[tuple[int, str]]:
+    """What a server could not read again, or a provider would refuse, by line."""
+    seen: set[OwnedId] = set()
+    for number, stored in lines:
+        owner, session_id = stored.session.owner, stored.session.session_id
+        if not is_foreign_id(session_id) or not (is_owner_name(owner.tenant) and is_owner_name(owner.user)):
+            yield number, "its session, user or tenant has no usable name"
+        if (owner, session_id) in seen:
+            yield number, f"session {one_line(session_id)} is in the file twice"
+        if unanswered(stored.messages) or has_stray_results(stored.messages):
+            yield number, "a tool call has no result, or a result has no call"
+        seen.add((owner, session_id))
 
 
 def _exist_already(there: Sequence[StoredSession]) -> str:

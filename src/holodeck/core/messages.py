@@ -118,6 +118,17 @@ def unanswered(messages: Iterable[Message]) -> list[ToolCall]:
     return list(open_calls.values())
 
 
+def has_stray_results(messages: Iterable[Message]) -> bool:
+    """Whether a result has no call before it. Providers refuse such a history too."""
+    calls: set[str] = set()
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            calls.update(call.id for call in message.tool_calls)
+        elif isinstance(message, ToolMessage) and message.call_id not in calls:
+            return True
+    return False
+
+
 def can_be_answered(messages: Sequence[Message]) -> bool:
     """Whether a model may be asked with this history: it does not end with an answer, or only with an incomplete one.
 

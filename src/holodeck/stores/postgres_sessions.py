@@ -47,6 +47,7 @@ from holodeck.stores.stored_conversation import (
     described,
     microseconds_of,
     new_row,
+    seconds_of,
     stored_session,
 )
 
@@ -220,10 +221,10 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         return new_id
 
     async def restore(self, stored: StoredSession) -> None:
-        session = stored.session
-        if await self._find(session.owner, session.session_id, self.now()) is not None:
+        session, now = stored.session, self.now()
+        if await self._find(session.owner, session.session_id, now) is not None:
             raise InvalidRequest(f"There is a session {session.session_id!r} already.", field="session_id")
-        times = session.created_at.timestamp(), session.last_activity.timestamp()
+        times = seconds_of(session.created_at, now), seconds_of(session.last_activity, now)
         await self._store_new(session.owner, session.session_id, stored, *times)
 
     async def cleanup_expired(self) -> int:

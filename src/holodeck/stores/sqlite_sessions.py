@@ -41,6 +41,7 @@ from holodeck.stores.stored_conversation import (
     described,
     microseconds_of,
     new_row,
+    seconds_of,
     steps_of,
     stored_session,
 )
@@ -233,8 +234,8 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         def job(connection: sqlite3.Connection) -> int:
             if self._find(connection, session.owner, session.session_id, now) is not None:
                 raise InvalidRequest(f"There is a session {session.session_id!r} already.", field="session_id")
-            row = self.insert(connection, session.owner, session.session_id, session.created_at.timestamp())
-            filled = _fill(connection, row, stored, session.last_activity.timestamp())
+            row = self.insert(connection, session.owner, session.session_id, seconds_of(session.created_at, now))
+            filled = _fill(connection, row, stored, seconds_of(session.last_activity, now))
             return 0 if filled is None else filled.size
 
         self._stored[session.owner] += await asyncio.shield(self.change((session.owner, session.session_id), job))

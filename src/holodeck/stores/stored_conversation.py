@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 ACCEPT_SECONDS = 0.002  # how long messages wait for a commit to join: one flush less if the model is fast
 TTL_SECONDS = 30 * 24 * 3600.0
 CLEAN_SECONDS = 60.0
+DAY_SECONDS = 24 * 3600.0
+AHEAD_SECONDS = 2 * DAY_SECONDS  # by which a stored time may be ahead of a clock that was set back
 COLUMNS = "key, epoch, created, used, messages, steps, size, v, pending, state, summary, broken"
 
 # The beginning of the first step that begins with a user's message, for the title: format it with both tables' names.
@@ -43,6 +45,7 @@ FIRST_STEP = (
     " ORDER BY f.seq LIMIT 1)"
 )
 
+_PLAUSIBLE = datetime(2025, 1, 1, tzinfo=UTC).timestamp()  # an earlier wall clock is not set yet
 _EPOCH, _MICROSECOND = datetime.fromtimestamp(0, UTC), timedelta(microseconds=1)
 
 Step: TypeAlias = tuple[int, bool, bytes]
@@ -112,6 +115,12 @@ def microseconds_of(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
+def seconds_of(moment: datetime, now: float) -> float:
+    """Seconds since 1970 of a time that was not measured here; never later than now."""
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return min(now, max(0.0, (aware - _EPOCH).total_seconds()))
+
+
 def described(owner: Owner, session_id: str, row: SessionRow, first_step: bytes | None = None) -> ServerSession:
     """Describes a session without its messages. It gets a title if the beginning of its first step is given."""
     return ServerSession(
@@ -134,9 +143,14 @@ class StoreClock:
     def begin(self, latest: float, now: float | None = None) -> None:
         """Starts the clock.
 
-        `latest` is the newest stored time, `now` the time by the store's own clock if it has one.
+        `latest` is the newest stored time, `now` the time by the store's own clock if it has one. A stored time that is
+        far ahead was written under a wrong clock: at that time all other sessions would have expired.
         """
-        self._offset = max(latest, time.time() if now is None else now) - time.monotonic()
+        wall = time.time() if now is None else now
+        if wall >= _PLAUSIBLE and latest > wall + AHEAD_SECONDS:
+            log.warning("a session was stored at a time that is %.0f days ahead", (latest - wall) / DAY_SECONDS)
+            latest = wall
+        self._offset = max(latest, wall) - time.monotonic()
 
     def __call__(self) -> float:
         return self._offset + time.monotonic()

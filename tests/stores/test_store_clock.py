@@ -1,0 +1,50 @@
+"""The clock of a store: it is never behind what is stored, unless that was stored under a wrong clock."""
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from holodeck.core.owner import ANONYMOUS_OWNER as ME
+from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_sessions import SqliteSessionStore
+from holodeck.stores.stored_conversation import DAY_SECONDS, StoreClock
+from tests.stores.stored_sessions import say
+
+NOW = 1_800_000_000.0
+
+
+@pytest.mark.req("D09")
+@pytest.mark.parametrize(
+    ("latest", "wall", "shown"),
+    [
+        (NOW - 3600, NOW, NOW),
+        (NOW + DAY_SECONDS, NOW, NOW + DAY_SECONDS),  # the clock was set back
+        (NOW + 365 * DAY_SECONDS, NOW, NOW),  # it was wrong when the session was stored
+        (NOW, 0.0, NOW),  # it is not set yet
+    ],
+)
+def test_it_begins_at_the_time_that_ends_no_session_early(latest, wall, shown):
+    clock = StoreClock()
+    clock.begin(latest, wall)
+    assert clock() == pytest.approx(shown, abs=50)
+
+
+@pytest.mark.req("D09", "D05")
+async def test_a_session_that_was_stored_under_a_wrong_clock_ends_no_other(tmp_path):
+    path = tmp_path / "sessions.db"
+    for _ in range(2):
+        store = SqliteSessionStore(SqliteFile(path, durable=False), "tester")
+        await store.start()
+        await say(store, "hi", "a")
+        await say(store, "hi", "b")
+        await store.clean()
+        assert [await store.get(each, owner=ME) is not None for each in "ab"] == [True, True]
+        await store.close()
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("UPDATE sessions SET used = used + 3e9 WHERE id = 'b'")
+    store = SqliteSessionStore(SqliteFile(path, durable=False), "tester")
+    await store.start()
+    await store.clean()
+    assert await store.get("a", owner=ME) is not None
+    await store.close()
