@@ -137,6 +137,17 @@ def test_one_is_deleted_and_the_file_is_vacuumed_and_backed_up(folder):
     assert len(ran(folder, "list").out.splitlines()) == 4
 
 
+@pytest.mark.req("D05")
+def test_a_backup_that_fails_leaves_no_file_that_looks_like_one(folder):
+    """An empty file would be an empty store, for the operator who restores it."""
+    path = folder / ".holodeck" / "sessions.db"
+    for each in path.parent.glob("sessions.db-*"):
+        each.unlink()
+    path.write_bytes(b"this is no database, whatever its name says")
+    assert "cannot be copied" in ran(folder, "backup", "copy.db", code=2).err
+    assert list(folder.glob("copy.db*")) == []
+
+
 def test_all_sessions_of_one_user_are_deleted(folder):
     done = ran(folder, "delete", "--all", "--user", "ada")
     left = [json.loads(line) for line in ran(folder, "list", "--json").out.splitlines()]

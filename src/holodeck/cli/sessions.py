@@ -7,6 +7,7 @@ needs `--user`.
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -215,12 +216,17 @@ def backup(*, target: Path, path: str | None, demo: bool) -> None:
         raise StartError(f"{target} exists; choose another name")
     if not target.absolute().parent.is_dir():
         raise StartError(f"{target} cannot be written: there is no folder {target.parent}")
+    part = target.with_name(f"{target.name}.part")  # an incomplete copy must not look like a backup
     try:
-        with sqlite3.connect(source) as original, sqlite3.connect(target) as copy:
-            target.chmod(0o600)
+        part.unlink(missing_ok=True)
+        part.touch(mode=0o600)
+        with closing(sqlite3.connect(source)) as original, closing(sqlite3.connect(part)) as copy:
             original.backup(copy)
+        part.rename(target)
     except (sqlite3.Error, OSError) as error:
         raise StartError(f"{source} cannot be copied: {error}") from error
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _with_store(
