@@ -393,6 +393,25 @@ async def test_a_run_is_resumed_under_its_own_id_only_so_often():
     assert (len(other.parts), len(tools.called)) == (1, MAX_PARTS)
 
 
+async def test_a_resume_continues_its_run_although_the_replay_window_ends_while_it_is_checked(monkeypatch):
+    tools = PlainTools(frozenset({"delete"}), delete=echo)
+    agent = AgentDefinition(name="a", model=ScriptedModel([calls(("delete", "{}")), says("gone")]), tools=tools)
+    runs = Runs(agent, MemorySessionStore(), RunSettings())
+    run = await runs.start(ask(session_id="s", run_id="r"))
+    await run.done()
+    read = runs.store.read
+
+    async def forgets(*given, **more):
+        runs._forget(run)
+        return await read(*given, **more)
+
+    monkeypatch.setattr(runs.store, "read", forgets)
+    resumed = await runs.start(RunRequest(session_id="s", run_id="r", resume=interrupt_of(run)), fingerprint=b"f")
+    await resumed.done()
+    assert (resumed.parts, resumed.first_number) == ([run, resumed], len(run.log))
+    assert resumed.request.answered == (b"f",)
+
+
 def test_the_parts_of_a_run_are_listed_however_many_there_are():
     run = None
     for _ in range(5000):

@@ -64,7 +64,7 @@ MUTANTS = (
         ("runs/stored_runs.py", "*remains.closings, snapshot))", "*remains.closings))"),
     )),
     StoreMutant("S05", SQLITE, "the message of a run that waited is not stored after a crash", (
-        ("runs/stored_runs.py", "await conversation.commit(remains.messages, pending, ending=ending)", "await conversation.commit((), pending, ending=ending)"),
+        ("runs/stored_runs.py", "await conversation.commit(() if waits else remains.messages, pending, ending=ending)", "await conversation.commit((), pending, ending=ending)"),
     )),
     StoreMutant("S10", CLUSTER, "another body under the same id joins the run of the first", (
         ("runs/idempotency.py", "if fingerprint != first:", "if False:"),
@@ -120,7 +120,7 @@ MUTANTS = (
         ("stores/stored_conversation.py", "return self._offset + time.monotonic()", "return time.time()"),
     )),
     StoreMutant("S25", CLUSTER, "a server that stops leaves its streams without an ending", (
-        ("runs/runs.py", "        self.stop_all(why)\n        remaining", "        remaining"),
+        ("runs/runs.py", "            if run not in left:\n                self.stop(run, why)", "            if run not in left:\n                pass"),
     )),
     StoreMutant("S26", SQLITE, "a second server uses the file of the first", (
         ("stores/sqlite_file.py", "fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass"),

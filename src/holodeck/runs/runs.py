@@ -135,7 +135,7 @@ class Runs:
             stored = await self.store.read(session_id, owner=owner, last=1)
             decide(None if stored is None else stored.pending, request.resume, ())
             self._refuse_behind(session_id, self.queue.waiting(session))  # another request may have come meanwhile
-            earlier = self._part_before(request, session)
+            earlier = self._part_before(request, session) or earlier  # it may be past its replay window by now
         if earlier is not None:
             request = msgspec.structs.replace(request, answered=answered_with(earlier, fingerprint))
         run = Run(
