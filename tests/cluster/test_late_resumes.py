@@ -104,7 +104,7 @@ async def test_known_there_as_a_run_that_waits_it_joins_the_run_that_ended(pair:
     assert await read(pair.other) == asked
     yes = decision(asked)
     first = await post(pair.one, yes)
-    assert await read(pair.other) == [*asked, *first[1]], "the other server learns that the run went on"
+    assert await read(pair.other) == [*asked, *first[1]], "the other server learns that the run has continued"
     assert await post(pair.other, yes) == first
     assert await post(pair.other, decision(asked, approved=False)) == (422, [])
     assert len(pair.tools.called) == 1

@@ -18,7 +18,7 @@ from holodeck.errors import HoloDeckError, InternalError
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, SharedRunStore
 from holodeck.runs.recovery import HOLE, correction, log_of, remains_of, result_of
-from holodeck.runs.resumed_parts import lacks_part, went_on_elsewhere
+from holodeck.runs.resumed_parts import is_continued_elsewhere, lacks_part
 from holodeck.runs.run import Run
 from holodeck.runs.run_settings import RunSettings
 from holodeck.sessions.port import SessionStore
@@ -44,7 +44,7 @@ class RemoteRuns:
     async def open(self, record: RunRecord) -> Run:
         """The run, with the part of its log that is copied by now."""
         key = record.owner, record.run_id
-        if key in self._followed and went_on_elsewhere(self._followed[key], record):
+        if key in self._followed and is_continued_elsewhere(self._followed[key], record):
             del self._followed[key]  # its readers have read what the run asked; this one reads on
         if key not in self._followed:
             pieces = await self.records.events(record)
@@ -106,7 +106,7 @@ class RemoteRuns:
 
     def _leave(self, run: Run, record: RunRecord) -> None:
         key = record.owner, record.run_id
-        if self._followed.get(key) is run:  # else it was opened again, since it went on under its own id
+        if self._followed.get(key) is run:  # else it was opened again, since it continues under its own id
             del self._followed[key]
             self.records.stop_waiting(record)
 

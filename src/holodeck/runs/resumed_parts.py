@@ -38,7 +38,7 @@ def answered_with(earlier: Run, fingerprint: bytes) -> tuple[bytes, ...]:
     return (*earlier.request.answered, fingerprint)
 
 
-def went_on_elsewhere(run: Run, record: RunRecord) -> bool:
+def is_continued_elsewhere(run: Run, record: RunRecord) -> bool:
     """Whether another process has continued this run under its own id since it was read here."""
     return len(record.request.answered) > len(run.request.answered)
 

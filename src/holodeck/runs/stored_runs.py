@@ -25,7 +25,7 @@ from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, RunResult, RunState, RunStore, SharedRunStore
 from holodeck.runs.recovery import HOLE, correction, log_of, remains_of, result_of
 from holodeck.runs.remote_runs import Pieces, RemoteRuns, flattened, parts_of, run_of
-from holodeck.runs.resumed_parts import lacks_part, went_on_elsewhere
+from holodeck.runs.resumed_parts import is_continued_elsewhere, lacks_part
 from holodeck.runs.run import Run, stopped
 from holodeck.runs.runs import Runs
 from holodeck.runs.session_news import FEED_RUNS, Announce, SessionNews
@@ -69,7 +69,7 @@ class StoredRuns:
         ):  # a database may reject a text that is not an id
             return self._runs.get(run_id, owner=owner)
         record = await self._records.find(run_id, owner=owner)
-        is_known = found is not None and record is not None and not went_on_elsewhere(found, record)
+        is_known = found is not None and record is not None and not is_continued_elsewhere(found, record)
         if record is None or (is_known and record.ending is not None):
             run = self._runs.get(run_id, owner=owner)
             if record is not None and record.state is RunState.CANCELLED:
@@ -188,7 +188,7 @@ class StoredRuns:
             return here if here is not None and not here.log.ended else await self.remote.open(record)
         pieces, history, waiting = await self._left_of(record)
         found = self._runs.find(record.run_id, owner=record.owner)  # another request may have restored it meanwhile
-        is_known = found is not None and found.log.ended and not went_on_elsewhere(found, record)
+        is_known = found is not None and found.log.ended and not is_continued_elsewhere(found, record)
         if is_known or record.ending is None:
             return found or self._runs.get(record.run_id, owner=record.owner)
         events = flattened(pieces)
