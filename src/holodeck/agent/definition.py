@@ -11,6 +11,8 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 from zoneinfo import ZoneInfo
 
+import msgspec
+
 from holodeck.agent.settings import AgentLoopConfig
 from holodeck.agent.structured_output import OutputType
 from holodeck.core.ids import new_ulid
@@ -138,13 +140,14 @@ def _is_not_left() -> bool:
     return False
 
 
-@dataclass(frozen=True, kw_only=True)
-class AgentContext:
+class AgentContext(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs of one run. Raises InvalidRequest for a user id that a tool or a store might read as another one."""
 
-    conversation: Conversation = field(default_factory=Transcript)
+    conversation: Conversation = msgspec.field(default_factory=Transcript)
     input: Sequence[Message] = ()  # the messages that this run adds to the conversation
-    history_note: Mapping[str, int] = field(default_factory=dict)  # counts of the changes to the client's history
+    history_note: Mapping[str, int] = msgspec.field(
+        default_factory=dict
+    )  # counts of the changes to the client's history
     client_results: Sequence[ToolMessage] = ()  # results of frontend tools that the previous run asked for
     resume: Sequence[Resume] = ()
     client_tools: Sequence[ToolSchema] = ()
@@ -152,13 +155,13 @@ class AgentContext:
     warnings: Sequence[str] = ()  # parts of the input that cannot be used
     files: Sequence[FileNote] = ()  # what the model received of each file in `input`
     state: Any = None  # the shared state as the client has it
-    run_id: str = field(default_factory=new_ulid)
-    session_id: str = field(default_factory=new_ulid)
+    run_id: str = msgspec.field(default_factory=new_ulid)
+    session_id: str = msgspec.field(default_factory=new_ulid)
     parent_run_id: str | None = None
     user_id: str = ANONYMOUS
     tenant: str = DEFAULT_TENANT
-    options: RunOptions = field(default_factory=RunOptions)
-    timezone: str = field(default_factory=local_zone)  # the user's, as an IANA name
+    options: RunOptions = msgspec.field(default_factory=RunOptions)
+    timezone: str = msgspec.field(default_factory=local_zone)  # the user's, as an IANA name
     client_ids: frozenset[str] | None = None  # messages that the client has; None if it keeps no history
     steps_before: int | None = None  # how many steps were shown before a crash, if the run continues after one
     # After a cancellation: None for a user's stop, else the error that forced it and becomes the ending.

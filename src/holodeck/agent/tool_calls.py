@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -260,7 +260,7 @@ class ToolRunner:
     async def _run_one(
         self, batch: Batch, call: ToolCall, arguments: dict[str, Any], entry: ToolEntry, begun: tuple[str, ...]
     ) -> None:
-        context = replace(self.context, call_id=call.id, shorten=partial(self.kept.shorten, call.id))
+        context = msgspec.structs.replace(self.context, call_id=call.id, shorten=partial(self.kept.shorten, call.id))
         started = batch.begun[call.id] = time.monotonic()
         result = await _call(entry, arguments, context)
         for _repeat in range(self.attempts - 1):

@@ -9,7 +9,6 @@ nothing proves that they happened. Adopted messages are marked `from_client`.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -42,8 +41,7 @@ class ClientHistory(StrEnum):
     IGNORE = "ignore"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """The change that a request makes to a session's messages: rewind first, then append."""
 
     append: Sequence[Message] = ()

@@ -9,7 +9,6 @@ import logging
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 
 import msgspec
 
@@ -370,7 +369,7 @@ class StoredRuns:
                     why_stopped=lambda: run.stopped_by,
                     is_left=lambda: run.log.is_cut,
                 )
-                context = replace(context, steps_before=steps, client_ids=None)
+                context = msgspec.structs.replace(context, steps_before=steps, client_ids=None)
                 new = ()
                 response = await run_loop(self._runs.agent, context, run.emit)
                 run.result = RunResult(response.final_response, response.executions, response.output)

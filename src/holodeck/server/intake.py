@@ -7,7 +7,6 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -136,8 +135,7 @@ def session_id(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arrival:
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     """A request for a run, as a wire hands it over.
 
     `prepare` reads files and makes the `RunRequest`. It is called only if a run has to be started: a duplicate, found

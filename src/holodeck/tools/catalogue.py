@@ -192,7 +192,7 @@ class ToolEntry:
             whole = whole and shortened == text  # only this run keeps the part that was cut off
             return shortened
 
-        result = await self._call(arguments, replace(context, shorten=shorten))
+        result = await self._call(arguments, msgspec.structs.replace(context, shorten=shorten))
         if whole and not result.failed:
             self.cache.put(key, result)
         return result

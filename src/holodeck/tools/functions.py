@@ -11,7 +11,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import msgspec
@@ -133,7 +133,7 @@ class FunctionToolset:
         events = _ToolEvents(context.emit)
         try:
             emit = events.threadsafe if tool.in_thread else events.emit
-            return await self._result(tool, tool.keywords(arguments, replace(context, emit=emit)))
+            return await self._result(tool, tool.keywords(arguments, msgspec.structs.replace(context, emit=emit)))
         except ArgumentsMismatch as error:
             return ToolResult.failure(f"The arguments do not fit {name}:{error}")
         finally:

@@ -5,8 +5,10 @@ can act on. Only cancellation is an exception.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from holodeck.core.events import Emit, Event
 from holodeck.core.owner import DEFAULT_TENANT
@@ -18,8 +20,7 @@ def _ignore(_event: Event) -> None:
     return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ToolContext:
+class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """The caller of a tool. Bound arguments are filled from here, never from the model's output."""
 
     user_id: str
@@ -28,7 +29,7 @@ class ToolContext:
     run_id: str = ""
     call_id: str = ""
     timezone: str = "UTC"
-    emit: Emit = field(default=_ignore)  # for activity and custom events of long-running tools
+    emit: Emit = _ignore  # for activity and custom events of long-running tools
     shorten: Callable[[str, int], str] = shorten  # in a run, it keeps the part that is cut off, for `read_result`
 
 
