@@ -7,8 +7,9 @@ The wires decide what a key is made of, and what makes two requests the same.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self
 from weakref import WeakValueDictionary
 
 from holodeck.core.owner import Owner
@@ -19,24 +20,6 @@ from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
 
 _LOST_SECONDS = 15.0  # how long after a run's end a client may still ask for it again: the SDKs wait at most 8 seconds
-
-
-class Claim:
-    """A key claimed by one request. `run` is the run of an earlier duplicate; otherwise the holder sets it."""
-
-    __slots__ = ("_released", "fingerprint", "run")
-
-    def __init__(self, fingerprint: bytes = b"", run: Run | None = None) -> None:
-        self.fingerprint, self.run = fingerprint, run
-        self._released: asyncio.Event | None = None  # few claims have a waiting duplicate
-
-    async def wait(self) -> None:
-        self._released = self._released or asyncio.Event()
-        await self._released.wait()
-
-    def release(self) -> None:
-        if self._released is not None:
-            self._released.set()
 
 
 class RetriedRequests:
@@ -71,41 +54,16 @@ class Idempotency:
         """`restored` makes a run of a record that another process, or an earlier one, has stored."""
         self.retried = RetriedRequests(runs)
         self._runs, self._restored = runs, restored
-        self._claims: dict[RunKey, Claim] = {}
-        self._started: WeakValueDictionary[RunKey, Run] = WeakValueDictionary()  # `Runs` decides how long a run is kept
+        self.claims: dict[RunKey, Claim] = {}
+        self.started: WeakValueDictionary[RunKey, Run] = WeakValueDictionary()  # `Runs` decides how long a run is kept
 
-    @asynccontextmanager
-    async def claim(self, key: RunKey | None, fingerprint: bytes, *, looks: bool = True) -> AsyncIterator[Claim]:
-        """Claims a key, after waiting for duplicates that are starting a run.
-
-        Only equal requests have equal `fingerprint`s.
-
-        Without `looks` the holder starts its run first, and calls `stored` if that is refused.
-
-        The block starts a run and puts it into the claim, unless the claim has one. If the block fails, the next
-        waiting duplicate gets the claim. Without a key nothing is claimed.
-        """
-        if key is None:
-            yield Claim()
-            return
-        while (other := self._claims.get(key)) is not None:
-            _check(key, fingerprint, other.fingerprint)
-            await other.wait()
-        run = self._started.get(key)
-        if run is not None and self._runs.knows(run):
-            _check(key, fingerprint, run.fingerprint)
-            yield Claim(run=run)
-            return
-        self._claims[key] = claim = Claim(fingerprint)
-        try:
-            if looks:
-                claim.run = await self.stored(key, fingerprint)
-            yield claim
-            if claim.run is not None:
-                self._started[key] = claim.run
-        finally:
-            del self._claims[key]
-            claim.release()
+    def started_here(self, key: RunKey, fingerprint: bytes) -> Run | None:
+        """The run that this process has started for this key."""
+        run = self.started.get(key)
+        if run is None or not self._runs.knows(run):
+            return None
+        _check(key, fingerprint, run.fingerprint)
+        return run
 
     async def stored(self, key: RunKey, fingerprint: bytes) -> Run | None:
         """The run that another process, or an earlier one, has started for this key."""
@@ -122,6 +80,59 @@ class Idempotency:
             return None
         _check(key, fingerprint, record.fingerprint)
         return await self._restored(record)
+
+
+class Claim:
+    """A key claimed by one request, from `async with` on. `run` is the run of an earlier duplicate, if there is one.
+
+    Otherwise the block starts a run and puts it into the claim. If the block fails, the next waiting duplicate gets the
+    claim. Without a key nothing is claimed. Only equal requests have equal `fingerprint`s.
+    """
+
+    __slots__ = ("_key", "_looks", "_of", "_released", "fingerprint", "run")
+
+    def __init__(self, of: Idempotency, key: RunKey | None, fingerprint: bytes, *, looks: bool) -> None:
+        """Without `looks` the holder starts its run first, and calls `Idempotency.stored` if that is refused."""
+        self._of, self._key, self.fingerprint, self._looks = of, key, fingerprint, looks
+        self.run: Run | None = None
+        self._released: asyncio.Event | None = None  # few claims have a waiting duplicate
+
+    async def __aenter__(self) -> Self:
+        """Waits for duplicates that are starting a run."""
+        key, claims = self._key, self._of.claims
+        if key is None:
+            return self
+        while (other := claims.get(key)) is not None:
+            _check(key, self.fingerprint, other.fingerprint)
+            await other.wait()
+        self.run = self._of.started_here(key, self.fingerprint)
+        if self.run is None:
+            claims[key] = self
+            if self._looks:
+                try:
+                    self.run = await self._of.stored(key, self.fingerprint)
+                except BaseException:
+                    self._release(key)
+                    raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        key = self._key
+        if key is not None and self._of.claims.get(key) is self:
+            if kind is None and self.run is not None:
+                self._of.started[key] = self.run
+            self._release(key)
+
+    async def wait(self) -> None:
+        self._released = self._released or asyncio.Event()
+        await self._released.wait()
+
+    def _release(self, key: RunKey) -> None:
+        del self._of.claims[key]
+        if self._released is not None:
+            self._released.set()
 
 
 def _check(key: RunKey, fingerprint: bytes, first: bytes) -> None:

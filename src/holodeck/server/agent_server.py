@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
+from types import TracebackType
 
 from holodeck.access.authenticator import Authenticator
 from holodeck.access.page_session import CODE_SECONDS
@@ -249,27 +250,6 @@ class AgentServer:
             if self.state is ServerState.SHUTTING_DOWN:
                 self.state = _advance(self.state, ServerState.STOPPED)
 
-    @asynccontextmanager
-    async def admission(self, owner: Owner) -> AsyncIterator[None]:
-        """Wraps the start of a run: refuses it if the server is full or a limit is reached, else counts it.
-
-        A run counts from here on, while its files are read, so that many parallel uploads cannot become too many runs.
-        If the block raises, the reservation in the owner's limits is given back.
-        """
-        if self.runs.busy + self.arriving >= self.settings.max_concurrent_runs:
-            raise Overloaded("The server has too many runs at the moment; try again in a moment.")
-        self.arriving += 1
-        try:
-            meter = await self.quotas.admit(spender_of(owner)) if self.quotas.counts else None
-            try:
-                yield
-            except BaseException:
-                if meter is not None:
-                    meter.end()
-                raise
-        finally:
-            self.arriving -= 1
-
     async def will_adopt(self, session_id: str, *, owner: Owner) -> bool:
         """Returns whether to adopt a client's history: only if the session has no messages of its own."""
         adopts = self.run_settings.client_history is ClientHistory.ADOPT
@@ -356,6 +336,39 @@ class AgentServer:
     def _meter_again(self, owner: Owner) -> Meter | None:
         """Meters a run that continues after a crash, by its owner: the address of its request is not stored."""
         return self.quotas.follow_up(Spender(owner, None, authenticated=self.access.enabled and not owner.is_anonymous))
+
+
+class Admission:
+    """Wraps the start of a run: refuses it if the server is full or a limit is reached, else counts it.
+
+    A run counts from here on, while its files are read, so that many parallel uploads cannot become too many runs. If
+    the block raises, the reservation in the owner's limits is given back.
+    """
+
+    __slots__ = ("_meter", "_owner", "_server")
+
+    def __init__(self, server: AgentServer, owner: Owner) -> None:
+        self._server, self._owner = server, owner
+        self._meter: Meter | None = None
+
+    async def __aenter__(self) -> None:
+        server = self._server
+        if server.runs.busy + server.arriving >= server.settings.max_concurrent_runs:
+            raise Overloaded("The server has too many runs at the moment; try again in a moment.")
+        server.arriving += 1
+        if server.quotas.counts:
+            try:
+                self._meter = await server.quotas.admit(spender_of(self._owner))
+            except BaseException:
+                server.arriving -= 1
+                raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.arriving -= 1
+        if kind is not None and self._meter is not None:
+            self._meter.end()
 
 
 def _revoked() -> Unauthorized:

@@ -21,9 +21,10 @@ from holodeck.core.text import clean
 from holodeck.errors import HoloDeckError, InvalidRequest, RunNotFound, SessionNotFound, UnsupportedMediaType
 from holodeck.files.reader import Progress
 from holodeck.runs.client_history import first_of_use
+from holodeck.runs.idempotency import Claim
 from holodeck.runs.port import RunExists, RunKey
 from holodeck.runs.run import OpenEncoder, Run
-from holodeck.server.agent_server import AgentServer
+from holodeck.server.agent_server import Admission, AgentServer
 from holodeck.server.identity import api_key_of, note_approvals, owner_of, require
 from holodeck.server.quota import slot_of
 from holodeck.server.schemas import REPEAT_HEADER
@@ -169,7 +170,7 @@ async def begin(server: AgentServer, arrival: Arrival) -> Run:
     await slot_of(arrival.request).take(owner)
     resumes = arrival.key is not None and bool(arrival.key.part)  # `start` knows whether its question is still open
     looks = not (resumes or (arrival.is_cheap and server.runs.finds_duplicates))
-    async with server.idempotency.claim(arrival.key, arrival.fingerprint, looks=looks) as claim:
+    async with Claim(server.idempotency, arrival.key, arrival.fingerprint, looks=looks) as claim:
         run = claim.run
         if run is None and arrival.attempt is not None:
             run = server.idempotency.retried.run_of(arrival.attempt, arrival.as_sent)
@@ -203,7 +204,7 @@ async def with_files(
 
 
 async def _started(server: AgentServer, arrival: Arrival) -> Run:
-    async with server.admission(arrival.owner):
+    async with Admission(server, arrival.owner):
         wanted = msgspec.structs.replace(
             await arrival.prepare(), owner=arrival.owner, api_key_id=api_key_of(arrival.request), wire=arrival.wire
         )
