@@ -51,8 +51,8 @@ _SHORT = 4096  # bytes; zlib's usual tables are 256 kB, and clearing them costs 
 
 
 def _pack(data: bytes) -> bytes:
-    window, memory = (-12, 5) if len(data) <= _SHORT else (-15, 8)
-    packer = zlib.compressobj(level=6, wbits=window, memLevel=memory, zdict=_FRAME)
+    level, window, memory = (1, -12, 5) if len(data) <= _SHORT else (6, -15, 8)
+    packer = zlib.compressobj(level=level, wbits=window, memLevel=memory, zdict=_FRAME)
     return packer.compress(data) + packer.flush()
 
 
@@ -89,10 +89,21 @@ class _Steps:
         return first
 
 
+class _Shelf:
+    """The sessions of one owner, least recently used first, and their total size."""
+
+    __slots__ = ("kept", "size")
+
+    def __init__(self) -> None:
+        self.kept: dict[str, _Kept] = {}
+        self.size = 0
+
+
 @dataclass(slots=True, eq=False)
 class _Kept:
     session_id: str
     owner: Owner
+    shelf: _Shelf
     created_at: float
     last_activity: float
     expires: float  # on the monotonic clock: a change of the wall clock must not end sessions
@@ -104,16 +115,6 @@ class _Kept:
     pending: bytes | None = None
     state: bytes | None = None
     summary: bytes | None = None
-
-
-class _Shelf:
-    """The sessions of one owner, least recently used first, and their total size."""
-
-    __slots__ = ("kept", "size")
-
-    def __init__(self) -> None:
-        self.kept: dict[str, _Kept] = {}
-        self.size = 0
 
 
 class MemorySessionStore:
@@ -174,9 +175,14 @@ class MemorySessionStore:
         last: int | None = None,
         create: bool = False,
     ) -> Conversation:
-        kept = self._created(session_id, owner) if create else self._existing(session_id, owner)
+        kept = self._find(session_id, owner)
+        if kept is not None:
+            self.touch(kept)
+        elif create:
+            kept = self._new(session_id, owner)
+        else:
+            raise _unknown(session_id)
         kept.users += 1
-        self.touch(kept)
         return _MemoryConversation(self, kept, last)
 
     async def delete(self, session_id: str, *, owner: Owner) -> bool:
@@ -238,13 +244,17 @@ class MemorySessionStore:
         kept.last_activity = time.time()
         kept.expires = self._clock() + self._ttl
         if kept in self._all:  # it may have been deleted during the run
-            self._put_last(kept)
+            del self._all[kept]
+            self._all[kept] = None
+            theirs = kept.shelf.kept
+            del theirs[kept.session_id]
+            theirs[kept.session_id] = kept
 
     def grew(self, kept: _Kept, added: int) -> None:
         kept.size += added
-        shelf = self._shelves.get(kept.owner)
-        if shelf is None or kept not in self._all:
+        if kept not in self._all:
             return
+        shelf = kept.shelf
         shelf.size += added
         self._of_tenants[kept.owner.tenant] += added
         if self._max_owner_bytes is not None and shelf.size > self._max_owner_bytes:
@@ -252,20 +262,23 @@ class MemorySessionStore:
 
     def _created(self, session_id: str, owner: Owner) -> _Kept:
         kept = self._find(session_id, owner)
-        if kept is None:
-            expired = self._shelf(owner).kept.get(session_id)
-            if expired is not None:
-                self._drop(expired)
-            self._make_room(owner)
-            present = time.time()
-            kept = _Kept(session_id, owner, present, present, self._clock() + self._ttl)
-            self._put_last(kept)
+        return self._new(session_id, owner) if kept is None else kept
+
+    def _new(self, session_id: str, owner: Owner) -> _Kept:
+        expired = self._shelf(owner).kept.get(session_id)
+        if expired is not None:
+            self._drop(expired)
+        self._make_room(owner)
+        present, shelf = time.time(), self._shelf(owner)
+        kept = _Kept(session_id, owner, shelf, present, present, self._clock() + self._ttl)
+        self._all[kept] = None
+        shelf.kept[session_id] = kept
         return kept
 
     def _existing(self, session_id: str, owner: Owner) -> _Kept:
         kept = self._find(session_id, owner)
         if kept is None:
-            raise SessionNotFound(f"There is no session {session_id!r}.")
+            raise _unknown(session_id)
         return kept
 
     def _find(self, session_id: str, owner: Owner) -> _Kept | None:
@@ -290,18 +303,11 @@ class MemorySessionStore:
         now = self._clock()
         return [kept for kept in takewhile(lambda each: now >= each.expires, self._all) if not kept.users]
 
-    def _put_last(self, kept: _Kept) -> None:
-        self._all.pop(kept, None)
-        self._all[kept] = None
-        theirs = self._shelf(kept.owner).kept
-        theirs.pop(kept.session_id, None)
-        theirs[kept.session_id] = kept
-
     def _drop(self, kept: _Kept) -> None:
         if kept not in self._all:
             return
         del self._all[kept]
-        shelf = self._shelves[kept.owner]
+        shelf = kept.shelf
         del shelf.kept[kept.session_id]
         shelf.size -= kept.size
         self._of_tenants[kept.owner.tenant] -= kept.size
@@ -461,6 +467,10 @@ class _MemoryConversation:
         if not self._closed:
             self._closed = True
             self._kept.users -= 1
+
+
+def _unknown(session_id: str) -> SessionNotFound:
+    return SessionNotFound(f"There is no session {session_id!r}.")
 
 
 def _longest_idle(among: Any) -> _Kept | None:
