@@ -12,7 +12,7 @@ from holodeck.core.text import clean
 MAX_NAME = 255
 
 
-class Owner(msgspec.Struct, frozen=True, gc=False):
+class Owner(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """A user of a tenant. A hashable value, to be used as (part of) a key."""
 
     tenant: str

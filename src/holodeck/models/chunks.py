@@ -256,8 +256,8 @@ def _cost(usage: dict[str, Any]) -> float | None:
 def _count(value: Any, *names: str) -> int | None:
     for name in names if isinstance(value, dict) else ():
         figure = value.get(name)
-        if type(figure) is float and figure.is_integer():
-            figure = int(figure)
         if type(figure) is int and figure >= 0:  # a bool has a type of its own
             return figure
+        if type(figure) is float and figure.is_integer() and figure >= 0:
+            return int(figure)
     return None

@@ -12,6 +12,7 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -325,6 +326,7 @@ class StreamedModel(ABC):
         return self._diagnosis.redact(beginning)[:_LONGEST_LOGGED]
 
 
+@lru_cache(maxsize=64)
 def unversioned(model: str) -> str:
     """A model's name without the endpoint's additions: publisher, date of the version, tag of a tier."""
     name = model.lower().rstrip("/").rpartition("/")[2]

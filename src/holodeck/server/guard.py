@@ -135,10 +135,13 @@ class OriginCheck:
         """
         if ANY in self._origins:
             return
-        site, mode, target = _fetch_metadata(scope)
+        headers: dict[bytes, bytes] = dict(scope["headers"])  # programs do not send these
+        if headers.get(b"sec-fetch-site", b"").lower() != b"cross-site":
+            return
+        mode, target = headers.get(b"sec-fetch-mode", b"").lower(), headers.get(b"sec-fetch-dest", b"").lower()
         followed_link = mode == b"navigate" and target == b"document" and scope["method"] in SAFE_METHODS
         followed_link = followed_link and (is_static or not self._behind_proxy)
-        if site == b"cross-site" and not followed_link and (origin is None or not _allowed(origin, self._origins)):
+        if not followed_link and (origin is None or not _allowed(origin, self._origins)):
             raise _forbidden(origin)
 
     def _check(self, origin: str, headers: Headers) -> None:
@@ -154,19 +157,6 @@ def _forbidden(origin: str | None) -> Forbidden:
     error = Forbidden(f"Pages of {page} may not use this server; --cors-origins allows it by name.")
     error.reason = "foreign-page"
     return error
-
-
-def _fetch_metadata(scope: Scope) -> tuple[bytes, bytes, bytes]:
-    """Returns `Sec-Fetch-Site`, `-Mode` and `-Dest`. Programs do not send them: then they are empty."""
-    site = mode = target = b""
-    for name, value in scope["headers"]:
-        if name == b"sec-fetch-site":
-            site = value.lower()
-        elif name == b"sec-fetch-mode":
-            mode = value.lower()
-        elif name == b"sec-fetch-dest":
-            target = value.lower()
-    return site, mode, target
 
 
 def _preflight(headers: Headers, allowed: str | None) -> Response:

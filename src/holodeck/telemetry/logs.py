@@ -72,12 +72,13 @@ class LineWriter(Generic[T]):
 
     def put(self, line: T) -> None:
         with self._lock:  # the condition's own lock: entering the condition would cost two more calls
-            if len(self._lines) >= self._max_lines or self._size > self._max_bytes or self._closing:
-                self.dropped += 1
-            elif len(self._waiting) < MAX_WAITING:
-                self._waiting.append(line)
-                if len(self._waiting) == 1:  # the thread sleeps only when nothing waits
+            waiting = self._waiting
+            if len(waiting) < MAX_WAITING and not self._closing:  # then no line was encoded early
+                waiting.append(line)
+                if len(waiting) == 1:  # the thread sleeps only when nothing waits
                     self._filled.notify()
+            elif len(self._lines) >= self._max_lines or self._size > self._max_bytes or self._closing:
+                self.dropped += 1
             else:
                 self._lines.append(self._write_out(line))
                 self._size += len(self._lines[-1])
