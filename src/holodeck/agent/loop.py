@@ -112,7 +112,7 @@ class _Run:
     unusable_turns: int = 0
     output: Any = None  # the final answer as a JSON value
     typed_output: Any = None  # the same as a value of the agent's output type
-    last_calls: Sequence[tuple[str, str, str]] = ()  # of the previous step: name, arguments, result
+    last_calls: Sequence[tuple[str, str, str]] = ()  # of the previous step: name, result, arguments
     answers_now: bool = False  # the next model call gets no tools
     most_tokens: int | None = None  # limit for the conversation, after the model found it too long
     model: str | None = None  # the model that answered last, or failed
@@ -432,10 +432,9 @@ class _Run:
     def _notice_repetition(self, batch: Batch) -> None:
         """Asks for an answer without tools after two equal steps: small models repeat a call forever otherwise."""
         made = [
-            (call.name, _canonical(call.arguments), text_of(batch.results[call.id].content))
-            for call in batch.assistant.tool_calls
+            (call.name, text_of(batch.results[call.id].content), call.arguments) for call in batch.assistant.tool_calls
         ]
-        self.answers_now = made == self.last_calls
+        self.answers_now = _are_equal(made, self.last_calls)
         self.last_calls = made
         if self.answers_now:
             log.info(
@@ -588,6 +587,13 @@ async def _begin_calls(conversation: Conversation, overlap: OverlappingCommit, s
 
 def _has_thoughts(reply: ModelReply) -> bool:
     return bool(reply.reasoning.strip() or (reply.usage is not None and reply.usage.reasoning_tokens))
+
+
+def _are_equal(calls: Sequence[tuple[str, str, str]], others: Sequence[tuple[str, str, str]]) -> bool:
+    """Compares names and results first: arguments have to be read for that, and they rarely matter."""
+    return [each[:2] for each in calls] == [each[:2] for each in others] and all(
+        _canonical(one[2]) == _canonical(other[2]) for one, other in zip(calls, others, strict=True)
+    )
 
 
 def _canonical(arguments: str) -> str:

@@ -32,7 +32,7 @@ from holodeck.core.messages import (
 from holodeck.core.text import clean, shorten
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import ModelError
-from holodeck.models.port import ContextWindow, ModelReply, Prompt
+from holodeck.models.port import ModelReply, Prompt
 from holodeck.sessions.port import KEEP, Conversation
 from holodeck.tools.shared_state import StateToolset
 
@@ -262,8 +262,10 @@ class Compaction:
         self._given_up = not agent.summarize
 
     async def before_step(self) -> None:
-        if self._agent.window is not None and self._agent.history_tokens is None:
-            await self._learn(self._agent.window)
+        window, messages = self._agent.window, self._conversation.messages
+        # Short conversations fit every model.
+        if window is not None and self._agent.history_tokens is None and tokens_in(messages) > WORTH_ASKING:
+            await window.learn()
         if self._given_up:
             return
         summary, rest, max_tokens = unsummarized(self._agent, self._conversation)
@@ -276,14 +278,6 @@ class Compaction:
             self._given_up = True
             message = f"The model is not shown {left_out} older messages, and no summary of them: {why_not}"
             self._emitter.warning(NOT_SUMMARIZED, message)
-
-    async def _learn(self, window: ContextWindow) -> None:
-        """Asks the endpoint for its model's context window.
-
-        It does not ask for short conversations: they fit every model.
-        """
-        if tokens_in(self._conversation.messages) > WORTH_ASKING:
-            await window.learn()
 
     async def _fold(self, old: Sequence[Message], before: Summary | None) -> str | None:
         """Summarizes the messages. Returns None if that worked, else the reason."""

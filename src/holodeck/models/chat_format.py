@@ -83,12 +83,13 @@ def members_beyond_the_usual(messages: Iterable[Message]) -> set[str]:
     return found - _OTHER_APIS
 
 
-def _without(chat: Chat, members: Collection[str]) -> Chat:
-    left = {name: value for name, value in chat.items() if name not in members}
-    if "tool_calls" in left:
-        calls = left["tool_calls"]
-        left["tool_calls"] = [{name: call[name] for name in call if name not in members} for call in calls]
-    return left
+def _without(chat: Chat, members: frozenset[str]) -> Chat:
+    if not members.isdisjoint(chat):
+        chat = {name: value for name, value in chat.items() if name not in members}
+    if "tool_calls" in chat:
+        calls = chat["tool_calls"]
+        chat["tool_calls"] = [{name: call[name] for name in call if name not in members} for call in calls]
+    return chat
 
 
 def _images_of(result: ToolMessage) -> list[Chat]:

@@ -58,9 +58,7 @@ def encode(settings: EndpointSettings, prompt: Prompt, without: frozenset[str] =
         prompt, tools = msgspec.structs.replace(prompt, tools=()), []
     body: dict[str, Any] = {
         "model": settings.model,
-        "messages": _with_what_is_wanted(
-            to_chat(prompt, vision=settings.vision, without=_of_messages(without)), without
-        ),
+        "messages": _messages(settings, prompt, without),
         "stream": True,
     }
     if "stream_options" not in without:
@@ -104,9 +102,10 @@ def refuses_signatures(status: int, text: str) -> bool:
     return status in _COMPLAINTS and _BAD_SIGNATURE.search(text) is not None
 
 
-def _with_what_is_wanted(chats: list[Chat], without: frozenset[str]) -> list[Chat]:
+def _messages(settings: EndpointSettings, prompt: Prompt, without: frozenset[str]) -> list[Chat]:
     """Fills in the members that the endpoint requires in calls of another model."""
-    for chat in chats:
+    chats = to_chat(prompt, vision=settings.vision, without=_of_messages(without))
+    for chat in chats if without else ():
         calls = chat.get("tool_calls")
         if calls and NO_THOUGHTS in without:
             chat.setdefault("reasoning_content", "")

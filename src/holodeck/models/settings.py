@@ -35,7 +35,9 @@ _FREE_CHOICES = frozenset({"auto", "none"})
 
 def lower_of(one: int | None, other: int | None) -> int | None:
     """The lower one of two limits; None is no limit."""
-    return min((each for each in (one, other) if each is not None), default=None)
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
 
 
 class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):

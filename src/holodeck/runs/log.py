@@ -85,9 +85,7 @@ class RunLog:
         size = _BYTES_OF_AN_EVENT * len(self._events)
         if _LONG.isdisjoint(map(type, self._events)):  # most logs, at a tenth of the cost of measuring each event
             return size
-        return size + sum(
-            [_length_of(event) for event in self._events if isinstance(event, ToolFinished | MessagesReplaced)]
-        )
+        return size + sum([_length_of(event) for event in self._events if type(event) in _LONG])
 
     def append(self, event: Event) -> None:
         """Appends an event: the run's `emit`. A log that was cut ignores it."""
