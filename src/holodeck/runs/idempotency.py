@@ -55,15 +55,18 @@ class Idempotency:
         self.retried = RetriedRequests(runs)
         self._runs, self._restored = runs, restored
         self.claims: dict[RunKey, Claim] = {}
-        self.started: WeakValueDictionary[RunKey, Run] = WeakValueDictionary()  # `Runs` decides how long a run is kept
+        self._started: WeakValueDictionary[RunKey, Run] = WeakValueDictionary()  # `Runs` decides how long a run is kept
 
     def started_here(self, key: RunKey, fingerprint: bytes) -> Run | None:
         """The run that this process has started for this key."""
-        run = self.started.get(key)
+        run = self._started.get(key)
         if run is None or not self._runs.knows(run):
             return None
         _check(key, fingerprint, run.fingerprint)
         return run
+
+    def note(self, key: RunKey, run: Run) -> None:
+        self._started[key] = run
 
     async def stored(self, key: RunKey, fingerprint: bytes) -> Run | None:
         """The run that another process, or an earlier one, has started for this key."""
@@ -122,7 +125,7 @@ class Claim:
         key = self._key
         if key is not None and self._of.claims.get(key) is self:
             if kind is None and self.run is not None:
-                self._of.started[key] = self.run
+                self._of.note(key, self.run)
             self._release(key)
 
     async def wait(self) -> None:

@@ -53,12 +53,12 @@ class MemoryRunStore:
         name = record.owner, record.run_id
         log = self._logs.pop(name, None)
         noted = self._noted.pop(name, None) or self._records.get(name)
-        last = log.since(max(0, len(log) - 1)) if log is not None and log.ended else ()
+        ending = None if log is None else log.ending
         if noted is not None and noted.ending is None:
-            if last and isinstance(last[0], Ending):
-                self._store(_ended(noted, last[0]))
-            else:
+            if ending is None:
                 self._drop(name)
+            else:
+                self._store(_ended(noted, ending))
 
     async def take_up(self, record: RunRecord) -> None:
         """Does nothing: memory holds no runs of another process."""

@@ -57,7 +57,7 @@ MAX_KEPT_BYTES = 128 * 1024
 """How much of its client's tools, context, state and answers a stored request may keep, together, as JSON."""
 
 
-def kept_of(request: RunRequest) -> RunRequest:
+def kept_of(request: RunRequest, agent_version: str = "") -> RunRequest:
     """Returns the part of a request that is stored: only what a run needs to continue after a crash.
 
     The only client property that it keeps is the time zone. If tools, context, state and answers are too long, they are
@@ -65,7 +65,7 @@ def kept_of(request: RunRequest) -> RunRequest:
     """
     zone = request.properties.get("timezone")
     properties = {"timezone": zone} if isinstance(zone, str) and is_zone(zone) else {}
-    kept = msgspec.structs.replace(request, properties=properties)
+    kept = msgspec.structs.replace(request, properties=properties, agent_version=agent_version)
     shown = (request.client_tools, request.context, request.state, request.resume)
     if shown == ((), (), None, ()) or len(msgspec.json.encode(shown)) <= MAX_KEPT_BYTES:
         return kept

@@ -194,7 +194,7 @@ class Runs:
             wire=run.request.wire if key is None else key.wire,
             key=None if key is None else key.name,
             fingerprint=run.fingerprint,
-            request=msgspec.structs.replace(kept_of(run.request), agent_version=self.agent.version),
+            request=kept_of(run.request, self.agent.version),
             created_at=run.created_at,
         )
         self.records.register(run.record)

@@ -20,7 +20,7 @@ need this module: any ASGI server can serve the application, without these limit
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
@@ -120,7 +120,7 @@ class JoinedHead:
     within a millisecond. If nothing follows, the head is sent alone.
     """
 
-    __slots__ = ("_end", "_held", "_loop", "_transport", "is_out")
+    __slots__ = ("_end", "_held", "_loop", "_timer", "_transport", "is_out")
 
     def __init__(
         self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, end: Callable[[], None] | None = None
@@ -134,12 +134,15 @@ class JoinedHead:
     def write(self, data: bytes) -> None:
         if self._held and len(data) > NOT_COPIED:
             self.flush()
-        if self._held or self.is_out:
+        if self.is_out:
+            self._transport.write(data)
+        elif self._held:
+            self._timer.cancel()  # else it would wake the loop for nothing
             data, self._held, self.is_out = self._held + data, b"", True
             self._transport.write(data)
         else:
             self._held = data
-            self._loop.call_later(HELD_SECONDS, self.flush)
+            self._timer = self._loop.call_later(HELD_SECONDS, self.flush)
 
     def close(self) -> None:
         self.flush()
@@ -356,9 +359,10 @@ class TimedProtocol(HttpToolsProtocol):
         self._declines = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
         if self._declines:
             return
-        self._check_head()
+        names = dict(self.headers)
+        self._check_head(names)
         self._in_head, self._in_body, self._lingered, self._body_size = False, True, 0, 0
-        sized = b"content-length" in dict(self.headers)
+        sized = b"content-length" in names
         self._linger_limit = self.limits.max_refused_body if sized else self.limits.max_linger
         self._disarm()
         if not self.url.startswith(b"/"):
@@ -373,7 +377,7 @@ class TimedProtocol(HttpToolsProtocol):
         self.cycle.transport = answer  # type: ignore[assignment]  # has every method that the cycle uses
         self.headers = _NOWHERE  # discards trailers, which are not headers of the request
 
-    def _check_head(self) -> None:
+    def _check_head(self, names: Container[bytes]) -> None:
         """Refuses a head that is too large but arrived in one read, and transfer codings other than `chunked`."""
         headers = self.headers
         size = len(self.url) + sum(map(len, chain.from_iterable(headers))) + _HEADER_FRAMING * len(headers)
@@ -383,8 +387,10 @@ class TimedProtocol(HttpToolsProtocol):
                 f"The request's headers are too large: at most {self.limits.max_head:,} bytes "
                 f"in {self.limits.max_head_lines} lines are read.",
             )
+        if b"transfer-encoding" not in names:
+            return
         codings = [value.strip(b" \t").lower() for name, value in headers if name == b"transfer-encoding"]
-        if codings and codings != [b"chunked"]:  # a proxy in front may see another end of the body (RFC 9112, 6.1)
+        if codings != [b"chunked"]:  # a proxy in front may see another end of the body (RFC 9112, 6.1)
             raise _RefusedHead(
                 HTTPStatus.NOT_IMPLEMENTED, "Only one Transfer-Encoding is read, and it has to be chunked."
             )

@@ -279,8 +279,7 @@ def follow(
     `returns`.
     """
     encoder = open_encoder(run, accept)
-    places = [(part, place_of(part, first, encoder)) for part in run.parts]
-    cursors = [Cursor(part, encoder, place, server.chain()) for part, place in places]
+    cursors = [Cursor(part, encoder, place_of(part, first, encoder), server.chain()) for part in run.parts]
     return EventStream(
         server.runs, cursors, server.settings.streams, content_type=encoder.content_type, returns=returns
     )
