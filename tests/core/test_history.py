@@ -2,8 +2,17 @@
 
 import pytest
 
-from holodeck.core.history import History, places_of
-from holodeck.core.messages import AssistantMessage, MediaPart, Message, TextPart, ToolCall, ToolMessage, UserMessage
+from holodeck.core.messages import (
+    AssistantMessage,
+    History,
+    MediaPart,
+    Message,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    places_of,
+)
 
 CALL = ToolCall(id="c", name="t", arguments="{}")
 MESSAGES: list[Message] = [

@@ -1,7 +1,6 @@
 """Which histories are kept from one turn to the next, when one still holds, and how many bytes they take together."""
 
-from holodeck.core.history import History
-from holodeck.core.messages import AssistantMessage, Message, UserMessage
+from holodeck.core.messages import AssistantMessage, History, Message, UserMessage
 from holodeck.core.owner import Owner
 from holodeck.sessions.recent_histories import RecentHistories
 

@@ -38,7 +38,6 @@ from holodeck.core.events import (
     RunFinished,
     failure,
 )
-from holodeck.core.history import places_of
 from holodeck.core.messages import (
     AssistantMessage,
     Message,
@@ -46,6 +45,7 @@ from holodeck.core.messages import (
     ToolMessage,
     can_be_answered,
     now,
+    places_of,
     text_of,
 )
 from holodeck.core.tools import ToolResult

@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 
 from holodeck.agent.definition import AgentContext
-from holodeck.core.history import History, places_of
 from holodeck.core.messages import (
     AssistantMessage,
     Content,
+    History,
     Message,
     PendingStep,
     TextPart,
@@ -26,6 +26,7 @@ from holodeck.core.messages import (
     ToolMessage,
     UserMessage,
     can_be_answered,
+    places_of,
     text_of,
 )
 from holodeck.core.request import RunRequest

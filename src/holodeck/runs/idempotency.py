@@ -114,8 +114,8 @@ class Claim:
             if self._looks:
                 try:
                     self.run = await self._of.stored(key, self.fingerprint)
-                except BaseException:
-                    self._release(key)
+                except BaseException as error:
+                    await self.__aexit__(type(error), error, error.__traceback__)
                     raise
         return self
 
@@ -123,19 +123,17 @@ class Claim:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         key = self._key
-        if key is not None and self._of.claims.get(key) is self:
-            if kind is None and self.run is not None:
-                self._of.note(key, self.run)
-            self._release(key)
+        if key is None or self._of.claims.get(key) is not self:
+            return
+        del self._of.claims[key]
+        if kind is None and self.run is not None:
+            self._of.note(key, self.run)
+        if self._released is not None:
+            self._released.set()
 
     async def wait(self) -> None:
         self._released = self._released or asyncio.Event()
         await self._released.wait()
-
-    def _release(self, key: RunKey) -> None:
-        del self._of.claims[key]
-        if self._released is not None:
-            self._released.set()
 
 
 def _check(key: RunKey, fingerprint: bytes, first: bytes) -> None:

@@ -7,16 +7,16 @@ and the deltas, which are not shown to observers.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import cast
+from typing import TypeAlias, cast
 
 from holodeck.core.events import DELTAS, ENDINGS, Ending, Event, MessagesReplaced, Observer, ToolFinished
-from holodeck.core.history import History
-from holodeck.core.messages import Content, Message, TextPart
+from holodeck.core.messages import Content, History, Message, TextPart
 from holodeck.errors import RequestError
 
 MAX_EVENTS = 100_000
 _BYTES_OF_AN_EVENT, _BYTES_OF_A_MESSAGE = 160, 500  # without their texts
 
+_Long: TypeAlias = ToolFinished | MessagesReplaced
 _LONG = frozenset({ToolFinished, MessagesReplaced})
 
 
@@ -85,7 +85,7 @@ class RunLog:
         size = _BYTES_OF_AN_EVENT * len(self._events)
         if _LONG.isdisjoint(map(type, self._events)):  # most logs, at a tenth of the cost of measuring each event
             return size
-        return size + sum([_length_of(event) for event in self._events if type(event) in _LONG])
+        return size + sum([_length_of(event) for event in self._events if isinstance(event, _Long)])
 
     def append(self, event: Event) -> None:
         """Appends an event: the run's `emit`. A log that was cut ignores it."""
@@ -150,7 +150,7 @@ async def follow(log: RunLog) -> AsyncIterator[Event]:
             await woken.wait()
 
 
-def _length_of(event: ToolFinished | MessagesReplaced) -> int:
+def _length_of(event: _Long) -> int:
     if isinstance(event, ToolFinished):
         return _length(event.content)
     history = event.messages

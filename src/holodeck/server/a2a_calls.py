@@ -17,8 +17,8 @@ from starlette.responses import Response
 from holodeck._version import __version__
 from holodeck.access.principal import RUNS_READ, RUNS_STOP
 from holodeck.core.encoder import Encoder
-from holodeck.core.history import places_of
 from holodeck.core.ids import is_foreign_id, new_ulid
+from holodeck.core.messages import places_of
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import InvalidRequest, SessionNotFound, ShuttingDown
@@ -33,11 +33,10 @@ from holodeck.server.a2a_tasks import (
     task_of,
     task_stream,
 )
-from holodeck.server.agent_server import AgentServer
+from holodeck.server.agent_server import AgentServer, slot_of
 from holodeck.server.identity import owner_of, require
 from holodeck.server.intake import Arrival, begin, repeat_key_of, server_of, with_files
 from holodeck.server.push_sender import push_sender
-from holodeck.server.quota import slot_of
 from holodeck.server.run_chain import open_interrupts
 from holodeck.server.sync_answer import ending_of
 from holodeck.wires import sse

@@ -12,6 +12,8 @@ from enum import StrEnum
 from functools import partial
 from types import TracebackType
 
+from starlette.requests import HTTPConnection
+
 from holodeck.access.authenticator import Authenticator
 from holodeck.access.page_session import CODE_SECONDS
 from holodeck.agent.definition import AgentDefinition
@@ -22,7 +24,7 @@ from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import HoloDeckError, NotReady, Overloaded, StoreUnavailable, Unauthorized
 from holodeck.files.reader import FileReader
-from holodeck.limits.leases import LeaseStore
+from holodeck.limits.leases import Lease, LeaseStore
 from holodeck.limits.window import WindowStore
 from holodeck.resilience.breakers import Dependency
 from holodeck.runs.client_history import ClientHistory
@@ -38,7 +40,7 @@ from holodeck.server.audit import decided
 from holodeck.server.connection import ConnectionLimit
 from holodeck.server.identity import Gate
 from holodeck.server.options import ServerSettings
-from holodeck.server.quota import Meter, MeteredModel, Quotas, Spender, StreamSlots, current_meter, spender_of
+from holodeck.server.quota import Meter, MeteredModel, Quotas, Spender, current_meter, spender_of
 from holodeck.sessions.port import SessionStore
 from holodeck.sessions.values import KeptValue, ValueStore
 from holodeck.telemetry.metrics import Metrics
@@ -52,6 +54,7 @@ _SECRET, _CODE = "secret", "page-code"
 
 log = logging.getLogger(__name__)
 
+SLOT = "holodeck.slot"  # the key in the scope
 COUNT_SECONDS = 1.0  # seconds for which a count of the sessions stays valid
 
 
@@ -369,6 +372,51 @@ class Admission:
         self._server.arriving -= 1
         if kind is not None and self._meter is not None:
             self._meter.end()
+
+
+class StreamSlots:
+    """Counts the answers in progress. `quotas` has the limits."""
+
+    def __init__(self, quotas: Quotas) -> None:
+        self.taken = 0
+        self.quotas = quotas
+
+
+class Slot:
+    """The slot of one request, which it takes before it starts or reads a run, and keeps until its answer has ended.
+
+    The slots limit how many answers an address, key, user and tenant may be getting at a time (T17). Requests with a
+    short answer need no slot: a client whose slots are all taken can still stop a run. Slots are counted by credential.
+    Users behind one address share only `server.limits.address.streams`.
+    """
+
+    __slots__ = ("_lease", "_slots", "_taken")
+
+    def __init__(self, slots: StreamSlots) -> None:
+        self._slots = slots
+        self._taken = False
+        self._lease: Lease | None = None
+
+    async def take(self, owner: Owner) -> None:
+        """Takes the slot. Idempotent. Raises RateLimited if a limit is reached."""
+        if not self._taken:
+            self._taken = True
+            self._slots.taken += 1
+            if self._slots.quotas.counts_streams:
+                self._lease = await self._slots.quotas.stream(spender_of(owner))
+
+    def release(self) -> None:
+        if self._taken:
+            self._taken = False
+            self._slots.taken -= 1
+        if self._lease is not None:
+            self._slots.quotas.release(self._lease)
+            self._lease = None
+
+
+def slot_of(request: HTTPConnection) -> Slot:
+    slot: Slot = request.scope[SLOT]
+    return slot
 
 
 def _revoked() -> Unauthorized:

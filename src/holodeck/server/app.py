@@ -20,12 +20,11 @@ from holodeck._version import __version__
 from holodeck.core.ids import is_request_id, new_request_id
 from holodeck.core.text import one_line
 from holodeck.errors import InternalError, NotFound
-from holodeck.server.agent_server import AgentServer
+from holodeck.server.agent_server import SLOT, AgentServer, Slot
 from holodeck.server.connection import metered
 from holodeck.server.guard import HostCheck, OriginCheck, origin_of
 from holodeck.server.identity import PRINCIPAL
 from holodeck.server.openapi import document
-from holodeck.server.quota import SLOT, Slot
 from holodeck.server.routes import health, me, metrics, pages, playground, runs, sessions
 from holodeck.server.routing import Match, Operation, Router
 from holodeck.server.wires import WIRES, wires_of

@@ -23,11 +23,10 @@ from holodeck.errors import AgentNotFound, InvalidRequest
 from holodeck.runs.middleware import Chain, Numbered
 from holodeck.runs.run import Run
 from holodeck.server import schemas
-from holodeck.server.agent_server import AgentServer
+from holodeck.server.agent_server import AgentServer, slot_of
 from holodeck.server.agui_run import capabilities_of, start
 from holodeck.server.identity import owner_of, require
 from holodeck.server.intake import decoded, json_body, server_of, session_id
-from holodeck.server.quota import slot_of
 from holodeck.server.routing import Routes
 from holodeck.server.stream import Cursor, EventStream
 from holodeck.wires import sse

@@ -67,7 +67,7 @@ def owner_of(request: HTTPConnection, user_id: str | None = None) -> Owner:
     headers = _named_users(request.scope)
     names = {*headers, *(() if user_id is None else (user_id,))} - {principal.user}
     if not names:
-        return principal.owner
+        return Owner(principal.tenant, principal.user)
     as_admin = principal.may(ADMIN) and not principal.may(ACT_AS)
     if not principal.may(ACT_AS) and not as_admin:
         raise _mismatch(_MAY_NOT)

@@ -24,9 +24,8 @@ from holodeck.runs.client_history import first_of_use
 from holodeck.runs.idempotency import Claim
 from holodeck.runs.port import RunExists, RunKey
 from holodeck.runs.run import OpenEncoder, Run
-from holodeck.server.agent_server import Admission, AgentServer
+from holodeck.server.agent_server import Admission, AgentServer, slot_of
 from holodeck.server.identity import api_key_of, note_approvals, owner_of, require
-from holodeck.server.quota import slot_of
 from holodeck.server.schemas import REPEAT_HEADER
 from holodeck.telemetry.log_context import current
 from holodeck.telemetry.logs import event_log

@@ -25,10 +25,9 @@ from holodeck.runs.kept_answers import keep_answers, kept_answers
 from holodeck.runs.port import RunKey
 from holodeck.runs.run import Run
 from holodeck.runs.runs import DETACHED_SECONDS
-from holodeck.server.agent_server import AgentServer
+from holodeck.server.agent_server import AgentServer, slot_of
 from holodeck.server.identity import owner_of, require
 from holodeck.server.intake import Arrival, begin, json_answer, repeat_key_of, server_of, with_files
-from holodeck.server.quota import slot_of
 from holodeck.server.run_chain import last_of_chain, open_interrupts
 from holodeck.server.stream import Cursor, EventStream
 from holodeck.server.sync_answer import left

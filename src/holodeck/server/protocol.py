@@ -121,6 +121,7 @@ class JoinedHead:
     """
 
     __slots__ = ("_end", "_held", "_loop", "_timer", "_transport", "is_out")
+    _timer: asyncio.TimerHandle  # while the head waits
 
     def __init__(
         self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, end: Callable[[], None] | None = None

@@ -4,11 +4,6 @@ All windows of a request are checked in one step: a refused request costs nothin
 reserved before a model call and settled afterwards, so parallel requests cannot pass a budget together. If an endpoint
 reports no token counts, they are estimated, not free.
 
-A request takes a slot before it starts or reads a run, and keeps it until its answer has ended. The slots limit how
-many answers an address, key, user and tenant may be getting at a time (T17). Requests with a short answer need no slot:
-a client whose slots are all taken can still stop a run. Slots are counted by credential. Users behind one address
-share only `server.limits.address.streams`.
-
 When a user stores too much, the conversations that were unused for longest are deleted. That rule must not let one user
 delete another's conversations, so a tenant that stores too much (`limits.tenant.stored_mb`) starts no more runs until
 something is deleted or expires.
@@ -20,7 +15,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
 
 import msgspec
-from starlette.requests import HTTPConnection
 
 from holodeck.access.attempts import network_of
 from holodeck.access.key_file import KeyLimits
@@ -60,8 +54,6 @@ MILLIONTHS = 1_000_000  # money is counted in whole millionths
 MAX_NOTED = 10_000
 UNAVAILABLE = "The limits cannot be checked at the moment."
 _AT_A_TIME = {"runs": ("runs in progress", 2.0), "streams": ("responses in progress", 5.0)}  # in words, and Retry-After
-
-SLOT = "holodeck.slot"  # the key in the scope
 
 
 class TenantStorage:
@@ -468,43 +460,3 @@ class MeteredModel(WrappedModel):
         if meter is not None:
             await meter.reserve(prompt, self._max_tokens)
         return await self._model.reply(prompt, listener)
-
-
-class StreamSlots:
-    """Counts the answers in progress. `quotas` has the limits."""
-
-    def __init__(self, quotas: Quotas) -> None:
-        self.taken = 0
-        self.quotas = quotas
-
-
-class Slot:
-    """The slot of one request."""
-
-    __slots__ = ("_lease", "_slots", "_taken")
-
-    def __init__(self, slots: StreamSlots) -> None:
-        self._slots = slots
-        self._taken = False
-        self._lease: Lease | None = None
-
-    async def take(self, owner: Owner) -> None:
-        """Takes the slot. Idempotent. Raises RateLimited if a limit is reached."""
-        if not self._taken:
-            self._taken = True
-            self._slots.taken += 1
-            if self._slots.quotas.counts_streams:
-                self._lease = await self._slots.quotas.stream(spender_of(owner))
-
-    def release(self) -> None:
-        if self._taken:
-            self._taken = False
-            self._slots.taken -= 1
-        if self._lease is not None:
-            self._slots.quotas.release(self._lease)
-            self._lease = None
-
-
-def slot_of(request: HTTPConnection) -> Slot:
-    slot: Slot = request.scope[SLOT]
-    return slot

@@ -8,8 +8,7 @@ run has read shows whether it is still valid: another process may have added to 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from holodeck.core.history import History
-from holodeck.core.messages import Message
+from holodeck.core.messages import History, Message
 from holodeck.core.owner import OwnedId, Owner
 
 MAX_BYTES = 16 * 1024 * 1024  # of all together

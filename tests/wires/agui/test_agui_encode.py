@@ -13,8 +13,7 @@ from pydantic import BaseModel, TypeAdapter
 from holodeck.core import events as e
 from holodeck.core.encoder import WithMetadata
 from holodeck.core.grammar import TABLE, check
-from holodeck.core.history import History
-from holodeck.core.messages import AssistantMessage, MediaPart, UserMessage
+from holodeck.core.messages import AssistantMessage, History, MediaPart, UserMessage
 from holodeck.wires.agui.encode import WARNING, ProtoEncoder, SseEncoder, translate
 from holodeck.wires.agui.profile import Profile
 from holodeck.wires.agui.protobuf import write_event

@@ -16,10 +16,9 @@ from holodeck.runs.middleware import Chain
 from holodeck.runs.port import RunKey
 from holodeck.runs.run import Run
 from holodeck.server import intake
-from holodeck.server.agent_server import AgentServer
+from holodeck.server.agent_server import AgentServer, slot_of
 from holodeck.server.ai_sdk_schemas import UI_BODY, UI_MESSAGES
 from holodeck.server.identity import owner_of
-from holodeck.server.quota import slot_of
 from holodeck.server.routes.sessions import shown_messages
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY, SSE_STREAM, StopResponse

@@ -31,10 +31,9 @@ from holodeck.runs.port import RunState
 from holodeck.runs.run import Run
 from holodeck.server import intake
 from holodeck.server import openai_schemas as schemas
-from holodeck.server.agent_server import AgentServer
+from holodeck.server.agent_server import AgentServer, slot_of
 from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
-from holodeck.server.quota import slot_of
 from holodeck.server.routes import openai_conversations, openai_models
 from holodeck.server.routes.openai_conversations import item_page
 from holodeck.server.routes.openai_models import OWN_PREFIX, answer_error, check_model, own_tools

@@ -9,10 +9,10 @@ from holodeck.core.request import RunRequest
 from holodeck.errors import InvalidRequest, SessionBusy
 from holodeck.runs.run import OpenEncoder, Run
 from holodeck.server import schemas
+from holodeck.server.agent_server import slot_of
 from holodeck.server.agui_run import open_encoder as open_agui_encoder
 from holodeck.server.identity import owner_of, principal_of
 from holodeck.server.intake import Arrival, begin, json_answer, server_of, text_header, whole_number
-from holodeck.server.quota import slot_of
 from holodeck.server.routing import Routes
 from holodeck.server.stream import follow
 from holodeck.server.wires import WIRES

@@ -19,10 +19,10 @@ from holodeck.core.text import one_line
 from holodeck.errors import InvalidRequest, SessionBusy
 from holodeck.runs.middleware import Chain
 from holodeck.server import schemas
+from holodeck.server.agent_server import slot_of
 from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import json_answer, no_session, server_of, session_of, text_header, whole_number
-from holodeck.server.quota import slot_of
 from holodeck.server.routing import Routes
 from holodeck.server.session_feed import SessionFeed
 from holodeck.sessions.port import ServerSession

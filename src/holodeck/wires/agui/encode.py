@@ -26,7 +26,7 @@ from holodeck.core import events as e
 from holodeck.core import messages as m
 from holodeck.core.encoder import Encoder, WithMetadata
 from holodeck.core.events import DELTAS, Event
-from holodeck.core.history import History
+from holodeck.core.messages import History
 from holodeck.core.request import APPROVAL_SCHEMA
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import PayloadTooLarge
