@@ -47,24 +47,24 @@ _BEARER = re.compile(r"\b(bearer\s++)[^\s\"'\\,;]{6,}", re.IGNORECASE)
 # possible, since a false alarm costs ten times the search: "token" alone is in every line that counts tokens. The
 # common part of several words is searched first. That halves the work for a line that has none, which is nearly every
 # line.
-_SHAPES = {
-    "k-": ("sk-", "pk-", "rk-"),
-    "I": ("AIza", "AKIA"),
-    "gh": ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
-    "x": ("xox",),
-    "hd": ("hdk_", "hdp_"),
-    "aGRrX": ("aGRrX",),
-    "eyJ": ("eyJ",),
-}
-_NAMES = {  # in lower case
-    "api": ("apikey", "api_key", "api-key"),
-    "access": ("accesstoken", "access_token", "access-token"),
-    "auth": ("authtoken", "auth_token", "auth-token", "authoriz"),
-    "secret": ("secret",),
-    "passw": ("passw",),
-    "cookie": ("cookie",),
-    "bearer": ("bearer",),
-}
+_SHAPES = (
+    ("k-", ("sk-", "pk-", "rk-")),
+    ("I", ("AIza", "AKIA")),
+    ("gh", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_")),
+    ("x", ("xox",)),
+    ("hd", ("hdk_", "hdp_")),
+    ("aGRrX", ("aGRrX",)),
+    ("eyJ", ("eyJ",)),
+)
+_NAMES = (  # in lower case
+    ("api", ("apikey", "api_key", "api-key")),
+    ("access", ("accesstoken", "access_token", "access-token")),
+    ("auth", ("authtoken", "auth_token", "auth-token", "authoriz")),
+    ("secret", ("secret",)),
+    ("passw", ("passw",)),
+    ("cookie", ("cookie",)),
+    ("bearer", ("bearer",)),
+)
 
 # For text from outside, in which no name or path matters as much as a key: shorter, starred out, or just long.
 _SUSPICIOUS = re.compile(
@@ -94,12 +94,12 @@ class Redactor:
                 text = text.replace(form, MASK)
         if self._wary:
             text = _SUSPICIOUS.sub(MASK, text)
-        for part, shapes in _SHAPES.items():  # plain loops: any() over a generator costs more, for every line and text
+        for part, shapes in _SHAPES:  # plain loops: any() over a generator costs more, for every line and text
             if part in text and _has_any(text, shapes):
                 text = _LOOKS_SECRET.sub(MASK, text)
                 break
         lowered = text.lower()
-        for part, names in _NAMES.items():
+        for part, names in _NAMES:
             if part in lowered and _has_any(lowered, names):
                 return _BEARER.sub(rf"\1{MASK}", _NAMED.sub(rf"\1{MASK}", text))
         return text

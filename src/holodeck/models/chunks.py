@@ -222,33 +222,30 @@ def usage_of(value: Any) -> TokenUsage | None:
         return None
     prompt = _count(value, "prompt_tokens", "input_tokens")
     completion = _count(value, "completion_tokens", "output_tokens")
-    total = _count(value, "total_tokens")
-    if prompt is not None and completion is None and total is not None and total >= prompt:
-        completion = total - prompt  # Gemini leaves out what is zero, or was all thinking
+    if prompt is not None and completion is None:  # Gemini leaves out what is zero, or was all thinking
+        total = _count(value, "total_tokens")
+        completion = None if total is None or total < prompt else total - prompt
     if prompt is None or completion is None:
         return None
-    of_prompt = _details(value, "prompt", "input")
+    # The Responses API says input and output where chat completions say prompt and completion.
+    of_prompt = value.get("prompt_tokens_details") or value.get("input_tokens_details")
+    of_completion = value.get("completion_tokens_details") or value.get("output_tokens_details")
     cached = _count(of_prompt, "cached_tokens")
     return TokenUsage(
         prompt_tokens=prompt,
         completion_tokens=completion,
-        reasoning_tokens=_count(_details(value, "completion", "output"), "reasoning_tokens"),
+        reasoning_tokens=_count(of_completion, "reasoning_tokens"),
         cached_tokens=_count(value, *_CACHED) if cached is None else cached,
         cache_write_tokens=_count(of_prompt, "cache_write_tokens") or None,
         cost=_cost(value),
     )
 
 
-def _details(usage: dict[str, Any], *names: str) -> Any:
-    """The details of a token count: `input_` and `output_` in the Responses API, `prompt_` and `completion_` in chat."""
-    return next((found for name in names if (found := usage.get(f"{name}_tokens_details"))), None)
-
-
 def _cost(usage: dict[str, Any]) -> float | None:
     """The amount that the endpoint charged, if it reports it: OpenRouter in dollars, xAI in parts of one."""
     for member, unit in (("cost", 1.0), ("cost_in_usd_ticks", _TICKS)):
         value = usage.get(member)
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _ENDLESS:
+        if value is not None and isinstance(value, int | float) and type(value) is not bool and 0 <= value < _ENDLESS:
             return float(value) / unit
     return None
 

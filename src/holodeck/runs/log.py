@@ -92,8 +92,9 @@ class RunLog:
         if self.is_cut:
             return
         self._events.append(event)
-        is_rare = type(event) not in DELTAS
-        is_ending = is_rare and type(event) in ENDINGS
+        kind = type(event)
+        is_rare = kind not in DELTAS
+        is_ending = is_rare and kind in ENDINGS
         if is_ending:
             self.ended = True
         if len(self._events) > self._limit:
@@ -107,7 +108,7 @@ class RunLog:
             if is_ending and self.on_ending is not None:
                 self.on_ending(cast("Ending", event))
             for observer in self.observers:  # avoids a call if there is no handler
-                handle = observer.handlers.get(type(event))
+                handle = observer.handlers.get(kind)
                 if handle is not None:
                     handle(observer, event)
 
