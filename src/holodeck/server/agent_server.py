@@ -341,7 +341,7 @@ class AgentServer:
         return self.quotas.follow_up(Spender(owner, None, authenticated=self.access.enabled and not owner.is_anonymous))
 
 
-class Admission:
+class RunAdmission:
     """Wraps the start of a run: refuses it if the server is full or a limit is reached, else counts it.
 
     A run counts from here on, while its files are read, so that many parallel uploads cannot become too many runs. If

@@ -24,7 +24,7 @@ from holodeck.runs.client_history import first_of_use
 from holodeck.runs.idempotency import Claim
 from holodeck.runs.port import RunExists, RunKey
 from holodeck.runs.run import OpenEncoder, Run
-from holodeck.server.agent_server import Admission, AgentServer, slot_of
+from holodeck.server.agent_server import AgentServer, RunAdmission, slot_of
 from holodeck.server.identity import api_key_of, note_approvals, owner_of, require
 from holodeck.server.schemas import REPEAT_HEADER
 from holodeck.telemetry.log_context import current
@@ -203,7 +203,7 @@ async def with_files(
 
 
 async def _started(server: AgentServer, arrival: Arrival) -> Run:
-    async with Admission(server, arrival.owner):
+    async with RunAdmission(server, arrival.owner):
         wanted = msgspec.structs.replace(
             await arrival.prepare(), owner=arrival.owner, api_key_id=api_key_of(arrival.request), wire=arrival.wire
         )
