@@ -151,7 +151,7 @@ async def test_when_the_run_can_no_longer_be_read_its_key_is_free(path: str) -> 
             assert answer.status == 200
         await until(lambda: not s.server.runs._runs, what="the second run to be forgotten")
         gc.collect()
-        assert not s.server.idempotency._started
+        assert not s.server.idempotency.started
 
 
 async def test_a_key_is_forgotten_with_the_session() -> None:

@@ -53,24 +53,13 @@ class Idempotency:
     def __init__(self, runs: Runs, restored: Callable[[RunRecord], Awaitable[Run]]) -> None:
         """`restored` makes a run of a record that another process, or an earlier one, has stored."""
         self.retried = RetriedRequests(runs)
-        self._runs, self._restored = runs, restored
+        self.runs, self._restored = runs, restored
         self.claims: dict[RunKey, Claim] = {}
-        self._started: WeakValueDictionary[RunKey, Run] = WeakValueDictionary()  # `Runs` decides how long a run is kept
-
-    def started_here(self, key: RunKey, fingerprint: bytes) -> Run | None:
-        """The run that this process has started for this key."""
-        run = self._started.get(key)
-        if run is None or not self._runs.knows(run):
-            return None
-        _check(key, fingerprint, run.fingerprint)
-        return run
-
-    def note(self, key: RunKey, run: Run) -> None:
-        self._started[key] = run
+        self.started: WeakValueDictionary[RunKey, Run] = WeakValueDictionary()  # `Runs` decides how long a run is kept
 
     async def stored(self, key: RunKey, fingerprint: bytes) -> Run | None:
         """The run that another process, or an earlier one, has started for this key."""
-        records = self._runs.records
+        records = self.runs.records
         if records is None:
             return None
         if key.part:  # a resume under a run's own id is not the request that began the run
@@ -108,15 +97,18 @@ class Claim:
         while (other := claims.get(key)) is not None:
             _check(key, self.fingerprint, other.fingerprint)
             await other.wait()
-        self.run = self._of.started_here(key, self.fingerprint)
-        if self.run is None:
-            claims[key] = self
-            if self._looks:
-                try:
-                    self.run = await self._of.stored(key, self.fingerprint)
-                except BaseException as error:
-                    await self.__aexit__(type(error), error, error.__traceback__)
-                    raise
+        run = self._of.started.get(key)
+        if run is not None and self._of.runs.knows(run):
+            _check(key, self.fingerprint, run.fingerprint)
+            self.run = run
+            return self
+        claims[key] = self
+        if self._looks:
+            try:
+                self.run = await self._of.stored(key, self.fingerprint)
+            except BaseException as error:
+                await self.__aexit__(type(error), error, error.__traceback__)
+                raise
         return self
 
     async def __aexit__(
@@ -127,7 +119,7 @@ class Claim:
             return
         del self._of.claims[key]
         if kind is None and self.run is not None:
-            self._of.note(key, self.run)
+            self._of.started[key] = self.run
         if self._released is not None:
             self._released.set()
 
