@@ -54,6 +54,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def note(self) -> dict[str, int]:
         """The change as clients are shown it. Empty if messages were only added."""
+        if not (self.adopted or self.left_out or self.rewound):
+            return {}
         counts = {"adopted": self.adopted, "left_out": self.left_out, "rewound": self.rewound}
         return {name: count for name, count in counts.items() if count}
 

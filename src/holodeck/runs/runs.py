@@ -138,6 +138,7 @@ class Runs:
             earlier = self._part_before(request, session) or earlier  # it may be past its replay window by now
         if earlier is not None:
             request = msgspec.structs.replace(request, answered=answered_with(earlier, fingerprint))
+        others = self._by_session.get(session, ())
         run = Run(
             request=request,
             run_id=request.run_id,
@@ -148,9 +149,9 @@ class Runs:
             fingerprint=fingerprint,
             earlier=earlier,
             first_number=0 if earlier is None else earlier.next_number,
-            behind=frozenset([each.run_id for each in self._by_session.get(session, ()) if not each.log.ended]),
+            behind=frozenset([each.run_id for each in others if not each.log.ended]),
         )
-        for other in self._by_session.get(session, ()):
+        for other in others:
             self.give_up(other)
         self._register(run, key)
         run.slot = slot = self.queue.take(session)
@@ -532,11 +533,10 @@ class Runs:
         window = max(limits.replay_window, DETACHED_SECONDS) if run.request.detached else limits.replay_window
         self._finished[run] = asyncio.get_running_loop().call_later(window, self._forget, run, context=_NO_REQUEST)
         self._finished_bytes += run.size
-        same_session = [
-            each for each in self._by_session.get((run.owner, run.session_id), ()) if each in self._finished
-        ]
-        for old in same_session[: -limits.max_finished_of_session]:
-            self._forget(old)
+        same_session = self._by_session.get((run.owner, run.session_id), ())
+        if len(same_session) > limits.max_finished_of_session:
+            for old in [each for each in same_session if each in self._finished][: -limits.max_finished_of_session]:
+                self._forget(old)
         while len(self._finished) > limits.max_finished or self._finished_bytes > limits.max_finished_bytes:
             self._forget(next(iter(self._finished)))
 

@@ -6,6 +6,7 @@ until the run closes it: meanwhile it neither expires nor makes room for another
 """
 
 import asyncio
+import struct
 import time
 import zlib
 from collections import Counter
@@ -60,6 +61,9 @@ def _unpack(packed: bytes) -> bytes:
     return zlib.decompressobj(wbits=-15, zdict=_FRAME).decompress(packed)
 
 
+_HEAD = struct.Struct(">H?")
+
+
 class _Steps:
     """The steps of a history as bytes.
 
@@ -67,17 +71,16 @@ class _Steps:
     """
 
     __slots__ = ("_steps",)
-    _HEAD = 3
 
     def __init__(self) -> None:
         self._steps: list[bytes] = []
 
     def add(self, messages: Sequence[Message], encoded: bytes) -> None:
-        head = len(messages).to_bytes(2, "big") + bytes([isinstance(messages[0], UserMessage)])
+        head = _HEAD.pack(len(messages), isinstance(messages[0], UserMessage))
         self._steps.append(head + _pack(encoded))
 
     def messages(self, first: int = 0) -> list[Message]:
-        packed = (step[self._HEAD :] for step in self._steps[first:])
+        packed = (step[_HEAD.size :] for step in self._steps[first:])
         return [message for step in packed for message in _messages.decode(_unpack(step))]
 
     def start_of_last(self, wanted: int) -> int:
@@ -428,7 +431,7 @@ class _MemoryConversation:
         state: Any,
         summary: Summary | Keep | None,
     ) -> None:
-        kept, encoded = self._kept, _encode(list(messages)) if messages else b""
+        kept, encoded = self._kept, _encode(messages) if messages else b""
         added = size_of(encoded, len(messages))
         size = (
             kept.size
