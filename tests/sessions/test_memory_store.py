@@ -105,6 +105,24 @@ async def test_a_kept_session_of_ten_messages_is_a_few_kib():
     assert size < 4096
 
 
+async def test_the_steps_of_a_turn_are_packed_together_when_the_run_ends():
+    store, spoken = MemorySessionStore(), "I have a list of many things to say. "
+    together = [UserMessage(content=spoken), AssistantMessage(content=spoken), AssistantMessage(content=spoken)]
+    conversation = await store.open("s", owner=ANN, create=True)
+    for message in together:
+        await conversation.commit([message])
+    assert (await store.read("s", owner=ANN)).messages == tuple(together)  # while the run is in progress
+    conversation.close()
+    assert (await store.read("s", owner=ANN)).messages == tuple(together)
+    again = await store.open("s", owner=ANN, last=1)
+    assert again.messages == together  # a turn is read whole
+    await again.commit([UserMessage(content=spoken)])
+    again.close()
+    sizes = [len(step) for step in store._all.popitem()[0].steps._steps]
+    assert len(sizes) == 2
+    assert sizes[0] < 2 * sizes[1]  # three messages, in less than the bytes of two
+
+
 async def test_the_cleaner_ends_with_the_store():
     store = MemorySessionStore()
     await store.start()
