@@ -86,3 +86,9 @@ def test_one_line_is_one_line_of_that_length(text, limit):
 def test_one_line_flattens_and_ends_with_an_ellipsis():
     assert one_line("a\n  b\x1b[1m c", 80) == "a b c"
     assert one_line("abcdef", 4) == "abc…"
+
+
+def test_what_is_cleaned_is_not_printable():
+    """So an id of printable characters (`is_foreign_id`) needs no cleaning."""
+    every = map(chr, range(0x110000))
+    assert not [each for each in every if each.isprintable() and clean(each) != each]
