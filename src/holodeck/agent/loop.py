@@ -398,7 +398,9 @@ class _Run:
 
     def _emit_beginning(self) -> None:
         self.emitter.run_started(parent_run_id=self.context.parent_run_id, model=self.agent.model.name)
-        self._warn_of_withdrawn_tools()
+        if withdrawn := self.agent.catalogue.withdrawn():
+            names = ", ".join(withdrawn)
+            self._warn(TOOLS_UNAVAILABLE, f"Not available at the moment, because they keep failing: {names}.")
         if self.context.files:
             self._show(CustomSent(FILES, msgspec.to_builtins(list(self.context.files))))
         if self.context.history_note:
@@ -440,11 +442,6 @@ class _Run:
             log.info(
                 "run %s repeats the same calls with the same results; it continues without tools", self.context.run_id
             )
-
-    def _warn_of_withdrawn_tools(self) -> None:
-        if withdrawn := self.agent.catalogue.withdrawn():
-            names = ", ".join(withdrawn)
-            self._warn(TOOLS_UNAVAILABLE, f"Not available at the moment, because they keep failing: {names}.")
 
     def _warn(self, code: str, message: str) -> None:
         self.warnings.append(message)

@@ -161,6 +161,7 @@ class TimedProtocol(HttpToolsProtocol):
     """uvicorn's protocol with limits and deadlines. `with_limits` makes the class that uvicorn instantiates."""
 
     __slots__ = (  # not in the instance dictionary with uvicorn's members: beyond thirty it takes twice the memory
+        "_address",
         "_answered",
         "_body_size",
         "_deadline",
@@ -208,10 +209,6 @@ class TimedProtocol(HttpToolsProtocol):
     def has_whole_body(self) -> bool:
         return not self._in_body
 
-    @property
-    def _address(self) -> str:
-        return self.client[0] if self.client else ""
-
     def write_at_once(self, take: Callable[[], bytes]) -> int | None:
         """Also returns None for HTTP/1.0, and while another request waits behind the one being answered."""
         cycle = self.cycle
@@ -230,6 +227,7 @@ class TimedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
         self._arm(self.limits.head_seconds)
+        self._address = self.client[0] if self.client else ""
         self._entry = self.connection_limit.enter(self._address)
         if self._entry is ConnectionVerdict.CLOSED:
             transport.abort()
