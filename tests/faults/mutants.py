@@ -83,7 +83,7 @@ MUTANTS = (
     Mutant("stores/postgres_runs.py", "if time.monotonic() - self._beaten > MISSED_BEATS * self._pause:", "if False:", STORES, "a process that was taken for dead begins runs that the others end at once"),
     Mutant("runs/remote_runs.py", "history[:end]", "history", RECOVERY, "a snapshot of a copied log has messages that the log shows again"),
     Mutant("stores/postgres_commit.py", "AND s.epoch = %(epoch)s AND", "AND", STORES, "a late process writes into a session that another has taken over"),
-    Mutant("stores/postgres_runs.py", "WHERE key = %(run)s AND replica = %(replica)s AND ended IS NULL", "WHERE key = %(run)s", STORES, "a process that was taken for dead stores what its run does"),
+    Mutant("stores/postgres_run_statements.py", "WHERE key = %(run)s AND replica = %(replica)s AND ended IS NULL", "WHERE key = %(run)s", STORES, "a process that was taken for dead stores what its run does"),
     Mutant("stores/postgres_run_statements.py", "AND (other.state = 'running' OR other.key < runs.key)", "AND other.key < 0", STORES, "runs of one session do not wait for those of other processes"),
     Mutant("stores/postgres_runs.py", " WHERE replicas.id = gone.id AND replicas.beats = gone.beats", " WHERE replicas.id = gone.id", STORES, "a process that has just shown that it is alive is taken over"),
     Mutant("stores/sqlite_shared_runs.py", '_MINE = "key = ? AND replica = ? AND ended IS NULL"', '_MINE = "key = ? AND ? IS NOT NULL AND ended IS NULL"', STORES, "a worker that was taken for dead stores what its run does"),
