@@ -291,7 +291,8 @@ class _Run:
         """
         pending = self.context.conversation.pending
         if pending is None and not is_taken_up:
-            decide(None, self.context.resume, ())  # refuses a resume of nothing
+            if self.context.resume:
+                decide(None, self.context.resume, ())  # refuses a resume of nothing
             if new := self._new_messages():
                 self._store_meanwhile(new)
         if is_taken_up:
