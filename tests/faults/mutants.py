@@ -51,6 +51,8 @@ MUTANTS = (
     Mutant("agent/loop.py", "        self._count_unusable(batch)\n", "", LOOP, "unusable calls are repaired for ever"),
     Mutant("agent/loop.py", "tool_calls=() if cut else tuple(", "tool_calls=tuple(", LOOP, "a call that was cut is carried out"),
     Mutant("agent/loop.py", "stored whole, then the exception propagates\n            self.tools.abandon(batch)\n            await self._keep(batch)\n", "stored whole, then the exception propagates\n", LOOP, "a step that is cut in its tools is not kept"),
+    Mutant("stores/stored_conversation.py", "            if ending is None:\n                raise\n", "            raise\n", "tests/runs/test_recovery.py tests/contracts/test_session_store.py", "a stop while the ending is being stored shows another ending than the store has"),
+    Mutant("agent/loop.py", "            await self._show_stored()\n", "", "tests/agent/test_durable_steps.py", "clients of a run that was taken over keep words that no store has"),
     Mutant("agent/loop.py", "        if self.context.is_left():\n            return\n", "", KILLED, "a server that stops ends the background run that the next one goes on with"),
     Mutant("runs/stored_runs.py", "record.recovered - record.request.handovers", "record.recovered", KILLED, "a background run survives one server that stops, and not the next"),
     Mutant("agent/loop.py", "self.agent.loop.max_iterations + 1", "self.agent.loop.max_iterations + 2", LOOP, "one iteration too many"),
