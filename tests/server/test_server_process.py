@@ -163,7 +163,7 @@ async def test_the_second_signal_ends_it_at_once(tmp_path, number, code):
             holodeck(tmp_path, agent=talks_for_ever(endpoint, 60), cold=number == signal.SIGTERM, stdout=out) as server,
         ):
             await stop_twice(server, number, code)
-            assert b"Stopping: 1 run is given up to 60 s to end. Ctrl+C again" in await server.process.stderr.read()
+            assert b"Stopping: 1 run has up to 60 s to end. Ctrl+C again" in await server.process.stderr.read()
     events = [json.loads(line)["event"] for line in log.read_bytes().splitlines()]
     assert events == [
         "server_started", "request_received", "model_called", "server_stopping", "request_received", "request_completed",

@@ -354,8 +354,8 @@ class Service:
     def _announce_stop(self, runs: int, seconds: float) -> None:
         log.info("server_stopping", extra={"details": {"runs": runs, "seconds": seconds if runs else 0}})
         if runs:
-            what = "1 run is" if runs == 1 else f"{runs} runs are"
-            self._say(f"Stopping: {what} given up to {seconds:g} s to end. Ctrl+C again stops at once.")
+            what = "1 run has" if runs == 1 else f"{runs} runs have"
+            self._say(f"Stopping: {what} up to {seconds:g} s to end. Ctrl+C again stops at once.")
 
     def _say(self, text: str) -> None:
         """Prints to stderr through its own stream: text stuck in `sys.stderr` would make the exit code 120.
