@@ -65,4 +65,4 @@ def talk(topic: str, tools: Sequence[ToolSchema], *, with_todos: bool) -> str:
         return text
     named = [f"- `{tool.name}`: {signature(tool) or 'no arguments'}" for tool in tools[:MOST_TOOLS]]
     more = [f"- … and {len(tools) - MOST_TOOLS} more"] if len(tools) > MOST_TOOLS else []
-    return "\n".join([f"{text}\n\nI call tools by their names, with the arguments behind:\n", *named, *more])
+    return "\n".join([f"{text}\n\nI call a tool by its name, with its arguments after it:\n", *named, *more])
