@@ -49,7 +49,7 @@ def parse(body: bytes) -> dict[str, Any]:
     if len(body) > MAX_PLAIN_BODY:
         body = _without_long_strings(body, long_strings)
         if len(body) > MAX_PLAIN_BODY:
-            raise PayloadTooLarge(f"The body is larger than {MAX_PLAIN_BODY:,} bytes without the files in it")
+            raise PayloadTooLarge(f"The body is larger than {MAX_PLAIN_BODY:,} bytes, not counting the files in it.")
     _check_values(body)
     value = _decoded(body)
     if not isinstance(value, dict):
