@@ -74,9 +74,11 @@ def test_they_move_to_another_agent(folder, tmp_path):
     assert "and 3 more exist already, nothing was imported; --skip-existing imports the others" in again
     ran(folder, "delete", "first", "--agent", "other")
     skipped = ran(folder, "import", "all.jsonl", "--skip-existing", "--agent", "other")
-    assert skipped.err == "1 sessions read, 3 left as they were.\n"
-    (tmp_path / "bad.jsonl").write_text('{"session": 1}\n')
-    assert "not an export of sessions" in ran(folder, "import", "bad.jsonl", code=2).err
+    assert skipped.err == "1 session read, 3 left as they were.\n"
+    for bad in ('{"session": 1}', '{"session": ', "\ud800", "hello"):
+        (tmp_path / "bad.jsonl").write_bytes(f"{exported}\n{bad}\n".encode(errors="surrogatepass"))
+        refused = ran(folder, "import", "bad.jsonl", code=2).err
+        assert "line 6 is not an export of a session, nothing was read: " in refused
 
 
 def line(session="s", user="ann", messages=(), *, used="2026-01-02T00:00:00Z"):

@@ -114,10 +114,7 @@ def export(*, session_id: str | None, path: str | None, demo: bool, user: str | 
 @agent_options
 def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> None:
     """Read sessions as `export` wrote them; `-` is standard input. If one of them exists, none is read."""
-    try:
-        lines = [(n, msgspec.json.decode(line, type=StoredSession)) for n, line in enumerate(file, 1) if line.strip()]
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise StartError(f"this is not an export of sessions: {error}") from error
+    lines = [(number, _stored(line, number)) for number, line in enumerate(file, 1) if line.strip()]
     for number, problem in _problems(lines):
         raise StartError(f"line {number} cannot be stored, nothing was read: {problem}")
     found = [stored for _, stored in lines]
@@ -135,8 +132,19 @@ def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> 
 
     skipped, expired = _with_store(path, demo, restore, create=True)
     left_out = f", {skipped} left as they were" if skipped else ""
-    over = f" {expired} of them are older than sessions.ttl_seconds and will be deleted." if expired else ""
-    click.echo(f"{len(found) - skipped} sessions read{left_out}.{over}", err=True)
+    over = f" Older than sessions.ttl_seconds, and will be deleted: {expired}." if expired else ""
+    click.echo(f"{_sessions(len(found) - skipped)} read{left_out}.{over}", err=True)
+
+
+def _sessions(number: int, *, expired: bool = False) -> str:
+    return f"{number} {'expired ' * expired}session{'s' * (number != 1)}"
+
+
+def _stored(line: bytes, number: int) -> StoredSession:
+    try:
+        return msgspec.json.decode(line, type=StoredSession)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise StartError(f"line {number} is not an export of a session, nothing was read: {error}") from error
 
 
 def _problems(lines: Sequence[tuple[int, StoredSession]]) -> Iterator[tuple[int, str]]:
@@ -185,7 +193,7 @@ def delete(
     else:
         owner = Owner(tenant, user)
         number = _with_store(path, demo, lambda store: store.delete_all(owner=owner))
-        click.echo(f"{number} sessions deleted.", err=True)
+        click.echo(f"{_sessions(number)} deleted.", err=True)
 
 
 @command.command("vacuum")
@@ -200,7 +208,7 @@ def vacuum(*, path: str | None, demo: bool) -> None:
         return removed
 
     removed = _with_store(path, demo, vacuumed)
-    click.echo(f"{removed} expired sessions removed.", err=True)
+    click.echo(f"{_sessions(removed, expired=True)} removed.", err=True)
 
 
 @command.command("backup")
