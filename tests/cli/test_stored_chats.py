@@ -12,6 +12,7 @@ from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, User
 from holodeck.core.owner import ANONYMOUS, ANONYMOUS_OWNER, DEFAULT_TENANT, Owner
 from holodeck.errors import StartError
 from tests.cli.process import holodeck
+from tests.cli.vt import Terminal
 
 AGENT = "name: tester\nmodel: {provider: demo}\n"
 ANN = Owner(DEFAULT_TENANT, "ann")
@@ -58,6 +59,28 @@ async def test_a_chat_that_is_not_saved_leaves_the_stored_one_as_it_was(store, t
     done = holodeck("chat", "--resume", "last", "--no-save", folder=tmp_path, stdin="and who are you?\n")
     assert done.code == 0, done.err
     assert await texts_in(store) == ["hello", "hi there"]
+
+
+@pytest.mark.parametrize("saved", [True, False])
+async def test_what_is_typed_in_a_chat_that_is_not_saved_is_in_no_file(tmp_path, saved):
+    (tmp_path / "agent.yaml").write_text(AGENT)
+    typed = tmp_path / "data" / "holodeck" / "history"
+    typed.parent.mkdir(parents=True)
+    typed.write_text("\n# 2026-01-01 00:00:00\n+typed before\n")
+    async with Terminal("chat", *[] if saved else ["--no-save"], folder=tmp_path) as terminal:
+        await terminal.prompt()
+        terminal.enter("hello zebra")
+        await terminal.wait_for("2/50 messages")
+        await terminal.prompt()
+        terminal.type("\x1b[A\x1b[A")
+        await terminal.wait_for("> typed before")
+        terminal.interrupt()
+        await terminal.prompt()
+        terminal.type("\x04")
+        assert await terminal.exit_code() == 0
+    files = [file for file in tmp_path.rglob("*") if file.is_file() and b"zebra" in file.read_bytes()]
+    assert bool(files) is saved
+    assert (typed in files) is saved
 
 
 async def test_a_user_sees_their_own_chats_only(store, tmp_path):

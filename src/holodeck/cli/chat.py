@@ -289,7 +289,7 @@ async def _lines(
 ) -> tuple[Lines, asyncio.Event]:
     """Returns the source of messages, and when the agent may start. `take_input` gets text piped with a question."""
     if _is_interactive(asked):
-        keyboard = _keyboard(commands, models)
+        keyboard = _keyboard(commands, models, keeps=asked.save)
         return keyboard, keyboard.ready
     at_once = asyncio.Event()
     at_once.set()
@@ -304,10 +304,12 @@ async def _lines(
     return OneMessage(asked.question), at_once
 
 
-def _keyboard(commands: Mapping[str, str], models: Callable[[], Awaitable[Sequence[str]]]) -> "Keyboard":
+def _keyboard(
+    commands: Mapping[str, str], models: Callable[[], Awaitable[Sequence[str]]], *, keeps: bool
+) -> "Keyboard":
     from holodeck.cli.terminal.keyboard import Keyboard  # noqa: PLC0415  prompt-toolkit: scripts do without it
 
-    return Keyboard(data_folder(os.environ) / "history", commands, models)
+    return Keyboard(data_folder(os.environ) / "history", commands, models, keeps=keeps)
 
 
 def _display(asked: ChatConfig, paint: Paint) -> Display:

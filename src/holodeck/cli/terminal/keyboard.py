@@ -5,6 +5,7 @@ completes commands, paths and models. The history is kept across sessions in a f
 """
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -29,11 +30,14 @@ Names: TypeAlias = Callable[[], Awaitable[Sequence[str]]]
 class Keyboard:
     """Reads lines that a person types. Ctrl+C on an empty line raises Interrupted; Ctrl+D returns None."""
 
-    def __init__(self, history: Path, commands: Mapping[str, str], models: Names) -> None:
-        """`commands` maps names to help, for completion. `models` returns the names that complete /model."""
+    def __init__(self, history: Path, commands: Mapping[str, str], models: Names, *, keeps: bool = True) -> None:
+        """`commands` maps names to help, for completion. `models` returns the names that complete /model.
+
+        Without `keeps`, what is typed is not added to the history file.
+        """
         self.ready = asyncio.Event()  # the first prompt is on the screen
         self._session: PromptSession[str] = PromptSession(
-            history=_history(history),
+            history=_history(history, keeps=keeps),
             completer=Commands(commands, models),
             complete_while_typing=True,
             multiline=True,
@@ -133,8 +137,15 @@ def _keys() -> KeyBindings:
     return keys
 
 
-def _history(file: Path) -> History:
+class _ReadOnlyHistory(FileHistory):
+    def store_string(self, string: str) -> None:
+        """Keeps the line in memory only."""
+
+
+def _history(file: Path, *, keeps: bool) -> History:
     """Opens the history file. If it cannot be written, the history is kept in memory."""
+    if not keeps:
+        return _ReadOnlyHistory(str(file)) if os.access(file, os.R_OK) else InMemoryHistory()
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         file.touch(mode=0o600)
