@@ -70,8 +70,10 @@ async def dispatch(talk: ChatContext, line: str) -> Outcome:
 
 
 async def _help(talk: ChatContext, _argument: str) -> None:
-    for name, command in COMMANDS.items():
-        talk.say(f"{talk.paint.bold(f'{name} {command.argument}'.ljust(16))} {command.help}")
+    usages = [f"{name} {command.argument}".rstrip() for name, command in COMMANDS.items()]
+    width = max(map(len, usages))
+    for usage, command in zip(usages, COMMANDS.values(), strict=True):
+        talk.say(f"{talk.paint.bold(usage.ljust(width))}  {command.help}")
     talk.say(talk.paint.dim("Alt+Enter starts a new line, Ctrl+X Ctrl+E opens $EDITOR."))
     talk.say(talk.paint.dim("Ctrl+C stops an answer or clears the line, Ctrl+D exits."))
 
@@ -323,11 +325,11 @@ COMMANDS = {
     "/clear": Command("start a new conversation", _clear),
     "/history": Command("show the conversation so far", _history),
     "/save": Command("save this chat, or a copy of it to a file", _save, "[FILE]"),
-    "/load": Command("continue a saved chat; without a number, list them", _load, "[N|ID|FILE]"),
+    "/load": Command("list the saved chats, or continue one", _load, "[N|ID|FILE]"),
     "/tools": Command("list the agent's tools, or describe one", _tools, "[NAME]"),
     "/prompts": Command("list the tool servers' prompts, or send one", _prompts, "[NAME K=V …]"),
     "/resources": Command("list the tool servers' resources, for /attach", _resources),
-    "/model": Command("show the model and the other ones on offer, or switch to one", _model, "[NAME]"),
+    "/model": Command("show the model and others on offer, or switch to one", _model, "[NAME]"),
     "/retry": Command("get another answer to the last message", _retry),
     "/attach": Command("send a file or a resource with the next message", _attach, "PATH|URI"),
     "/detach": Command("remove attached files", _detach, "[NAME]"),
@@ -335,6 +337,6 @@ COMMANDS = {
     "/export": Command("write the conversation as Markdown", _export, "[FILE]"),
     "/reasoning": Command("show the model's reasoning before its last answer", _reasoning),
     "/verbose": Command("show or hide arguments, results and tokens", _verbose),
-    "/exit": Command("leave", _exit),
+    "/exit": Command("exit", _exit),
 }
 ALIASES = {"/quit": "/exit", "/?": "/help"}
