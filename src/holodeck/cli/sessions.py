@@ -55,7 +55,7 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each session.")
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="At most this many.")
 def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> None:
-    """The sessions of an agent, the one used last first."""
+    """List the sessions of an agent, most recently used first."""
     config = chosen(path, demo=demo)
     is_there = _in_database(config) or sessions_path(config).exists()
     found = _with_store(path, demo, lambda store: store.all_sessions(limit)) if is_there else []
@@ -77,7 +77,7 @@ def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> None:
 @agent_options
 @owner_options
 def show(*, session_id: str, path: str | None, demo: bool, user: str | None, tenant: str) -> None:
-    """The messages of a session."""
+    """Show the messages of a session."""
     stored = _with_store(path, demo, lambda store: _read(store, session_id, user, tenant))
     for message in stored.messages:
         who = (
@@ -113,7 +113,7 @@ def export(*, session_id: str | None, path: str | None, demo: bool, user: str | 
 @click.option("--skip-existing", is_flag=True, help="Leave existing sessions as they are, and import the others.")
 @agent_options
 def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> None:
-    """Read sessions as `export` wrote them; `-` is standard input. If one of them exists, none is read."""
+    """Read sessions as `export` wrote them; `-` is standard input. If one of them exists already, none is read."""
     lines = [(number, _stored(line, number)) for number, line in enumerate(file, 1) if line.strip()]
     for number, problem in _problems(lines):
         raise StartError(f"line {number} cannot be stored, nothing was read: {problem}")
@@ -215,7 +215,11 @@ def vacuum(*, path: str | None, demo: bool) -> None:
 @click.argument("target", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE")
 @agent_options
 def backup(*, target: Path, path: str | None, demo: bool) -> None:
-    """Copy the whole file, also while a server uses it. To restore it, put it in the place of the original."""
+    """Copy the whole file, also while a server uses it.
+
+    To restore it, stop the server, put the copy in the place of the original, and delete the files beside it that end
+    in -wal and -shm.
+    """
     config = chosen(path, demo=demo)
     if _in_database(config):
         raise StartError("these sessions are in a database: back it up with pg_dump")
