@@ -18,12 +18,24 @@ BAD = {
     "tab after spaces": ("name: a\nmodel:\n  \tprovider: demo\n", ":3:3: a tab indents this line; YAML wants spaces"),
     "colon in a value": (
         "name: a\ndescription: note: this\n",
-        ":2:18: a ':' is out of place; put the value in quotes, or check the indentation",
+        ":2:18: a ':' is out of place; put the value in quotes, or check the indentation and the line above",
     ),
     "no colon": ("name: a\nmodel\nloop: {}\n", ":3:1: this line is not 'key: value'; is a ':' missing?"),
     "indentation": (
         "name: a\n  model: 1\n",
-        ":2:8: a ':' is out of place; put the value in quotes, or check the indentation",
+        ":2:8: a ':' is out of place; put the value in quotes, or check the indentation and the line above",
+    ),
+    "no colon in the first line": (
+        "name a\nmodel: {provider: demo}\n",
+        ":2:6: a ':' is out of place; put the value in quotes, or check the indentation and the line above",
+    ),
+    "variable in braces": (
+        "name: a\nmodel: {provider: openai, name: x, api_key: ${KEY}}\n",
+        ':2:46: write "${KEY}" in quotes: inside { } and [ ], a brace starts a block',
+    ),
+    "variable in brackets": (
+        "name: a\ntools: [${KEY}]\n",
+        ':2:10: write "${KEY}" in quotes: inside { } and [ ], a brace starts a block',
     ),
     "open bracket": ("name: a\ntools: [a, b\n", ":3:1: a list in [ ] is not closed; it opens in line 2"),
     "open brace": (

@@ -23,13 +23,14 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, where liby
 _CORE_TAGS = {"!"} | {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "seq", "map")}
 _INT = re.compile(r"[-+]?[0-9]{1,30}|0o[0-7]{1,30}|0x[0-9a-fA-F]{1,30}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,3})?")
+_VARIABLE = re.compile(r"\$\{[^{}]*\}")
 _WORDS: dict[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 _PLAIN_WORDS = {  # libyaml's message → a message that a person can act on
-    "mapping values are not allowed in this context": "a ':' is out of place; put the value in quotes, or check the indentation",
+    "mapping values are not allowed in this context": "a ':' is out of place; put the value in quotes, or check the indentation and the line above",
     "could not find expected ':'": "this line is not 'key: value'; is a ':' missing?",
     "did not find expected key": "the indentation does not fit the lines above",
     "did not find expected '-' indicator": "the indentation does not fit the list above",
@@ -129,6 +130,8 @@ def _explained(error: yaml.MarkedYAMLError, text: str, file: str) -> ConfigError
     line = lines[where.line] if where and where.line < len(lines) else ""
     if "\t" in line[: len(line) - len(line.lstrip())] or (where and line[where.column : where.column + 1] == "\t"):
         return located(file, mark, "a tab indents this line; YAML wants spaces")
+    if where and (variable := _VARIABLE.match(line, max(where.column - 1, 0))):
+        return located(file, mark, f'write "{variable[0]}" in quotes: inside {{ }} and [ ], a brace starts a block')
     problem = error.problem or "this is not YAML"
     text = _PLAIN_WORDS.get(problem, problem)
     if text.startswith(_NOT_CLOSED) and (opened := error.context_mark) and where and opened.line < where.line:
