@@ -137,6 +137,13 @@ async def test_the_request_that_began_the_run_joins_it_where_it_went_on(pair: Pa
     assert await post(pair.other, first) == (200, [*asked, *rest])
 
 
+async def test_a_resume_under_a_new_id_is_one_run_at_both_servers(pair: Pair) -> None:
+    pair.late.enter.set()
+    yes = {**decision(await question(pair.one)), "runId": "r2"}
+    assert [(await post(server, yes))[0] for server in (pair.one, pair.other, pair.other)] == [200, 200, 200]
+    assert len(pair.tools.called) == 1
+
+
 def on_memory(_folder: Path) -> MemorySessionStore:
     records = MemoryRunStore()
     store = MemorySessionStore(on_drop=records.forget_session)
@@ -166,3 +173,22 @@ async def test_after_the_replay_window_it_is_shown_the_run_that_ended(
         assert await post(s, no) == (422, [])
         assert len(tools.called) == 1
         await is_finished(store)
+
+
+@pytest.mark.parametrize("opened", [on_memory, alone_on_file, on_file])
+@pytest.mark.parametrize("which", ["resume", "resume under a new id", "first request"])
+async def test_after_the_replay_window_every_repetition_joins(
+    opened: Callable[[Path], Any], which: str, tmp_path: Path
+) -> None:
+    store, tools = opened(tmp_path), PlainTools(frozenset({"delete"}), delete=echo)
+    turns = calls(("delete", "{}")), says("gone"), says("asked too often")
+    async with served(*turns, tools=tools, store=store, records=store.runs, replay_window=0.05) as s:
+        first = ask("delete it", run="r", message="u1")
+        yes = decision((await post(s, first))[1])
+        if which == "resume under a new id":
+            yes["runId"] = "r2"
+        assert (await post(s, yes))[0] == 200
+        await until(lambda: not s.server.runs.of_session("t1", owner=ANONYMOUS_OWNER))
+        again = first if which == "first request" else yes
+        assert [(await post(s, again))[0] for _ in range(2)] == [200, 200]
+        assert len(tools.called) == 1

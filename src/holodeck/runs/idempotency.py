@@ -64,7 +64,7 @@ class Idempotency:
             return None
         if key.part:  # a resume under a run's own id is not the request that began the run
             record = await records.find(key.name, owner=key.owner)
-            if record is None or fingerprint not in record.request.answered:
+            if record is None or fingerprint not in (record.fingerprint, *record.request.answered):
                 return None
             return await part_of(await self._restored(record), record, fingerprint)
         record = await records.by_key(key.wire, key.name, owner=key.owner)
@@ -99,7 +99,8 @@ class Claim:
             await other.wait()
         run = self._of.started.get(key)
         if run is not None and self._of.runs.knows(run):
-            _check(key, self.fingerprint, run.fingerprint)
+            if not key.part:  # other answers have another key
+                _check(key, self.fingerprint, run.fingerprint)
             self.run = run
             return self
         claims[key] = self

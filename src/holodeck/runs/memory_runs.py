@@ -35,8 +35,11 @@ class MemoryRunStore:
     # the port
 
     def register(self, record: RunRecord) -> None:
-        where = self._records if (record.owner, record.run_id) in self._records else self._noted
-        where[record.owner, record.run_id] = record
+        name = record.owner, record.run_id
+        if name in self._records:
+            self._records[name] = self._of_first_request(record)
+        else:
+            self._noted[name] = record
 
     async def begin(self, record: RunRecord) -> Begun:
         self._store(record)
@@ -104,13 +107,18 @@ class MemoryRunStore:
     def _store(self, record: RunRecord) -> None:
         name = record.owner, record.run_id
         self._noted.pop(name, None)
-        self._records[name] = record
+        self._records[name] = self._of_first_request(record)
         self._of_owner.setdefault(record.owner, {})[record.run_id] = None
         self._of_session.setdefault((record.owner, record.session_id), {})[record.run_id] = None
         if record.key is not None:
             self._by_key[RunKey(record.wire, record.owner, record.key)] = record.run_id
         while len(self._records) > MAX_RUNS:
             self._drop(next(iter(self._records)))
+
+    def _of_first_request(self, record: RunRecord) -> RunRecord:
+        """The record with the fingerprint of the request that began the run, also if a resume continues it."""
+        earlier = self._records.get((record.owner, record.run_id))
+        return record if earlier is None else msgspec.structs.replace(record, fingerprint=earlier.fingerprint)
 
     def _drop(self, name: OwnedId) -> bool:
         record = self._records.pop(name, None)

@@ -45,7 +45,7 @@ def is_continued_elsewhere(run: Run, record: RunRecord) -> bool:
 
 async def part_of(run: Run, record: RunRecord, fingerprint: bytes) -> Run:
     """The part that this resume started, as soon as the parts before it are copied. The last one if it is unknown."""
-    number = 1 + record.request.answered.index(fingerprint)
+    number = (record.fingerprint, *record.request.answered).index(fingerprint)
     while run.is_remote and len(_begun(run)) <= number:
         async for _ in follow(run.log):
             pass

@@ -130,7 +130,7 @@ class EventStream(Response):
         for cursor in self._cursors:  # grows when another process continues the last run
             await self._follow(cursor, last=cursor is self._cursors[-1])
             later = cursor.run.later
-            if later is not None and cursor is self._cursors[-1]:
+            if later is not None and cursor is self._cursors[-1] and not self._complete:
                 self._cursors.append(Cursor(later, cursor.encoder, chain=cursor.chain))
                 self._runs.attach(later, returns=self._returns)
         if not self._left and not self._complete:
