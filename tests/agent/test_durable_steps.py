@@ -389,3 +389,24 @@ async def test_a_run_that_another_process_has_taken_over_shows_what_is_stored_be
     shown, ending = fixture.events[-2:]
     assert (shown.messages[-1], shown.corrects) == (TakenOver.theirs, True)
     assert (type(ending), ending.code) == (e.RunFailed, "session-taken")
+
+
+@pytest.mark.parametrize("how", ["stopped", "the store fails"])
+async def test_the_ending_that_is_stored_is_shown_if_the_history_cannot_be(how):
+    fixture, journal = journaled(calls(("echo", "{}")), says("done"), tools=PlainTools(echo=echo))
+    reading, history = asyncio.Event(), journal.history
+
+    async def blocked() -> Any:
+        if journal.endings:
+            reading.set()
+            if how == "the store fails":
+                raise StoreUnavailable("The disk is gone.")
+            await asyncio.Event().wait()
+        return await history()
+
+    journal.history = blocked
+    playing = asyncio.create_task(fixture.play("hi", client_ids=frozenset()))
+    await reading.wait()
+    playing.cancel()
+    await asyncio.wait({playing})
+    assert [fixture.ending] == journal.endings

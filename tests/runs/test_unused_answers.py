@@ -141,6 +141,15 @@ async def test_an_edit_that_waited_replaces_what_followed_it(restarted):
         assert shown(await server.history()) == [("user", "hi, changed"), ("assistant", "fresh answer")]
 
 
+async def test_an_edit_that_waited_replaces_a_question_too(restarted):
+    sent = (UserMessage(id="q0", content="hi, changed"),)
+    async with restarted() as server:
+        await session(server, UserMessage(content="hi", id="q0", run_id="before"), step=ASKING)
+        await server.left(record=record_of(messages=sent, keeps_history=True))
+        assert isinstance((await goes_on(server))[-1], e.RunFinished)
+        assert shown(await server.history()) == [("user", "hi, changed"), ("assistant", "fresh answer")]
+
+
 async def test_a_history_that_waited_to_be_adopted_is_marked(restarted):
     sent = UserMessage(id="q0", content="hi"), FORGED, UserMessage(id="q", content="go")
     async with restarted() as server:

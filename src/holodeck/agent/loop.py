@@ -457,7 +457,8 @@ class _Run:
         ending = self._finished(finish_reason=reply.finish_reason, output=self.output)
         await self._commit(_worth_keeping(batch), ending=ending)
         if self.tools.executions and self.context.client_ids is not None:
-            await self._emit_history(self.context.client_ids, if_client_lacks_some=False)
+            with suppress(HoloDeckError, asyncio.CancelledError):  # the ending is stored: readers get that one
+                await self._emit_history(self.context.client_ids, if_client_lacks_some=False)
         self.emitter.run_ended(ending)
         return self._response("completed", finish_reason="length" if reply.finish_reason == "length" else "completed")
 

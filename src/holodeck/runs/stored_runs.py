@@ -282,10 +282,10 @@ class StoredRuns:
             else failure(record.run_id, record.session_id, why)
         )
         conversation = await self._store.open(record.session_id, owner=record.owner, run_id=record.run_id, create=True)
-        waits = goes_on and conversation.pending is not None and not remains.settles_step
         try:
             if change is not None and change.rewind_before is not None:
                 await conversation.rewind(change.rewind_before)
+            waits = goes_on and conversation.pending is not None and not remains.settles_step
             if change is not None and self._records is not None:
                 self._records.register(record)
             pending = None if remains.settles_step else KEEP
