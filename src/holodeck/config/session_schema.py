@@ -39,7 +39,7 @@ class SessionSettings(Block):
     )
     durability: Literal["full", "process"] = Field(
         "full",
-        description="When a message in the file is safe: after a power failure too, or only after the end of the process."
+        description="What a stored message survives: a power failure too, or only the end of the process."
         " PostgreSQL has its own setting, synchronous_commit",
     )
     ttl_seconds: float | None = Field(
