@@ -247,6 +247,25 @@ async def test_a_log_that_is_gone_when_its_run_ends_is_copied_again_as_a_whole(p
         await store.close()
 
 
+async def test_reading_a_run_that_has_ended_leaves_nothing_in_memory(postgres_database, url):
+    database = PostgresDatabase(postgres_database)
+    runs = PostgresRunStore(database, "tester")
+    runs.connect(ValkeyLink(url, "tester", runs.replica, replay_window=120, seconds=30))
+    store = PostgresSessionStore(database, "tester", runs=runs)
+    await store.start()
+    try:
+        record = RunRecord(run_id="r", owner=ME, session_id="s")
+        runs.register(record)
+        await runs.begin(record)
+        await runs.end(record, ENDING)
+        runs.release(record)
+        runs._logs.clear()
+        await runs.events(await runs.find("r", owner=ME))
+        assert runs._logs == {}
+    finally:
+        await store.close()
+
+
 # the line: pieces from the middle of a log
 
 

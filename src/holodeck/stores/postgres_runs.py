@@ -418,7 +418,8 @@ class PostgresRunStore:
         )
         pieces = [(number, body) for _, number, body in found if number is not None]
         if self._link is not None and found:
-            self._logs[run] = found[0][0]
+            if record.ending is None:  # only a run in progress is followed, and `stop_waiting` forgets it
+                self._logs[run] = found[0][0]
             pieces = sorted([*pieces, *await self._link.read((run, found[0][0]), first)])
         return records.pieces_of(pieces, first)
 
