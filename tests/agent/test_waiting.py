@@ -29,7 +29,9 @@ async def test_a_tool_that_needs_approval_ends_the_run_with_a_question_and_is_no
     fixture, _ = await interrupted()
     assert fixture.ending.outcome is e.Outcome.INTERRUPTED
     assert fixture.ending.interrupts[0].tool == "erase"
-    assert [name for name, *_ in fixture.tools.called] == ["echo"], "the call that needs nobody is carried out at once"
+    assert [name for name, *_ in fixture.tools.called] == ["echo"], (
+        "the call that needs no approval is made immediately"
+    )
 
 
 async def test_an_approval_carries_it_out_once_and_the_run_continues():

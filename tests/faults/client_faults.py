@@ -92,7 +92,7 @@ async def leaves_in_a_tool_call(scenario: FaultScenario) -> None:
     asking.cancel()
     await asyncio.wait({asking})
     await scenario._session_is_idle()
-    assert len(turn.plan.requests) == 1, "the model was asked again for nobody"
+    assert len(turn.plan.requests) == 1, "the model was asked again although no client waits"
     kept = (await scenario.session_now())["messages"]
     assert [message["role"] for message in kept] == ["user", "assistant", "tool"], kept
     assert kept[2]["failed"], kept[2]
@@ -107,7 +107,7 @@ async def leaves_in_the_queue(scenario: FaultScenario) -> None:
         answer.close()
     second.left, second.accepted = True, False
     assert (await talks).ending == "finished"
-    assert not second.plan.requests, "a question that nobody waits for was asked"
+    assert not second.plan.requests, "a question that no client waits for was asked"
     await scenario.continues()
 
 

@@ -126,7 +126,7 @@ MUTANTS = (
     Mutant("core/request.py", "return answer if isinstance(answer, bool) else None", "return answer is not False", APPROVALS, "an answer that is not a no counts as a yes"),
     Mutant("core/request.py", "return approved if isinstance(approved, bool) and isinstance(arguments, dict) else None", "return approved is not False", APPROVALS, "an answer in other words counts as a yes"),
     Mutant("runs/log.py", "if number < self._dropped:", "if False:", RUNS, "events that are gone are replayed wrongly"),
-    Mutant("runs/log.py", "            self.ended = True", "            self.ended = bool(self._waiting)", RUNS, "an ending that nobody waits for is not noticed"),
+    Mutant("runs/log.py", "            self.ended = True", "            self.ended = bool(self._waiting)", RUNS, "an ending that no reader waits for is not noticed"),
     Mutant("runs/log.py", "self._dropped += half", "self._dropped += 0", RUNS, "numbers of events shift when the log is shortened"),
     Mutant("runs/run.py", "        if not queue:\n            ticket.set_result(None)\n", "        ticket.set_result(None)\n", RUNS, "two runs of a session at the same time"),
     Mutant("runs/run.py", "                await asyncio.shield(self._ticket)", "                pass", RUNS, "runs of one session do not wait for each other"),

@@ -82,7 +82,7 @@ async def test_an_endpoint_that_breaks_down_and_comes_back():
             error = await fails_with(model, errors.ModelUnavailable)
         each = (time.perf_counter() - started) / 20
         assert each < 0.005
-        assert len(endpoint.requests) == 9, "an open breaker asks nobody"
+        assert len(endpoint.requests) == 9, "an open breaker makes no request"
         assert error.retry_after == 42
         assert "Try again in 42 s" in error.message
         assert not error.started

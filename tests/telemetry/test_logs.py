@@ -244,7 +244,7 @@ def test_a_blocked_pipe_costs_lines_and_nothing_else(pipe):
     begun = time.monotonic()
     for _ in range(5000):
         writer.put(written)
-    assert time.monotonic() - begun < 10, "nobody reads before all are put"
+    assert time.monotonic() - begun < 10, "no thread reads before all lines are queued"
     assert writer.dropped > 4000
     reader = threading.Thread(target=lambda: collected.extend(_drain(read)))
     collected: list[dict] = []

@@ -66,7 +66,7 @@ async def test_only_a_tool_that_cannot_be_reached_counts(fixture, mood, counts):
     expected = Phase.OPEN if counts else Phase.CLOSED
     assert fixture.phases() == {"mcp:moody": expected, "tool:moody.a": expected}
     result = await fixture.call("a")
-    assert len(fixture.inner.calls) == (3 if counts else 4), "an open breaker asks nobody"
+    assert len(fixture.inner.calls) == (3 if counts else 4), "an open breaker makes no request"
     if counts:
         assert result.failed
         assert not result.retryable, "to repeat it at once would not help"
