@@ -2,9 +2,13 @@
 
 from typing import Any
 
+from holodeck.core.ids import new_ulid
 from holodeck.core.messages import UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.runs.port import RunRecord
+from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_sessions import SqliteSessionStore
+from holodeck.stores.sqlite_shared_runs import SharedSqliteRunStore
 
 
 def run(name: str = "r", session: str = "s", **more: Any) -> RunRecord:
@@ -26,3 +30,9 @@ async def begun(store: Any, record: RunRecord, last: int | None = None) -> Any:
     """A run's conversation, as the process that has the run opens it."""
     await store.runs.begin(record)
     return await store.open(record.session_id, owner=ME, run_id=record.run_id, last=last, create=True)
+
+
+def on_file(path, agent):
+    """A store on a file that several processes share."""
+    file = SqliteFile(path, durable=False)
+    return SqliteSessionStore(file, agent, runs=SharedSqliteRunStore(file, agent, new_ulid()))
