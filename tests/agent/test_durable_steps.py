@@ -31,12 +31,19 @@ class Journal(Transcript):
         self.endings: list[e.Ending] = []
         self.broken = False
 
-    async def commit(self, messages, pending=None, *, ending=None, **more: Any) -> None:
+    async def commit(self, messages, pending=None, **more: Any) -> None:
         if self.broken:
             raise StoreUnavailable("The disk is full.")
-        self.writes.append(("ending" if ending else "commit", len(self.fixture.events)))
-        self.endings += [ending] if ending else []
-        await super().commit(messages, pending, ending=ending, **more)
+        self.writes.append(("commit", len(self.fixture.events)))
+        await super().commit(messages, pending, **more)
+
+    def end(self, messages, pending, *, ending, **more: Any) -> asyncio.Future[None] | None:
+        if self.broken:
+            raise StoreUnavailable("The disk is full.")
+        self.writes.append(("ending", len(self.fixture.events)))
+        self.endings.append(ending)
+        super().end(messages, pending, ending=ending, **more)
+        return None
 
     def accept(self, messages, **more: Any) -> None:
         if self.broken:
@@ -72,6 +79,11 @@ class SlowJournal(Journal):
     def accept(self, messages, **more: Any) -> asyncio.Future[None]:
         super().accept(messages, **more)
         return self.stored
+
+    def end(self, messages, pending, **more: Any) -> asyncio.Future[None] | None:
+        """With messages, the store writes them after those that it has accepted."""
+        super().end(messages, pending, **more)
+        return self.stored if messages else None
 
 
 def played_slowly(*turns, **settings) -> tuple[AgentFixture, SlowJournal, asyncio.Task]:
@@ -373,6 +385,9 @@ class TakenOver(Journal):
     """A conversation that another process takes over while the model replies."""
 
     async def commit(self, messages, pending=None, **more: Any) -> None:
+        raise LostClaim("Another process has taken this run over.")
+
+    def end(self, messages, pending, **more: Any) -> None:
         raise LostClaim("Another process has taken this run over.")
 
     theirs = AssistantMessage(content="what the other process has stored")

@@ -164,10 +164,10 @@ async def test_a_run_that_is_stopped_while_it_has_a_time_limit_is_stopped():
 async def test_another_timeout_is_a_defect_not_the_runs_limit():
     fixture = AgentFixture(says("hi"), run_timeout=60)
 
-    async def commit(messages, pending=None):
+    def end(messages, pending, *, state, ending):
         raise TimeoutError("the store's own")
 
-    fixture.conversation.commit = commit
+    fixture.conversation.end = end
     await fixture.play("go")
     assert fixture.ending.code == "internal-error"
 

@@ -183,16 +183,17 @@ async def test_a_pending_step_is_kept_until_a_commit_replaces_it(store):
 
 
 @pytest.mark.req("D03")
-async def test_a_commit_with_an_ending_that_is_cancelled_returns_when_it_is_stored(store):
-    """Its run shows the ending that is stored. A stop that comes meanwhile comes too late."""
+async def test_the_last_step_of_a_run_is_durable_when_its_future_is_done(store):
     conversation = await store.open("s", owner=ADA, create=True)
-    ending = RunFinished("r", "s")
-    storing = asyncio.create_task(conversation.commit([UserMessage(content="hi")], ending=ending))
-    await asyncio.sleep(0)
-    storing.cancel()
-    await storing
-    stored = await store.read("s", owner=ADA)
-    assert [message.content for message in stored.messages] == ["hi"]
+    accepted = conversation.accept([UserMessage(content="hi")])
+    stored = conversation.end([AssistantMessage(content="ho")], None, state={"n": 1}, ending=RunFinished("r", "s"))
+    if stored is not None:
+        await stored
+    assert accepted is None or accepted.done()
+    session = await store.read("s", owner=ADA)
+    assert [message.content for message in session.messages] == ["hi", "ho"]
+    assert (session.pending, session.state) == (None, {"n": 1})
+    assert [message.content for message in conversation.messages] == ["hi", "ho"]
 
 
 async def test_calls_that_begin_are_stored_before_they_are_made(store):

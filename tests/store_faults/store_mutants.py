@@ -35,7 +35,7 @@ MUTANTS = (
         ("runs/stored_runs.py", "first_number=block * HOLE", "first_number=parts[-1].next_number"),
     )),
     StoreMutant("S04", SQLITE, "the ending is shown before it is stored", (
-        ("agent/loop.py", "        await self._commit(_worth_keeping(batch), ending=ending)\n", "        await self._commit(_worth_keeping(batch))\n"),
+        ("agent/run_ending.py", "        await self._store(ending, messages, pending, state)\n        self._emitter", "        await self._context.conversation.commit(messages, pending, state=state)\n        self._emitter"),
     )),
     StoreMutant("S06", SQLITE, "no intent: an approval is not used up before the tool is called", (
         ("agent/tool_calls.py", "        await self.begin_calls(self._cut_from_here(batch, begun))\n        try:", "        try:"),

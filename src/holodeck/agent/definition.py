@@ -136,7 +136,7 @@ def _stopped_by_the_user() -> HoloDeckError | None:
     return None
 
 
-def _is_not_left() -> bool:
+def _is_not_over() -> bool:
     return False
 
 
@@ -166,8 +166,9 @@ class AgentContext(msgspec.Struct, frozen=True, kw_only=True):
     steps_before: int | None = None  # how many steps were shown before a crash, if the run continues after one
     # After a cancellation: None for a user's stop, else the error that forced it and becomes the ending.
     why_stopped: Callable[[], HoloDeckError | None] = _stopped_by_the_user
-    # After a cancellation: whether another process continues the run. Then this one stores nothing more of it.
-    is_left: Callable[[], bool] = _is_not_left
+    # After a cancellation: whether readers see nothing more of the run, because another process continues it or the
+    # server could not wait for its ending. Then nothing more of it is stored, either.
+    is_over: Callable[[], bool] = _is_not_over
 
     def __post_init__(self) -> None:
         if self.user_id != ANONYMOUS and not is_owner_name(self.user_id):

@@ -209,7 +209,7 @@ class OverlappingCommit:
 
     def __init__(self, emitter: RunEmitter) -> None:
         self._emitter = emitter
-        self._under_way = False
+        self.stored: asyncio.Future[Any] | None = None  # of the commit that is under way
         self._task: asyncio.Task[Any] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._failure: BaseException | None = None
@@ -220,7 +220,7 @@ class OverlappingCommit:
         No other commit may be under way.
         """
         if stored is not None:
-            self._under_way, self._task, self._waiter = True, asyncio.current_task(), None
+            self.stored, self._task, self._waiter = stored, asyncio.current_task(), None
             self._emitter.hold()
             stored.add_done_callback(self._settled)
 
@@ -229,7 +229,7 @@ class OverlappingCommit:
 
         Raises the error if they cannot be stored.
         """
-        if self._under_way:
+        if self.stored is not None:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
 
@@ -244,7 +244,7 @@ class OverlappingCommit:
         return error if isinstance(error, HoloDeckError) else InternalError("The run's messages could not be stored.")
 
     def _settled(self, stored: "asyncio.Future[Any]") -> None:
-        self._under_way = False
+        self.stored = None
         failure = asyncio.CancelledError() if stored.cancelled() else stored.exception()
         if failure is None:
             self._emitter.release()

@@ -1,14 +1,14 @@
 """The agent loop: call the model, run the tools that it asks for, repeat until it answers.
 
-`run` is one coroutine that returns the response and emits events. It checks every limit and emits every ending. It does
-not know who reads the events, which wire the request came over, or how messages are stored.
+`run` is one coroutine that returns the response and emits events. It checks every limit and decides how a run ends;
+`RunEnding` stores and shows that. It does not know who reads the events, which wire the request came over, or how
+messages are stored.
 """
 
 import asyncio
 import json
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -23,6 +23,7 @@ from holodeck.agent.pending import Decision, decide, question
 from holodeck.agent.prediction import Predictor, announcement
 from holodeck.agent.prompting import Compaction, initial_state, length_of, prompt_for, shown, tokens_of_half
 from holodeck.agent.response import AgentResponse, Status
+from holodeck.agent.run_ending import RunEnding, show_history
 from holodeck.agent.structured_output import BadOutputError, repair_request
 from holodeck.agent.tool_calls import READ_RESULT, Batch, KeptResults, ToolRunner
 from holodeck.core.events import (
@@ -32,7 +33,6 @@ from holodeck.core.events import (
     Emit,
     Ending,
     Event,
-    MessagesReplaced,
     Outcome,
     RunFailed,
     RunFinished,
@@ -58,13 +58,12 @@ from holodeck.errors import (
     InternalError,
     InvalidOutput,
     InvalidRequest,
-    LostClaim,
     ModelError,
     ModelRejected,
     RunTimeout,
 )
 from holodeck.models.port import ModelReply, Prompt
-from holodeck.sessions.port import KEEP, Conversation, Keep
+from holodeck.sessions.port import KEEP, Conversation
 from holodeck.tools.port import ToolContext
 from holodeck.tools.shared_state import UPDATE_STATE, StateToolset
 
@@ -127,6 +126,7 @@ class _Run:
             used_call_ids=_call_ids(conversation.messages, conversation.pending),
         )
         self.overlap = OverlappingCommit(self.emitter)
+        self.ending = RunEnding(context, self.emitter, self.overlap)
         self.state = StateToolset(initial_state(self.agent.state, context), self._show) if self.agent.state else None
         self.spending = Spending(self.agent.loop.budget)
         self.compaction: Compaction | None = None
@@ -158,7 +158,7 @@ class _Run:
         steps_before = self.context.steps_before
         await self._begin(is_taken_up=steps_before is not None)
         if self.context.client_ids is not None:
-            await self._emit_history(self.context.client_ids, if_client_lacks_some=True)
+            await show_history(self.context, self.emitter, if_client_lacks_some=True)
         for number in range(1 + (steps_before or 0), self.agent.loop.max_iterations + 1):
             self.iterations = number
             if self.compaction is not None:
@@ -369,23 +369,20 @@ class _Run:
         elif text.strip():
             await self._commit([AssistantMessage(id=self.emitter.message_id, content=text, cut=cut)])
 
-    async def _commit(
-        self, messages: Sequence[Message], pending: PendingStep | Keep | None = None, ending: Ending | None = None
-    ) -> None:
+    async def _commit(self, messages: Sequence[Message]) -> None:
         """Stores a whole step with the current state. A cancellation does not interrupt it: stores guarantee that.
 
         Stores nothing if another process continues the run: that process has to find it as after a crash.
         """
-        if self.context.is_left():
-            return
-        state = KEEP if self.state is None else self.state.value
-        await self.context.conversation.commit(self._own(messages), pending, state=state, ending=ending)
-        await self.overlap.wait()  # shows the held events before any others
+        if not self.context.is_over():
+            await self.context.conversation.commit(self._own(messages), state=self._current_state())
 
     def _store_meanwhile(self, messages: Sequence[Message]) -> None:
         """Starts to store messages. Until they are stored, the run shows nothing more and calls no tool."""
-        state = KEEP if self.state is None else self.state.value
-        self.overlap.begin(self.context.conversation.accept(self._own(messages), state=state))
+        self.overlap.begin(self.context.conversation.accept(self._own(messages), state=self._current_state()))
+
+    def _current_state(self) -> Any:
+        return KEEP if self.state is None else self.state.value
 
     def _own(self, messages: Sequence[Message]) -> list[Message]:
         """The messages, with the id of this run if they have none."""
@@ -416,13 +413,6 @@ class _Run:
         if self.agent.state is not None and self.agent.state.predictions:
             self._show(announcement(self.agent.state.predictions))
 
-    async def _emit_history(self, theirs: frozenset[str], *, if_client_lacks_some: bool) -> None:
-        """Shows the client our history, unless that would take messages from it that we do not have."""
-        history = await self.context.conversation.history()
-        ours = places_of(history).keys()
-        if theirs <= ours and not (if_client_lacks_some and len(ours) == len(theirs)):
-            self._show(MessagesReplaced(history))
-
     # limits and warnings
 
     def _count_unusable(self, batch: Batch) -> None:
@@ -448,18 +438,15 @@ class _Run:
         self.warnings.append(message)
         self.emitter.warning(code, message)
 
-    # endings: each is stored before any reader sees it
+    # endings: `RunEnding` stores and shows them
 
     async def _complete(self, batch: Batch, reply: ModelReply) -> AgentResponse:
         self.text = reply.text
         if not reply.text.strip():
             self._judge_empty(reply)
         ending = self._finished(finish_reason=reply.finish_reason, output=self.output)
-        await self._commit(_worth_keeping(batch), ending=ending)
-        if self.tools.executions and self.context.client_ids is not None:
-            with suppress(HoloDeckError, asyncio.CancelledError):  # the ending is stored: readers get that one
-                await self._emit_history(self.context.client_ids, if_client_lacks_some=False)
-        self.emitter.run_ended(ending)
+        step, has_called = self._own(_worth_keeping(batch)), bool(self.tools.executions)
+        await self.ending.settle(ending, step, None, state=self._current_state(), shows_history=has_called)
         return self._response("completed", finish_reason="length" if reply.finish_reason == "length" else "completed")
 
     def _judge_empty(self, reply: ModelReply) -> None:
@@ -486,8 +473,7 @@ class _Run:
             expires_at=expires,
             run_id=self.context.run_id,
         )
-        await self._commit([], step, ending)
-        self.emitter.run_ended(ending)
+        await self.ending.settle(ending, pending=step, state=self._current_state())
         return self._response("completed", finish_reason=outcome.value, outcome=outcome)
 
     async def _out_of_iterations(self) -> AgentResponse:
@@ -509,37 +495,7 @@ class _Run:
             await self._end(self._finished(finish_reason="cancelled", outcome=Outcome.CANCELLED))
 
     async def _end(self, ending: Ending) -> None:
-        """Ends a run that has nothing more to store.
-
-        A store that fails now must not leave readers without an ending.
-        """
-        try:
-            with suppress(HoloDeckError):  # what could not be stored leaves an incomplete step
-                await self.overlap.wait()
-            await self._commit([], KEEP, ending)
-        except LostClaim as error:
-            log.warning("cannot store the ending of run %s: %s", self.context.run_id, error.message)
-            await self._show_stored()
-        except HoloDeckError as error:
-            log.warning("the end of run %s could not be stored: %s", self.context.run_id, error.message)
-        except Exception:  # a bug of the store: the log has it, the readers get their ending
-            log.exception("the end of run %s could not be stored", self.context.run_id)
-        finally:
-            self.emitter.release()  # a second cancellation does not wait for the store
-            if not self.emitter.started:
-                self._emit_beginning()
-            self.emitter.run_ended(ending)
-
-    async def _show_stored(self) -> None:
-        """Shows the conversation as it is stored.
-
-        Another process has taken the run over, and cannot have stored the last events that were shown here.
-        """
-        self.emitter.release()
-        if self.emitter.started:
-            self.emitter.step_finished(None, self.model)
-            with suppress(HoloDeckError):
-                self._show(MessagesReplaced(await self.context.conversation.stored(), corrects=True))
+        await self.ending.force(ending, self._emit_beginning, state=self._current_state())
 
     def _finished(self, *, outcome: Outcome = Outcome.COMPLETED, **fields: Any) -> RunFinished:
         cancelled = outcome is Outcome.CANCELLED

@@ -291,7 +291,7 @@ def context_of(
     session_id: str,
     *,
     why_stopped: Callable[[], HoloDeckError | None],
-    is_left: Callable[[], bool],
+    is_over: Callable[[], bool],
 ) -> AgentContext:
     return AgentContext(
         conversation=conversation,
@@ -313,7 +313,7 @@ def context_of(
         tenant=request.owner.tenant,
         timezone=_timezone_of(request.properties),
         why_stopped=why_stopped,
-        is_left=is_left,
+        is_over=is_over,
     )
 
 

@@ -88,8 +88,8 @@ class RunLog:
         return size + sum([_length_of(event) for event in self._events if isinstance(event, _Long)])
 
     def append(self, event: Event) -> None:
-        """Appends an event: the run's `emit`. A log that was cut ignores it."""
-        if self.is_cut:
+        """Appends an event: the run's `emit`. A log that has ended, or was cut, ignores it."""
+        if self.ended:
             return
         self._events.append(event)
         kind = type(event)

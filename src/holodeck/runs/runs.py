@@ -499,7 +499,7 @@ class Runs:
             conversation,
             run.session_id,
             why_stopped=lambda: run.stopped_by,
-            is_left=lambda: run.log.is_cut,
+            is_over=lambda: run.log.ended,
         )
 
     def server_tools(self) -> set[str]:

@@ -367,7 +367,7 @@ class StoredRuns:
                     run.conversation,
                     run.session_id,
                     why_stopped=lambda: run.stopped_by,
-                    is_left=lambda: run.log.is_cut,
+                    is_over=lambda: run.log.ended,
                 )
                 context = msgspec.structs.replace(context, steps_before=steps, client_ids=None)
                 new = ()

@@ -435,6 +435,16 @@ class _MemoryConversation:
     ) -> None:
         self._add(messages, pending, state, summary)
 
+    def end(
+        self,
+        messages: Sequence[Message],
+        pending: PendingStep | Keep | None,
+        *,
+        state: Any,
+        ending: Ending,  # noqa: ARG002  nothing here outlives the process
+    ) -> None:
+        self._add(messages, pending, state, KEEP)
+
     def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> None:
         self._add(messages, None, state, KEEP)
 

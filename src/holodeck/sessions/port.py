@@ -80,11 +80,19 @@ class Conversation(Protocol):
 
         Accepted messages are stored before it, or with it. If that fails, this fails.
 
-        `ending` is the last event of the run, stored before any reader sees it. Cancelling the caller does not
-        interrupt the commit: a store that has to wait shields itself. A commit with an ending then even returns as if
-        it had not been cancelled: readers are shown the ending that is stored, not that of a stop which came too late.
+        `ending` ends a run that is not in progress: `end` is for one that is. Cancelling the caller does not interrupt
+        the commit: a store that has to wait shields itself.
 
         Raises SessionFull for user messages that do not fit, LostClaim if another process has taken the session over.
+        """
+
+    def end(
+        self, messages: Sequence[Message], pending: PendingStep | Keep | None, *, state: Any, ending: Ending
+    ) -> "asyncio.Future[Any] | None":
+        """Starts a commit of the run's last step together with the run's last event.
+
+        Durable when the future is done or, if it is None, already. Only then may a reader see the ending. Raises as
+        `commit` does, either directly or in the future.
         """
 
     async def rewind(self, before: str) -> None:

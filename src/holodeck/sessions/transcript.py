@@ -131,6 +131,16 @@ class Transcript(HeldParts):
     ) -> None:
         self._add(messages, pending, state, summary)
 
+    def end(
+        self,
+        messages: Sequence[Message],
+        pending: PendingStep | Keep | None,
+        *,
+        state: Any,
+        ending: Ending,  # noqa: ARG002  nothing here outlives the process
+    ) -> None:
+        self._add(messages, pending, state, KEEP)
+
     async def begin_calls(self, step: PendingStep) -> None:
         self.pending = step
 

@@ -242,20 +242,28 @@ class StoredConversation(HeldParts, ABC):
         ending: Ending | None = None,
     ) -> None:
         """Commits in one transaction, which completes even if the caller is cancelled meanwhile."""
+        await asyncio.shield(self._begin_commit(messages, pending, state, summary, ending))
+
+    def end(
+        self, messages: Sequence[Message], pending: PendingStep | Keep | None, *, state: Any, ending: Ending
+    ) -> "asyncio.Future[Any]":
+        return self._begin_commit(messages, pending, state, KEEP, ending)
+
+    def _begin_commit(
+        self,
+        messages: Sequence[Message],
+        pending: PendingStep | Keep | None,
+        state: Any,
+        summary: Summary | Keep | None,
+        ending: Ending | None,
+    ) -> "asyncio.Future[Any]":
         steps, parts = self._encoded(messages, pending, state, summary)
         added = messages, pending, state, summary
         before = self._writing if self._queued is None else self._queued
         if before is None:
-            writing: asyncio.Future[Any] = self._start_writing(steps, parts, ending, added)
-        else:
-            writing = self._queued = asyncio.ensure_future(self._write_after(before, steps, parts, ending, added))
-        try:
-            await asyncio.shield(writing)
-        except asyncio.CancelledError:
-            if ending is None:
-                raise
-            await asyncio.wait({writing})  # a second cancellation ends this wait
-            writing.result()
+            return self._start_writing(steps, parts, ending, added)
+        self._queued = asyncio.ensure_future(self._write_after(before, steps, parts, ending, added))
+        return self._queued
 
     async def _write_after(
         self,

@@ -1,0 +1,112 @@
+"""The one place that ends a run: it stores the ending, and then shows readers exactly that one.
+
+Invariant: readers see the ending that is stored. Whichever ending is given to the store first counts: completed, waiting
+for input, out of iterations, failed, out of time, or stopped. A stop, a time limit or a failure that comes while the
+store is still writing it comes too late, however often it comes.
+
+Two endings are shown that are not stored. If the store is lost, a failure or a stop is shown without it, since readers
+must not wait for ever; the next process finds the run without an ending. If another process has taken the run over, that
+process stores the ending, and readers here are shown the stored messages first. A run whose log was cut has no ending
+here at all: it is neither stored nor shown.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from holodeck.agent.definition import AgentContext
+from holodeck.agent.emitter import OverlappingCommit, RunEmitter
+from holodeck.core.events import Ending, MessagesReplaced
+from holodeck.core.messages import Message, PendingStep, places_of
+from holodeck.errors import HoloDeckError, LostClaim
+from holodeck.sessions.port import KEEP, Keep
+
+log = logging.getLogger(__name__)
+
+
+class RunEnding:
+    def __init__(self, context: AgentContext, emitter: RunEmitter, overlap: OverlappingCommit) -> None:
+        self._context, self._emitter, self._overlap = context, emitter, overlap
+
+    async def settle(
+        self,
+        ending: Ending,
+        messages: Sequence[Message] = (),
+        pending: PendingStep | Keep | None = KEEP,
+        *,
+        state: Any = KEEP,
+        shows_history: bool = False,
+    ) -> None:
+        """Stores the last step of the run with its ending, then shows the ending.
+
+        Raises what the store raises, and has shown nothing then.
+        """
+        await self._store(ending, messages, pending, state)
+        self._emitter.release()  # what was accepted before is stored with it
+        if shows_history:
+            with suppress(HoloDeckError, asyncio.CancelledError):  # readers get the ending without it
+                await show_history(self._context, self._emitter)
+        self._emitter.run_ended(ending)
+
+    async def force(self, ending: Ending, begin: Callable[[], None], *, state: Any = KEEP) -> None:
+        """Ends a run that failed or was stopped. Shows the ending even if the store does not take it.
+
+        `begin` shows the beginning of a run that has not shown it yet.
+        """
+        try:
+            with suppress(HoloDeckError):  # what could not be stored leaves an incomplete step
+                await self._durable(self._overlap.stored)
+            await self._store(ending, (), KEEP, state)
+        except LostClaim as error:
+            log.warning("cannot store the ending of run %s: %s", self._context.run_id, error.message)
+            await self._show_stored(ending.model)
+        except HoloDeckError as error:
+            log.warning("the end of run %s could not be stored: %s", self._context.run_id, error.message)
+        except Exception:  # a bug of the store: the log has it, the readers get their ending
+            log.exception("the end of run %s could not be stored", self._context.run_id)
+        finally:
+            self._emitter.release()
+            if not self._emitter.started:
+                begin()
+            self._emitter.run_ended(ending)
+
+    async def _store(
+        self, ending: Ending, messages: Sequence[Message], pending: PendingStep | Keep | None, state: Any
+    ) -> None:
+        if not self._context.is_over():
+            await self._durable(self._context.conversation.end(messages, pending, state=state, ending=ending))
+
+    async def _durable(self, stored: "asyncio.Future[Any] | None") -> None:
+        """Waits until the store has written it, and raises its error. Only a run that is over stops waiting."""
+        while stored is not None and not stored.done():
+            try:
+                await asyncio.shield(stored)
+            except asyncio.CancelledError:
+                if self._context.is_over():
+                    raise
+        if stored is not None:
+            stored.result()
+
+    async def _show_stored(self, model: str | None) -> None:
+        """Shows the conversation as the process has stored it that has taken the run over.
+
+        It cannot have stored the last events that were shown here.
+        """
+        self._emitter.release()
+        if self._emitter.started:
+            self._emitter.step_finished(None, model)
+            with suppress(HoloDeckError):
+                self._emitter.emit(MessagesReplaced(await self._context.conversation.stored(), corrects=True))
+
+
+async def show_history(context: AgentContext, emitter: RunEmitter, *, if_client_lacks_some: bool = False) -> None:
+    """Shows the client our history, unless that would take messages from it that we do not have."""
+    theirs = context.client_ids
+    if theirs is None:
+        return
+    history = await context.conversation.history()
+    ours = places_of(history).keys()
+    if theirs <= ours and not (if_client_lacks_some and len(ours) == len(theirs)):
+        emitter.emit(MessagesReplaced(history))
