@@ -112,6 +112,9 @@ async def test_a_signal_restores_the_terminal_and_keeps_the_chat(tmp_path, fake_
     exported = holodeck("sessions", "export", folder=tmp_path)
     if where == "in an answer":
         assert json.loads(exported.out)["messages"][-1]["cut"] == "stopped"
+        async with chat(tmp_path, "--resume", "last") as terminal:
+            await terminal.prompt()
+            assert "(stopped)" in terminal.lines
     else:
         assert "there are no stored sessions" in exported.err
 

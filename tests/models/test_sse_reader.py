@@ -134,3 +134,14 @@ def test_an_event_in_one_read_is_refused_too():
 def test_an_endless_run_of_whole_events_is_no_problem():
     reader = SseReader(max_event=100)
     assert sum(len(reader.feed(b"data: " + b"x" * 60 + b"\n\n")) for _ in range(1000)) == 1000
+
+
+@pytest.mark.parametrize("cut", range(1, 40))
+def test_the_last_id_is_that_of_a_complete_event(cut: int) -> None:
+    stream = b"id: r:1\ndata: a\n\nid: r:2\ndata: b\n\ndata: c\n\nid: r:3\ndata: d"
+    reader = SseReader()
+    seen = reader.feed(stream[:cut])
+    ids = {0: b"", 1: b"r:1", 2: b"r:2", 3: b"r:2"}
+    assert reader.last_id == ids[len(seen)]
+    seen += reader.feed(stream[cut:])
+    assert (len(seen), reader.last_id) == (3, b"r:2")

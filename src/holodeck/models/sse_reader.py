@@ -31,6 +31,8 @@ class SseReader:
         self._data: list[bytes] = []  # lines of the event being read
         self._data_size = 0
         self._name = b""
+        self._id = b""
+        self.last_id = b""  # of the last event that was returned, for `Last-Event-ID`
 
     def feed(self, chunk: bytes) -> list[Event]:
         if self._at_start or self._after_cr:
@@ -42,7 +44,7 @@ class SseReader:
             chunk = b"".join([*self._partial, chunk])
             self._partial.clear()
             self._partial_size = 0
-        if self._data or self._name or _CR in chunk:
+        if self._data or self._name or self._id is not self.last_id or _CR in chunk:
             return self._read_lines(chunk)
         return self._read_frames(chunk)
 
@@ -116,10 +118,14 @@ class SseReader:
         elif field == b"event":
             self._check(len(value))
             self._name = value
+        elif field == b"id":
+            self._check(len(value))
+            self._id = value
 
     def _dispatch(self, events: list[Event]) -> None:
         if self._data:
             events.append((self._name, b"\n".join(self._data)))
+            self.last_id = self._id
         self._data.clear()
         self._data_size = 0
         self._name = b""

@@ -81,7 +81,14 @@ async def start(request: Request, body: bytes, accept: str | None = None) -> Eve
             return ReadingStream(server, started, starting, progress, encoder)
     else:
         run = await begin(server, arrival)
-    return follow(server, server.runs.latest(run), arrival.open_encoder, accept=accept, first=run.beginning)
+    return follow(
+        server,
+        server.runs.latest(run),
+        arrival.open_encoder,
+        accept=accept,
+        first=run.beginning,
+        returns=wire == TERMINAL,  # `holodeck chat --url` reconnects
+    )
 
 
 def open_encoder(run: Run, accept: str | None, *, profile: Profile = Profile.FULL) -> Encoder:

@@ -54,13 +54,15 @@ class ChatContext(Around):
 
     def show_last_exchange(self) -> None:
         """Shows the last question and its answer, so that the user sees where a resumed chat stopped."""
-        question, answer = self.session.last_question, self.session.last_answer
+        question, answer, cut = self.session.last_question, self.session.last_answer, self.session.last_cut
         if question is not None:
             self.say(self.paint.dim(f"> {one_line(text_of(question.content), LONG_QUESTION)}"))
         if answer:
             self.display.emit(TextAdded(message_id="", delta=answer))
             self.display.emit(TextEnded(message_id=""))
             self.display.close()
+            if cut:
+                self.say(self.paint.dim(f"({one_line(cut)})"))
 
     def length(self, agent: AgentDefinition | None) -> str:
         """Describes how long the conversation is, and what of it the model no longer sees."""

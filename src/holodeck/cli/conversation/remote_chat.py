@@ -12,10 +12,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from holodeck.cli.conversation.attachments import dropped_files, file_bytes, named_file
 from holodeck.cli.conversation.chat_loop import Around, ChatLoop, Reply
+from holodeck.cli.conversation.remote_run import RemoteRun
 from holodeck.cli.conversation.remote_server import RemoteServer, RemoteSession
 from holodeck.cli.lines import Lines
 from holodeck.core.events import Ending, Event, Interrupt, TextAdded, TextEnded
@@ -29,12 +30,14 @@ HELP = {
     "/attach": "add a file to the next message: /attach PATH",
     "/detach": "remove the attached files",
     "/history": "the conversation so far",
+    "/retry": "get another answer to the last message",
     "/help": "this list",
     "/exit": "exit; the conversation stays on the server",
 }
 SHOWN_MESSAGES = 6  # messages of a resumed conversation: about its last three exchanges
 LONG_QUESTION = 300
 _COMMAND = re.compile(r"/[a-z?]+(\s|$)", re.IGNORECASE)
+Content: TypeAlias = str | list[dict[str, Any]]
 _MEDIA = ("image", "audio", "video")
 
 
@@ -62,7 +65,8 @@ class RemoteChat(ChatLoop):
     def __init__(self, context: RemoteContext, lines: Lines, *, interactive: bool) -> None:
         super().__init__(context, lines, interactive=interactive)
         self._context = context
-        self._run_id: str | None = None  # of the run that is being shown
+        self._reading: RemoteRun | None = None  # the run that is being shown
+        self._sent: tuple[str, Content] | None = None  # the id and the content of the last message
         self._stopping: asyncio.Task[None] | None = None  # referenced, so that the request is not garbage-collected
 
     async def _begin(self) -> Sequence[Interrupt]:
@@ -96,9 +100,13 @@ class RemoteChat(ChatLoop):
             name, _, rest = text.partition(" ")
             return await self._command(name, rest.strip())
         elif text:
-            begun = time.monotonic()
-            await self._conclude(await self._run(self._answered(content=self._content(line))), begun)
+            self._sent = new_ulid(), self._content(line)
+            await self._send(*self._sent)
         return False
+
+    async def _send(self, message_id: str, content: Content) -> None:
+        begun = time.monotonic()
+        await self._conclude(await self._run(self._answered(content=content, message_id=message_id)), begun)
 
     async def _command(self, name: str, rest: str) -> bool:
         context = self._context
@@ -114,7 +122,12 @@ class RemoteChat(ChatLoop):
                 context.files.clear()
                 self._show_files()
             case "/history":
-                self._show(await context.server.session(context.session_id))
+                found = await context.server.session(context.session_id)
+                self._show(found)
+                if not found.messages:
+                    context.say(context.paint.dim("The conversation is empty."))
+            case "/retry":
+                await self._send(*await self._last_message())
             case "/help" | "/?":
                 width = max(map(len, HELP))
                 for command, text in HELP.items():
@@ -124,11 +137,24 @@ class RemoteChat(ChatLoop):
                 raise InvalidRequest(f"{one_line(name, 50)} is not a command in a chat with a server{near}")
         return False
 
+    async def _last_message(self) -> tuple[str, Content]:
+        """Returns the session's last message, which may come from another client. The same id replaces its answer."""
+        session = await self._context.server.session(self._context.session_id)
+        stored = {str(each.get("id")): each.get("content") for each in session.messages if each.get("role") == "user"}
+        if self._sent is not None and (self._sent[0] not in stored or self._sent[0] == list(stored)[-1]):
+            return self._sent
+        if not stored:
+            raise InvalidRequest("There is no message to send again.")
+        message_id, content = stored.popitem()
+        if not isinstance(content, str):
+            raise InvalidRequest("The last message has files that are not here; send it again with /attach.")
+        return message_id, content
+
     def _show_files(self) -> None:
         names = ", ".join(one_line(path.name) for path in self._context.files)
         self._context.say(f"With the next message: {names}" if names else "No file is attached; /attach PATH adds one.")
 
-    def _content(self, text: str) -> str | list[dict[str, Any]]:
+    def _content(self, text: str) -> Content:
         """Returns the message with its files, and detaches them. If one cannot be read, they stay attached."""
         context = self._context
         parts = [_part(path.name, file_bytes(path)) for path in context.files]
@@ -143,25 +169,27 @@ class RemoteChat(ChatLoop):
     def _resumed(self, answers: Sequence[Resume]) -> Reply:
         return self._answered(resume=answers)
 
-    async def _answered(self, content: object = None, resume: Sequence[Resume] = ()) -> Ending | None:
-        context, self._run_id = self._context, new_ulid()
-        context.display.wait_for("waiting")
+    async def _answered(self, **asked: Any) -> Ending | None:
+        context, display = self._context, self._context.display
+        self._reading = RemoteRun(
+            context.server, context.session_id, emit=self._emit, wait_for=display.wait_for, **asked
+        )
+        display.wait_for("waiting")
         try:
-            return await context.server.run(
-                context.session_id, self._run_id, content=content, resume=resume, emit=self._emit
-            )
+            return await self._reading.ending()
         finally:
-            self._run_id = None
+            self._reading = None
 
     def _emit(self, event: Event) -> None:
         self._context.display.emit(event)
 
     def _stop(self, reply: "asyncio.Task[Ending | None]") -> None:
-        """Asks the server to end the run. Its last event arrives like any other."""
-        if self._run_id is None:
+        """Asks the server to end the run, whose last event arrives like any other. Without a connection, leaves it."""
+        run = self._reading
+        if run is not None:
+            self._stopping = asyncio.create_task(run.stop())
+        if run is None or not run.is_connected:
             reply.cancel()
-        else:
-            self._stopping = asyncio.create_task(self._context.server.stop(self._run_id))
 
     async def _show_state(self, seconds: float) -> None:
         context = self._context
@@ -179,6 +207,8 @@ class RemoteChat(ChatLoop):
                 context.display.emit(TextAdded(message_id="", delta=_text(message)))
                 context.display.emit(TextEnded(message_id=""))
                 context.display.close()
+                if cut := message.get("cut"):
+                    context.say(context.paint.dim(f"({one_line(str(cut), LONG_QUESTION)})"))
 
 
 def _text(message: Any) -> str:

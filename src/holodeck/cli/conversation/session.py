@@ -97,8 +97,16 @@ class ChatSession:
 
     @property
     def last_answer(self) -> str:
-        texts = (each.content for each in reversed(self.transcript.messages) if isinstance(each, AssistantMessage))
-        return next(filter(None, texts), "")
+        return "" if (reply := self._last_reply()) is None else reply.content
+
+    @property
+    def last_cut(self) -> str | None:
+        """Returns why the last answer is incomplete; None if it is complete."""
+        return None if (reply := self._last_reply()) is None else reply.cut
+
+    def _last_reply(self) -> AssistantMessage | None:
+        replies = (each for each in reversed(self.transcript.messages) if isinstance(each, AssistantMessage))
+        return next((each for each in replies if each.content), None)
 
     @property
     def title(self) -> str:
