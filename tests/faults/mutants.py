@@ -38,6 +38,7 @@ BOUND, RULES = "tests/tools/test_bound.py", "tests/tools/test_tool_rules.py"
 SHOWN = "tests/faults/test_shown_by_mutants.py"
 PASSING_ON = "tests/server/test_server_passing_on.py"
 FREED = "tests/faults/test_runs_are_freed.py"
+FOLLOWED_FREED = "tests/stores/test_followed_runs_are_freed.py"
 HTTP = "tests/http"
 KILLED = "tests/faults/test_kill_and_restart.py"
 APPROVALS = "tests/server/test_server_approvals.py"
@@ -248,6 +249,12 @@ MUTANTS = (
     Mutant("models/streamed.py", "            lessons, mode = learned, other_mode or mode\n", "            lessons, mode = learned, other_mode or mode\n            self._keep(lessons, mode)\n", "tests/models/test_model_exchange.py", "a refusal that quotes one user changes what all others are asked with"),
     Mutant("agent/loop.py", "            raise EmptyReply(", "            self.warnings.append(", LOOP, "an empty answer is a success on some wires"),
     Mutant("server/agent_server.py", "server.runs.busy + server.arriving >= ", "server.runs.busy >= ", "tests/server/test_server_routes.py", "many uploads at a time become too many runs"),
+    Mutant("runs/run.py", "partial(_note_ending, weakref.ref(self))", "partial(_note_ending, lambda: self)", FOLLOWED_FREED, "runs of other servers that were read wait for the collector"),
+    Mutant("runs/remote_runs.py", "            part.later = None\n", "            part.state = part.state\n", FOLLOWED_FREED, "the parts of a run that was taken over keep each other"),
+    Mutant("runs/remote_runs.py", "if any(part.readers for part in run.parts):", "if False:", FOLLOWED_FREED, "a slow reader loses the rest of a run that was taken over"),
+    Mutant("stores/log_copier.py", "            if not copy.log.ended:", "            if True:", FOLLOWED_FREED, "a log and its copy keep each other after the end"),
+    Mutant("runs/shared_entry.py", "            run.log.cut()", "            pass", FOLLOWED_FREED, "the log of a run that is refused waits for the collector"),
+    Mutant("stores/postgres_runs.py", "        self._logs.pop((record.owner, record.run_id), None)  # its log stays empty", "        # its log stays empty", "tests/stores/test_valkey_link.py", "a server keeps an entry for each run that was withdrawn"),
     Mutant("runs/stored_runs.py", " and refusal is None", "", RECOVERY, "a run goes on after a crash though its key was revoked"),
     Mutant("tools/catalogue.py", "source.guarded, source.names_checked = bool(found), all_known and not found", "source.guarded, source.names_checked = bool(found) and all_known, all_known and not found", RULES, "a rule with a typing mistake guards nothing while another server is down"),
     Mutant("telemetry/logs.py", 'start = self._redact(_json(line["details"]))[:', 'start = _json(line["details"])[:', "tests/telemetry/test_logs.py", "a long line is cut before its secrets are masked"),

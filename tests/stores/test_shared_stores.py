@@ -413,8 +413,8 @@ async def test_of_a_run_that_is_read_elsewhere_a_first_event_is_copied_at_once_a
 
     copier = LogCopier(write)
     copier.seconds = copier.news_seconds = 3600.0
-    copier.hurry((ME, "r"))
     copier.follow((ME, "r"), log)
+    copier.hurry((ME, "r"))
     events = [TextAdded("m", str(number)) for number in range(5)]
     log.append(events[0])
     await asyncio.wait_for(copied.wait(), 50)

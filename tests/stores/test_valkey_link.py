@@ -266,6 +266,22 @@ async def test_reading_a_run_that_has_ended_leaves_nothing_in_memory(postgres_da
         await store.close()
 
 
+async def test_a_run_that_is_withdrawn_leaves_nothing_in_memory(postgres_database, url):
+    database = PostgresDatabase(postgres_database)
+    runs = PostgresRunStore(database, "tester")
+    runs.connect(ValkeyLink(url, "tester", runs.replica, replay_window=120, seconds=30))
+    store = PostgresSessionStore(database, "tester", runs=runs)
+    await store.start()
+    try:
+        record = RunRecord(run_id="r", owner=ME, session_id="s")
+        runs.register(record)
+        await runs.begin(record)
+        await runs.withdraw(record)
+        assert (runs._logs, runs._keys, runs._records) == ({}, {}, {})
+    finally:
+        await store.close()
+
+
 # the line: pieces from the middle of a log
 
 

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from contextvars import Context
 from datetime import timedelta
 from typing import TypeAlias
 
@@ -30,6 +31,8 @@ STATE_SECONDS = 1.0  # between two reads of the run's record
 NOTE_SECONDS = 2.0  # between two notes that readers follow the run here
 CLOSE_SECONDS = 1.0  # for those who read here, when the server stops
 LAST_SECONDS = 10.0  # for the copy to get what the run's process wrote at its end
+SEPARATE_SECONDS = 30.0  # after its end, until its parts no longer lead to later ones, unless they have readers
+_NO_REQUEST = Context()  # for timers: a copy of the current context would keep the request alive
 
 Pieces: TypeAlias = Sequence[tuple[int, list[Event]]]
 """Lists of events, each with the number of its first event, as a store returns them."""
@@ -106,12 +109,28 @@ class RemoteRuns:
 
     def _leave(self, run: Run, record: RunRecord) -> None:
         key = record.owner, record.run_id
+        if run.earlier is not None:
+            self._separate_later(run)
         if self._followed.get(key) is run:  # else it was opened again, since it continues under its own id
             del self._followed[key]
             self.records.stop_waiting(record)
 
+    def _separate_later(self, run: Run) -> None:
+        """Drops the links from a run's parts to later ones. With those to earlier ones they are cycles, which keep all logs."""
+        loop = asyncio.get_running_loop()
+        loop.call_later(SEPARATE_SECONDS, self._separate, run, context=_NO_REQUEST)
+
+    def _separate(self, run: Run) -> None:
+        if any(part.readers for part in run.parts):
+            self._separate_later(run)
+            return
+        for part in run.parts:
+            part.later = None
+
     async def _add(self, run: Run, record: RunRecord, pieces: Pieces) -> Run:
         """Adds new events. Returns the part with which the log continues."""
+        has_snapshot = any(MessagesReplaced in map(type, events) for _, events in pieces)
+        history = await self._history(record) if has_snapshot else ()  # may fail, so before anything is added
         for first, events in pieces:
             if first // HOLE > run.first_number // HOLE and first % HOLE == 0:
                 part = self._part_after(run, record, first)
@@ -120,7 +139,7 @@ class RemoteRuns:
             if first != run.next_number or run.log.ended:
                 break  # a gap: missing events may still come; or the run continues under its own id, for other readers
             for event in events:
-                run.emit(_filled(event, await self._history(record)) if isinstance(event, MessagesReplaced) else event)
+                run.emit(_filled(event, history) if isinstance(event, MessagesReplaced) else event)
             if lacks_part(run):
                 run = self._part_after(run, record)
         return run

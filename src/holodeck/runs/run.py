@@ -6,10 +6,12 @@ Also what the runs of a session share. `SessionQueue` lets them run one at a tim
 
 import asyncio
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -135,7 +137,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.root = self.root or self.run_id
-        self.log.on_ending = self._note_ending
+        self.log.on_ending = partial(_note_ending, weakref.ref(self))  # a method would be a cycle of run and log
         self.emit = self.log.append
 
     def release(self) -> None:
@@ -149,10 +151,6 @@ class Run:
         if not self.is_remote:
             self.task = None
         self.request = msgspec.structs.replace(self.request, client_tools=(), context=(), resume=())
-
-    def _note_ending(self, event: Ending) -> None:
-        self.state = state_after(event)
-        self.finished_at, self.ended = now(), time.monotonic()
 
     @property
     def parts(self) -> "list[Run]":
@@ -196,6 +194,12 @@ class Run:
         """Waits for the run's end. Cancelling the waiter does not cancel the run."""
         if self.task is not None:
             await asyncio.wait({self.task})
+
+
+def _note_ending(ended: "weakref.ref[Run]", event: Ending) -> None:
+    if (run := ended()) is not None:
+        run.state = state_after(event)
+        run.finished_at, run.ended = now(), time.monotonic()
 
 
 def size_of_request(request: RunRequest) -> int:

@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
+from weakref import WeakValueDictionary
 
-from holodeck.core.events import ENDINGS, Event, MessagesReplaced
+from holodeck.core.events import Event, MessagesReplaced
 from holodeck.core.owner import OwnedId
 from holodeck.errors import HoloDeckError
 from holodeck.runs.log import ReplayGone, RunLog
@@ -51,14 +52,14 @@ WriteAtOnce: TypeAlias = Callable[[list[LogPiece], Callable[[bool], None]], bool
 """Stores pieces without a task, and calls back with whether they are stored. False if that is not possible now."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class _Copy:
     run: OwnedId
     log: RunLog
     first_number: int
     place: int
     session: str
-    is_due: Callable[[], None] = lambda: None
+    is_hurried: bool = False  # the run is read elsewhere
 
 
 _Batch: TypeAlias = list[tuple[_Copy, LogPiece]]
@@ -70,7 +71,7 @@ class LogCopier:
         self.seconds = COPY_SECONDS  # between two copies of one log
         self.news_seconds = COPY_SECONDS  # until others learn of a run that begins or has ended
         self.hurried_seconds = HURRIED_SECONDS  # between two copies of a log that is read elsewhere; then at once
-        self._hurried: set[OwnedId] = set()  # runs that are read elsewhere
+        self._copies: WeakValueDictionary[OwnedId, _Copy] = WeakValueDictionary()  # their logs hold them
         self._due: dict[_Copy, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._is_writing = False
@@ -82,16 +83,17 @@ class LogCopier:
 
     def follow(self, run: OwnedId, log: RunLog, first_number: int = 0, *, session: str = "") -> None:
         """Copies a log from its beginning. Its first event has this number."""
-        copy = _Copy(run, log, first_number, 0, session)
-        copy.is_due = partial(self._is_due, copy)  # made once
+        self._copies[run] = copy = _Copy(run, log, first_number, 0, session)
         if len(log):
-            copy.is_due()
+            self._is_due(copy)
         else:
-            log.call_at_next(copy.is_due)
+            log.call_at_next(partial(self._is_due, copy))
 
     def hurry(self, run: OwnedId) -> None:
-        """Copies this run more often from now on: another process has a reader of it."""
-        self._hurried.add(run)
+        """Copies this run more often from now on: another process has a reader of it. It may have ended meanwhile."""
+        copy = self._copies.get(run)
+        if copy is not None:
+            copy.is_hurried = True
         if self._timer is not None:
             self._copy_within(self._pause())
 
@@ -118,7 +120,7 @@ class LogCopier:
             self._copy_within(self._seconds_for(copy))
 
     def _seconds_for(self, copy: _Copy) -> float:
-        if copy.run in self._hurried:
+        if copy.is_hurried:
             is_quiet = asyncio.get_running_loop().time() >= self._begun + self.hurried_seconds
             return 0.0 if is_quiet else min(self.seconds, self.hurried_seconds)
         return min(self.seconds, self.news_seconds) if copy.place == 0 or copy.log.ended else self.seconds
@@ -192,10 +194,8 @@ class LogCopier:
             first, is_beginning = copy.first_number + copy.place, copy.place == 0
             taken.append((copy, LogPiece(copy.run, first, events, is_beginning, copy.session)))
             copy.place += len(events)
-            if events and type(events[-1]) in ENDINGS:
-                self._hurried.discard(copy.run)
-            else:
-                copy.log.call_at_next(copy.is_due)
+            if not copy.log.ended:  # not even by a cut: the log and its copy would keep each other
+                copy.log.call_at_next(partial(self._is_due, copy))
         return taken
 
 

@@ -316,6 +316,7 @@ class PostgresRunStore:
 
     async def withdraw(self, record: RunRecord) -> None:
         key = self._keys.get((record.owner, record.run_id))
+        self._logs.pop((record.owner, record.run_id), None)  # its log stays empty, so no copy of it ends
         self.release(record)
         await self._database.rows("DELETE FROM holodeck.runs WHERE key = %(key)s", {"key": key}, again=True)
 

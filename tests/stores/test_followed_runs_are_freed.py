@@ -1,0 +1,160 @@
+"""A run of another process that was read here is gone when it was read, as this process's own runs are (D11).
+
+The collector runs rarely in a server: what waits for it is memory that grows with the runs of all servers.
+"""
+
+import asyncio
+import gc
+import weakref
+from functools import partial
+
+import pytest
+
+from holodeck.core.events import RunFinished, RunStarted, TextAdded
+from holodeck.core.owner import ANONYMOUS_OWNER as ME
+from holodeck.errors import SessionBusy, StoreUnavailable
+from holodeck.runs import remote_runs
+from holodeck.runs.log import RunLog
+from holodeck.runs.port import RunState
+from holodeck.runs.recovery import HOLE
+from holodeck.runs.remote_runs import RemoteRuns, run_of
+from holodeck.runs.run_settings import RunSettings
+from holodeck.runs.shared_entry import SharedEntry
+from holodeck.stores.log_copier import LogCopier
+from tests.server.serving import until
+from tests.stores.stored_sessions import on_file, run
+
+ENDING = RunFinished("r", "s")
+
+
+@pytest.fixture
+async def stores(tmp_path):
+    """Two processes that share a file."""
+    opened = [on_file(tmp_path / "sessions.db", "tester") for _ in range(2)]
+    for store in opened:
+        await store.start()
+    yield opened
+    for store in opened:
+        await store.close()
+
+
+@pytest.fixture
+def no_collector():
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+async def followed(stores, parts):
+    """Reads a run of the first process at the second, to its end. Each part but the last is cut by a crash."""
+    one, other = stores
+    await one.runs.begin(run())
+    remote = RemoteRuns(other, other.runs, RunSettings())
+    read = await remote.open(run())
+    for part in range(parts):
+        log = RunLog()
+        one.runs.follow(run(), log, part * HOLE)
+        for event in (RunStarted("r", "s"), TextAdded("m", str(part)), *([ENDING] if part == parts - 1 else [])):
+            log.append(event)
+        async with asyncio.timeout(50):
+            while (last := remote._followed.get((ME, "r"))) is not None and last.next_number <= part * HOLE:
+                await asyncio.sleep(0.01)
+    await asyncio.wait_for(read.done(), 50)
+    assert remote._followed == {}
+    return read
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("parts", [1, 2], ids=["to its end", "after a crash"])
+async def test_a_run_that_was_followed_is_gone_without_the_collector(stores, parts, monkeypatch):
+    monkeypatch.setattr(remote_runs, "SEPARATE_SECONDS", 0.01)
+    read = await followed(stores, parts)
+    refs = [weakref.ref(read), *([] if read.later is None else [weakref.ref(read.later)])]
+    assert len(refs) == parts
+    del read
+    await until(lambda: not any(ref() for ref in refs), 50, "the run to be gone")
+
+
+async def test_a_reader_that_is_slow_finds_the_later_parts_of_a_run_that_has_ended(stores, monkeypatch):
+    monkeypatch.setattr(remote_runs, "SEPARATE_SECONDS", 0.01)
+    read = await followed(stores, 2)
+    read.readers += 1
+    remote = RemoteRuns(stores[1], stores[1].runs, RunSettings())
+    remote._separate(read.later)
+    assert read.later is not None
+    read.readers -= 1
+    await until(lambda: read.later is None, 50, "the parts to be separate")
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_a_run_that_never_ends_is_gone_without_the_collector():
+    dropped = run_of(run(), RunLog())
+    dropped.emit(RunStarted("r", "s"))
+    gone = weakref.ref(dropped)
+    del dropped
+    assert gone() is None
+
+
+def test_a_run_notes_its_ending():
+    ended = run_of(run(), RunLog())
+    ended.emit(ENDING)
+    assert (ended.state, ended.finished_at is None) == (RunState.FINISHED, False)
+
+
+async def test_a_store_that_fails_when_a_part_begins_leaves_no_run_behind(stores, monkeypatch):
+    """The next part of a taken-over run begins with a snapshot, whose messages are read from the store."""
+    one, other = stores
+    remote, failed = RemoteRuns(other, other.runs, RunSettings()), []
+    read_history = remote._history
+
+    async def fails_once(record):
+        if not failed:
+            failed.append(True)
+            raise StoreUnavailable("locked")
+        return await read_history(record)
+
+    monkeypatch.setattr(remote_runs, "STATE_SECONDS", 0.01)
+    await one.runs.begin(run())
+    read = await remote.open(run())
+    monkeypatch.setattr(remote, "_history", fails_once)
+    log = RunLog()
+    log.append(remote_runs.MessagesReplaced(()))
+    log.append(ENDING)
+    one.runs.follow(run(), log, HOLE)
+    await asyncio.wait_for(read.done(), 50)
+    assert (remote._followed, failed, read.later.log.ending) == ({}, [True], ENDING)
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("end", ["it ends", "it is cut"])
+async def test_nothing_is_kept_of_a_log_that_was_copied(end):
+    async def write(_pieces):
+        return ()
+
+    copier, log = LogCopier(write), RunLog()
+    copier.seconds = copier.news_seconds = copier.hurried_seconds = 0.0
+    copier.follow((ME, "r"), log)
+    copier.hurry((ME, "r"))
+    assert len(copier._copies) == 1
+    log.append(TextAdded("m", "1"))
+    (log.cut if end == "it is cut" else partial(log.append, ENDING))()
+    await until(lambda: not copier._copies, 50, "the copy to be gone")
+    copier.hurry((ME, "r"))  # a wish that comes late
+    assert not copier._copies
+    await copier.close()
+
+
+@pytest.mark.usefixtures("no_collector")
+async def test_nothing_is_kept_of_the_log_of_a_run_that_is_refused(stores):
+    store, _ = stores
+
+    def refuse(_session_id, _ahead):
+        raise SessionBusy("busy")
+
+    refused = run_of(run(), RunLog())
+    store.runs.register(run())
+    store.runs.follow(run(), refused.log)
+    with pytest.raises(SessionBusy):
+        await SharedEntry(store.runs, refuse).begin(refused, run())
+    await until(lambda: not store.runs._copier._copies, 50, "the copy to be gone")
