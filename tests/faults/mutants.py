@@ -275,7 +275,7 @@ MUTANTS = (
     Mutant("wires/openai_responses/builder.py", '[*frames, self._whole("response.failed"), _start("error", last)]', '[*frames, self._whole("response.failed")]', RESPONSES, "half an answer passes for whole"),
     Mutant("server/completion_sessions.py", "is_kept=True) if streams else THROW_AWAY", "is_kept=True)", COMPLETIONS, "a search query begins the conversation of a chat page"),
     Mutant("wires/a2a/v03.py", '{"scheme": schemes[0], "credentials": login.get("credentials")} if schemes else None', "login", "tests/server/test_server_a2a.py", "clients of A2A 0.3 are called without their credentials"),
-    Mutant("server/guard.py", ", X-Session-Id, X-Should-Retry", "", "tests/server/test_server_guard.py", "a page repeats a run that failed"),
+    Mutant("server/routes/openai_chat.py", ", *DO_NOT_RETRY)", ")", "tests/server/test_server_guard.py", "a page repeats a run that failed"),
 )  # fmt: skip
 
 _CALLED = "        try:\n            result = await self.toolset.call(self.name, arguments, context)\n"

@@ -1,6 +1,7 @@
 """A served agent whose clients need keys: real key files, one key for each kind of client."""
 
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from holodeck.access.attempts import Attempts
 from holodeck.access.authenticator import Authenticator
@@ -43,10 +44,13 @@ def settings(**access):
 
 
 @asynccontextmanager
-async def keyed(tmp_path, *turns, holders=None, attempts=None, public=frozenset({"health"}), public_url=None, **more):
+async def keyed(
+    tmp_path, *turns, holders=None, attempts=None, public=frozenset({"health"}), public_url=None, protocols=None, **more
+):
     holders = holders or KeyHolders(tmp_path / "keys.json")
     if not holders.file.exists():
         holders.create()
     given = settings(public=public, public_url=public_url)
+    given = given if protocols is None else replace(given, protocols=protocols)
     async with served(*turns, settings=given, access=holders.authenticator(attempts), **more) as s:
         yield s, holders

@@ -72,7 +72,7 @@ async def test_only_what_is_allowed_in_all_three_ways_is_served():
                 assert "Access-Control-Allow-Credentials" not in answer.headers
 
 
-OPEN = ServerSettings(access=Access(cors_origins=("*",)))
+OPEN = ServerSettings(access=Access(cors_origins=("*",)), protocols=("ag-ui", "openai"))
 
 
 @pytest.mark.req("T08")

@@ -78,13 +78,15 @@ class Application:
         self.state = State()
         self.state.server = server
         self._server, self._gate, self._settings = server, server.gate, server.settings
-        self._check_host, self._check_origin = (
-            HostCheck(server.settings.access),
-            OriginCheck(
-                server.settings.access, secured=server.gate.enabled, behind_proxy=server.access.proxy is not None
-            ),
-        )
         wires = wires_of(server.settings.protocols)
+        self._check_host = HostCheck(server.settings.access)
+        self._check_origin = OriginCheck(
+            server.settings.access,
+            request_headers=[name for wire in wires for name in wire.request_headers],
+            response_headers=[name for wire in wires for name in wire.response_headers],
+            secured=server.gate.enabled,
+            behind_proxy=server.access.proxy is not None,
+        )
         for wire in wires:
             if wire.prepare is not None:
                 wire.prepare(server)

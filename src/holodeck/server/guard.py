@@ -12,6 +12,7 @@ Programs send neither `Origin` nor `Sec-Fetch-Site`, so the checks do not affect
 import ipaddress
 import re
 import socket
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import TypeAlias
 from urllib.parse import urlsplit
@@ -33,13 +34,21 @@ LOOPBACK_PAGES = "loopback"  # stands for an origin: pages that this machine ser
 FORM = "multipart/form-data"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 METHODS = "GET, POST, DELETE"
-REQUEST_HEADERS = (
-    "Authorization, Content-Type, X-Api-Key, Idempotency-Key, Last-Event-ID, Prefer, Accept, X-Request-ID, "
-    "X-HoloDeck-User"
+REQUEST_HEADERS = (  # that clients of every wire may send; AI SDKs set User-Agent where the browser lets them
+    "Authorization",
+    "Content-Type",
+    "X-Api-Key",
+    "Idempotency-Key",
+    "Last-Event-ID",
+    "Accept",
+    "X-Request-ID",
+    "X-HoloDeck-User",
+    "User-Agent",
 )
-EXPOSED = "X-Request-ID, Retry-After, WWW-Authenticate, RateLimit, RateLimit-Policy, X-Session-Id, X-Should-Retry"
+RESPONSE_HEADERS = ("X-Request-ID", "Retry-After", "WWW-Authenticate", "RateLimit", "RateLimit-Policy")
 PREFLIGHT_SECONDS = "600"
 _LOOPBACK_PAGE = re.compile(r"https?://(?:(?:[a-z0-9-]+\.)*localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?")
+_NAME = re.compile(r"[a-z0-9-]{1,100}")  # of a header
 _HOST = re.compile(r"[A-Za-z0-9._-]+(?::\d*)?|\[[0-9A-Fa-f:.]+\](?::\d*)?")
 
 
@@ -97,15 +106,26 @@ class OriginCheck:
     origins, so `*` gives no page what its visitor has.
     """
 
-    def __init__(self, access: Access, *, secured: bool = False, behind_proxy: bool = False) -> None:
-        """`secured`: the server requires credentials, and pages may send only the headers of its own interface.
+    def __init__(
+        self,
+        access: Access,
+        *,
+        request_headers: Iterable[str] = (),
+        response_headers: Iterable[str] = (),
+        secured: bool = False,
+        behind_proxy: bool = False,
+    ) -> None:
+        """`request_headers` and `response_headers` are those of the wires, as in `Wire`.
+
+        `secured`: the server requires credentials, and pages may send only the headers of its own interface.
 
         `behind_proxy`: a proxy identifies the user, perhaps by a cookie, which a browser sends from any page. So a link
         on a page of another site may lead to static pages only.
         """
         self._behind_proxy = behind_proxy
         self._origins = frozenset(origin.rstrip("/").lower() for origin in access.cors_origins)
-        self._headers = REQUEST_HEADERS if secured else None
+        self._headers = AllowedHeaders([*REQUEST_HEADERS, *request_headers]) if secured else None
+        self._exposed = ", ".join(_once([*RESPONSE_HEADERS, *response_headers]))
 
     def __call__(self, scope: Scope, origin: str | None, *, is_static: bool = False) -> Response | None:
         """Answers a preflight; returns None for any other allowed request. `is_static`: a page without data."""
@@ -124,7 +144,7 @@ class OriginCheck:
             return headers
         answer = MutableHeaders(raw=headers)
         answer["Access-Control-Allow-Origin"] = ANY if ANY in self._origins else origin
-        answer["Access-Control-Expose-Headers"] = EXPOSED
+        answer["Access-Control-Expose-Headers"] = self._exposed
         answer.add_vary_header("Origin")
         return answer.raw
 
@@ -152,6 +172,32 @@ class OriginCheck:
             raise _forbidden(origin)
 
 
+class AllowedHeaders:
+    """The headers that a page may send. A name that ends with `*` stands for all that begin like it."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        names = _once(names)
+        self._names = [name for name in names if not name.endswith(ANY)]
+        self._prefixes = tuple(name.removesuffix(ANY).lower() for name in names if name.endswith(ANY))
+
+    def __call__(self, wanted: str) -> str:
+        """Returns the value of Access-Control-Allow-Headers. `wanted` are the names in a preflight."""
+        known = frozenset(map(str.lower, self._names))
+        asked = [name.strip().lower() for name in wanted.split(",")]
+        more = [
+            name for name in asked if name.startswith(self._prefixes) and name not in known and _NAME.fullmatch(name)
+        ]
+        return ", ".join([*self._names, *_once(more)])
+
+
+def _once(names: Iterable[str]) -> list[str]:
+    """Each name once, as it is written first: header names are not case-sensitive."""
+    found: dict[str, str] = {}
+    for name in names:
+        found.setdefault(name.lower(), name)
+    return list(found.values())
+
+
 def _forbidden(origin: str | None) -> Forbidden:
     page = "another site" if origin is None else one_line(origin, 200)
     error = Forbidden(f"Pages of {page} may not use this server; --cors-origins allows it by name.")
@@ -159,14 +205,14 @@ def _forbidden(origin: str | None) -> Forbidden:
     return error
 
 
-def _preflight(headers: Headers, allowed: str | None) -> Response:
-    """`allowed` are the headers that a page may send; None allows all of them."""
+def _preflight(headers: Headers, allowed: AllowedHeaders | None) -> Response:
+    """`allowed` is None if a page may send any header."""
     if headers["access-control-request-method"] not in METHODS.split(", "):
         raise MethodNotAllowed(f"Allowed are {METHODS}.")
     answer = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Max-Age": PREFLIGHT_SECONDS}
     wanted = headers.get("access-control-request-headers")
     if wanted:
-        answer["Access-Control-Allow-Headers"] = allowed or wanted
+        answer["Access-Control-Allow-Headers"] = wanted if allowed is None else allowed(wanted)
     return Response(status_code=204, headers=answer)
 
 

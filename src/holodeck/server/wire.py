@@ -25,6 +25,10 @@ class Wire:
     open_encoder: OpenEncoder  # for readers of a run that another process started
     prepare: Callable[[AgentServer], object] | None = None  # called with a server that speaks it, before it starts
     has_playground: bool = False  # whether the page at `/` speaks it
+    request_headers: Sequence[
+        str
+    ] = ()  # that its clients send, besides `guard.REQUEST_HEADERS`; `X-Stainless-*` stands for all of them
+    response_headers: Sequence[str] = ()  # that its answers have and pages may read, besides `guard.RESPONSE_HEADERS`
 
     def path_of(self, agent: str) -> str:
         """Returns the path of its first endpoint, for this agent."""

@@ -200,4 +200,4 @@ def test_an_error_has_both_forms() -> None:
 def test_only_what_had_no_effect_may_be_sent_again() -> None:
     error = model_not_found("none")
     assert retry_headers(error, begun=False) == {}
-    assert retry_headers(error, begun=True) == {"x-should-retry": "false"}
+    assert retry_headers(error, begun=True) == {"X-Should-Retry": "false"}

@@ -40,6 +40,7 @@ METHODS = frozenset({*OPERATIONS, *STREAMS, EXTENDED_CARD})  # of JSON-RPC in 1.
 CACHE_SECONDS = 300
 OWN_TYPE, PLAIN_TYPE = "application/a2a+json", "application/json"
 _HEADER = "A2A-Version"
+_ETAG, _IF_NONE_MATCH = "ETag", "If-None-Match"  # of the card
 _NEW, _OLD = "1.0", "0.3"
 _STARTED = formatdate(usegmt=True)  # Last-Modified of the card: a process reads the agent file once
 
@@ -78,8 +79,8 @@ async def card(request: Request) -> Response:
     """What other agents read first. It names no tools: the extended card does, for clients that sign in."""
     body = sse.json_bytes(card_of(server_of(request), _url(request)))
     etag = f'"{sha256(body).hexdigest()[:32]}"'
-    headers = {"Cache-Control": f"max-age={CACHE_SECONDS}", "ETag": etag, "Last-Modified": _STARTED}
-    if request.headers.get("if-none-match") == etag:
+    headers = {"Cache-Control": f"max-age={CACHE_SECONDS}", _ETAG: etag, "Last-Modified": _STARTED}
+    if request.headers.get(_IF_NONE_MATCH) == etag:
         return Response(status_code=304, headers=headers)
     return Response(body, headers=headers, media_type=PLAIN_TYPE)
 
@@ -298,4 +299,6 @@ WIRE = Wire(
     routes=(cards, rpc, http, old_http),
     open_encoder=open_encoder,
     prepare=push_sender,
+    request_headers=(_HEADER, "A2A-Extensions", _IF_NONE_MATCH),
+    response_headers=(_ETAG,),
 )

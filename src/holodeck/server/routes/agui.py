@@ -2,6 +2,7 @@
 
 from holodeck.server import agui_run, copilotkit
 from holodeck.server.wire import Wire
+from holodeck.wires.agui.client_events import CLIENT_HEADER
 
 WIRE = Wire(
     name=agui_run.NAME,
@@ -13,4 +14,5 @@ WIRE = Wire(
     routes=(agui_run.routes, copilotkit.routes),
     open_encoder=agui_run.open_encoder,
     has_playground=True,
+    request_headers=(CLIENT_HEADER,),
 )

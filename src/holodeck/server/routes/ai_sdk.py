@@ -167,4 +167,5 @@ WIRE = Wire(
     example="""{"id":"t1","messages":[{"id":"m'$RANDOM'","role":"user","parts":[{"type":"text","text":"Hello"}]}]}""",
     routes=(routes,),
     open_encoder=_encoder,
+    response_headers=tuple(HEADERS),
 )

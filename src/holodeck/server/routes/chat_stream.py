@@ -25,6 +25,7 @@ from holodeck.wires.chat_stream.stream import ChatStreamEventMapper
 from holodeck.wires.named_events import NamedEventEncoder
 
 NAME = "chat-stream"
+_PREFER = "Prefer"
 routes = Routes(tag="Chat-stream", responses=PROBLEMS)
 
 
@@ -67,7 +68,7 @@ def _encoder(run: Run, _accept: str | None, *, request_id: str | None, minimal: 
 
 
 def _prefers_minimal(request: Request) -> bool:
-    wishes = ",".join(request.headers.getlist("prefer")).lower().split(",")
+    wishes = ",".join(request.headers.getlist(_PREFER)).lower().split(",")
     return any(wish.partition(";")[0].replace(" ", "") in {"return=minimal", 'return="minimal"'} for wish in wishes)
 
 
@@ -78,4 +79,5 @@ WIRE = Wire(
     example='{"input":"Hello"}',
     routes=(routes,),
     open_encoder=partial(_encoder, request_id=None, minimal=False),
+    request_headers=(_PREFER,),
 )

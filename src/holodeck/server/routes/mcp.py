@@ -26,7 +26,16 @@ from holodeck.telemetry.log_context import current
 from holodeck.wires import jsonrpc
 from holodeck.wires.jsonrpc import METHOD_NOT_FOUND, RequestId, RpcError
 from holodeck.wires.mcp.answer import marked
-from holodeck.wires.mcp.envelope import LEGACY, MODERN, TASKS, McpCall, open_envelope
+from holodeck.wires.mcp.envelope import (
+    LEGACY,
+    METHOD_HEADER,
+    MODERN,
+    NAME_HEADER,
+    TASKS,
+    VERSION_HEADER,
+    McpCall,
+    open_envelope,
+)
 from holodeck.wires.mcp.tools import tool_list
 
 TOOLS_MILLISECONDS = 3_600_000  # how long a client may cache the list of tools
@@ -162,4 +171,5 @@ WIRE = Wire(
     example='{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ask","arguments":{"message":"Hello"}}}',
     routes=(routes_of(McpEndpoint()), documents),
     open_encoder=calls.open_encoder,
+    request_headers=(VERSION_HEADER, METHOD_HEADER, NAME_HEADER, "Mcp-Session-Id"),  # older clients may send a session
 )

@@ -21,7 +21,7 @@ from holodeck.server import openai_schemas as schemas
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import owner_of
 from holodeck.server.routes import openai_models
-from holodeck.server.routes.openai_models import OWN_PREFIX, answer_error, check_model, own_tools
+from holodeck.server.routes.openai_models import OWN_PREFIX, SDK_HEADERS, answer_error, check_model, own_tools
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
 from holodeck.server.stream import follow
@@ -29,6 +29,7 @@ from holodeck.server.sync_answer import ending_of
 from holodeck.server.wire import Wire
 from holodeck.wires.body import foreign_id
 from holodeck.wires.openai_chat.completion_pieces import CompletionReader
+from holodeck.wires.openai_chat.error_form import DO_NOT_RETRY
 from holodeck.wires.openai_chat.request import ChatCompletionRequest, decode, run_request
 from holodeck.wires.openai_chat.response import PREFIX, ChunkEncoder, CompletionHead, completion
 
@@ -144,4 +145,6 @@ WIRE = Wire(
     example='{"messages":[{"role":"user","content":"Hello"}]}',
     routes=(routes, openai_models.routes),
     open_encoder=partial(_encoder, model=OWN_PREFIX.rstrip("/"), new_reader=CompletionReader, include_usage=False),
+    request_headers=(schemas.SESSION_HEADER, schemas.CONVERSATION_HEADER, schemas.HINT_HEADER, *SDK_HEADERS),
+    response_headers=(schemas.SESSION_HEADER, *DO_NOT_RETRY),
 )

@@ -24,6 +24,7 @@ from holodeck.wires.openai_chat.response import ModelList, OpenAIModel
 log = logging.getLogger(__name__)
 
 OWN_PREFIX = "holodeck/"  # some clients put a provider before a model's name
+SDK_HEADERS = ("X-Stainless-*", "OpenAI-*")  # OpenAI's SDKs send them with every request
 
 
 def answer_error(error: Exception, *, begun: bool = False) -> Response:

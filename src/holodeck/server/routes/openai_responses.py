@@ -36,7 +36,7 @@ from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
 from holodeck.server.routes import openai_conversations, openai_models
 from holodeck.server.routes.openai_conversations import item_page
-from holodeck.server.routes.openai_models import OWN_PREFIX, answer_error, check_model, own_tools
+from holodeck.server.routes.openai_models import OWN_PREFIX, SDK_HEADERS, answer_error, check_model, own_tools
 from holodeck.server.routes.sessions import shown_messages
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
@@ -44,7 +44,7 @@ from holodeck.server.stream import Cursor, EventStream
 from holodeck.server.sync_answer import ending_of
 from holodeck.server.wire import Wire
 from holodeck.tools.names import label_of
-from holodeck.wires.openai_chat.error_form import previous_not_found
+from holodeck.wires.openai_chat.error_form import DO_NOT_RETRY, previous_not_found
 from holodeck.wires.openai_responses.builder import ResponseBuilder, ResponseEncoder, ResponseHead, ToolsSeen
 from holodeck.wires.openai_responses.echo import RequestEcho
 from holodeck.wires.openai_responses.input_list import input_items
@@ -301,4 +301,6 @@ WIRE = Wire(
     example='{"input":"Hello"}',
     routes=(routes, openai_conversations.routes, openai_models.routes),
     open_encoder=OpenResponse(),
+    request_headers=SDK_HEADERS,
+    response_headers=tuple(DO_NOT_RETRY),
 )

@@ -138,4 +138,5 @@ WIRE = Wire(
     example='{"message":"Hello"}',
     routes=(routes,),
     open_encoder=_encoder,
+    response_headers=tuple(NEW_SESSION),
 )

@@ -17,7 +17,7 @@ MODEL_NOT_FOUND, UNSUPPORTED, NO_PREVIOUS = OWN_CODES = (
     "previous_response_not_found",
 )
 """Codes that clients of OpenAI look for. All other errors have the code that they have on every wire."""
-DO_NOT_RETRY: Mapping[str, str] = {"x-should-retry": "false"}
+DO_NOT_RETRY: Mapping[str, str] = {"X-Should-Retry": "false"}
 """Keeps the SDKs from retrying. They would retry at 409 and from 500 on, and the tools would act twice."""
 
 _UNPROCESSABLE, _BAD_REQUEST, _SERVER_ERROR = 422, 400, 500
