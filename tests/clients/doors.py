@@ -374,7 +374,8 @@ Stop = Callable[[Doors, str, str], Awaitable[None]]
 
 
 async def stop_run(d: Doors, _session: str, run: str) -> None:
-    assert json.loads(await d.post(f"/runs/{quote(run, safe='')}/stop", {})) == {"stopped": True}
+    stopped = {"stopped": True, "state": "cancelled"}
+    assert json.loads(await d.post(f"/runs/{quote(run, safe='')}/stop", {})) == stopped
 
 
 async def stop_copilotkit(d: Doors, session: str, _run: str) -> None:

@@ -1,5 +1,8 @@
 """What every run store promises, beside a session store. A new one joins by one more line in `session_stores`."""
 
+import asyncio
+from contextlib import suppress
+
 import pytest
 
 from holodeck.agent.definition import AgentDefinition
@@ -7,11 +10,13 @@ from holodeck.core.events import Outcome, RunFinished
 from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, ToolMessage, UserMessage
 from holodeck.core.request import RunRequest
 from holodeck.core.usage import TokenUsage
-from holodeck.models.scripted import ScriptedModel
+from holodeck.models.scripted import ScriptedModel, says
+from holodeck.runs import stored_runs
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, RunState
 from holodeck.runs.remote_runs import run_of
 from holodeck.runs.runs import Runs
+from holodeck.runs.stored_runs import StoredRuns
 from holodeck.runs.withdrawal import withdraw
 from tests.agent.parts import PlainTools
 from tests.contracts.session_stores import ADA, EVE, RUN_STORES, SAME_NAME_ELSEWHERE, Clock
@@ -98,6 +103,75 @@ async def test_the_wait_of_a_run_that_was_released_can_be_cancelled(stores):
     found = await stores[1].find("r", owner=ADA)
     assert (found.state, found.ending.outcome) == (RunState.CANCELLED, Outcome.CANCELLED)
     assert await ids(stores[1]) == ["r"]
+
+
+@pytest.mark.req("SRV-11")
+@pytest.mark.parametrize("is_late", [True, False])
+async def test_a_stop_says_how_the_run_ended_also_if_it_comes_while_the_ending_is_stored(stores, is_late):
+    store, records = stores
+    paused, storing, may_be_stored = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    class Watched(Runs):
+        async def open(self, run):
+            conversation = await super().open(run)
+            end = conversation.end
+
+            async def held(stored):
+                storing.set()
+                await may_be_stored.wait()
+                if stored is not None:
+                    await stored
+
+            conversation.end = lambda *step, **more: asyncio.ensure_future(held(end(*step, **more)))
+            return conversation
+
+    def pause():
+        paused.set()
+        return asyncio.get_running_loop().create_future()
+
+    model = ScriptedModel([says("hello") if is_late else says("hello", pause=pause)])
+    runs = Watched(AgentDefinition(name="tester", model=model, tools=PlainTools()), store, records=records)
+    run = await runs.start(RunRequest(run_id="r", session_id="s", owner=ADA, messages=(UserMessage(content="hi"),)))
+    await (storing if is_late else paused).wait()
+    stopping = asyncio.create_task(StoredRuns(runs, store, records).stop([run]))
+    async with asyncio.timeout(30):
+        while not run.is_being_stopped:
+            await asyncio.sleep(0)
+    may_be_stored.set()
+    (result,) = await stopping
+    assert (result.was_active, result.by_this) == (True, not is_late)
+    assert result.state is (RunState.FINISHED if is_late else RunState.CANCELLED)
+    assert (await records.find("r", owner=ADA)).state is result.state
+    assert run.log.ending is not None
+    (again,) = await StoredRuns(runs, store, records).stop([run])
+    assert (again.by_this, again.state) == (False, result.state)
+    await runs.close(0)
+
+
+@pytest.mark.req("SRV-11")
+async def test_a_stop_does_not_wait_for_ever_for_a_run_that_does_not_end(stores, monkeypatch):
+    store, records = stores
+    monkeypatch.setattr(stored_runs, "STOP_SECONDS", 0.01)
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    class Stubborn(ScriptedModel):
+        async def reply(self, prompt, listener):
+            begun.set()
+            while not over.is_set():
+                with suppress(asyncio.CancelledError):
+                    await over.wait()
+            return await super().reply(prompt, listener)
+
+    runs = Runs(
+        AgentDefinition(name="tester", model=Stubborn([says("hello")]), tools=PlainTools()), store, records=records
+    )
+    run = await runs.start(RunRequest(run_id="r", session_id="s", owner=ADA, messages=(UserMessage(content="hi"),)))
+    await begun.wait()
+    (result,) = await StoredRuns(runs, store, records).stop([run])
+    assert (result.was_active, result.by_this, result.has_ended) == (True, False, False)
+    over.set()
+    await run.done()
+    await runs.close(0)
 
 
 class Crash(Exception):

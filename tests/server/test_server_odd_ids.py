@@ -72,7 +72,7 @@ async def test_a_run_is_stopped() -> None:
             async with s.post(ask(run=name)) as answer:
                 await read_to(answer, "TEXT_MESSAGE_CONTENT")
                 async with s.client.post(at(s, "runs", name, "stop")) as stopped:
-                    assert await stopped.json() == {"stopped": True}, ascii(name)
+                    assert await stopped.json() == {"stopped": True, "state": "cancelled"}, ascii(name)
                 assert types(await answer.read())[-1] == "RUN_FINISHED"
 
 
@@ -100,9 +100,9 @@ async def test_two_runs_that_differ_in_a_slash_are_two() -> None:
                 async with s.get(path) as shown:
                     assert (await shown.json())["state"] == state
             async with s.client.post(s.url + "/runs/x/stop") as stopped:
-                assert await stopped.json() == {"stopped": False}
+                assert await stopped.json() == {"stopped": False, "state": "finished"}
             async with s.client.post(URL(s.url + "/runs/x%2Fstop/stop", encoded=True)) as stopped:
-                assert await stopped.json() == {"stopped": True}
+                assert await stopped.json() == {"stopped": True, "state": "cancelled"}
 
 
 @pytest.mark.parametrize(

@@ -93,12 +93,12 @@ async def test_stopping_ends_the_run_and_the_stream():
         async with s.post(ask(run="r")) as answer:
             await read_to(answer, "TEXT_MESSAGE_CONTENT")
             async with s.client.post(s.url + "/runs/r/stop") as stopped:
-                assert await stopped.json() == {"stopped": True}
+                assert await stopped.json() == {"stopped": True, "state": "cancelled"}
             rest = frames(await answer.read())
         assert rest[-1][1]["type"] == "RUN_FINISHED"
         assert rest[-1][1]["outcome"] == {"type": "cancelled"}
         async with s.client.post(s.url + "/runs/r/stop") as again:
-            assert await again.json() == {"stopped": False}
+            assert await again.json() == {"stopped": False, "state": "cancelled"}
 
 
 @pytest.mark.req("SRV-11")

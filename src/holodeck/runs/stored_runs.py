@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple
 
 import msgspec
 
@@ -37,7 +38,24 @@ INTERRUPTED_TEXT = "The server was stopped in the middle of this run. The sessio
 CHANGED_TEXT = (
     "The agent file was changed while this run was in progress, so it does not continue; send the message again."
 )
+STOP_SECONDS = 5.0  # for a run to end after a client has stopped it, before the client is answered
 TAKEN_UP = "taken-up"  # the warning in the log of a run that continues after a crash
+
+
+class Stopped(NamedTuple):
+    """The result of a client's stop: whether the run was in progress when it came, and its state afterwards."""
+
+    was_active: bool
+    state: RunState
+
+    @property
+    def by_this(self) -> bool:
+        """Whether the stop has ended the run. The run may end in another way first, or need longer to end."""
+        return self.was_active and self.state is RunState.CANCELLED
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state not in (RunState.QUEUED, RunState.RUNNING)
 
 
 class StoredRuns:
@@ -149,11 +167,24 @@ class StoredRuns:
         found = await self.remote.records.open_runs(owner=owner)
         return [_joined([each for each in found if each.session_id == session_id], ()) for session_id in session_ids]
 
-    async def stop(self, run: Run) -> bool:
-        """Stops a run in any process, and returns whether it was active."""
+    async def stop(self, runs: Sequence[Run]) -> list[Stopped]:
+        """Stops runs in any process, and waits for their endings, but at most `STOP_SECONDS`."""
+        asked = [run for run in runs if await self._request_stop(run)]  # all, before the next of a session can begin
+        tasks = {run.task for run in asked if run.task is not None}
+        if tasks:
+            await asyncio.wait(tasks, timeout=STOP_SECONDS)
+        return [Stopped(run in asked, await self._state_of(run)) for run in runs]
+
+    async def _request_stop(self, run: Run) -> bool:
         if run.is_remote and self.remote is not None and run.record is not None:
             return await self.remote.records.want_stop(run.record)
         return self._runs.stop(run)
+
+    async def _state_of(self, run: Run) -> RunState:
+        record = None
+        if run.is_remote and self._records is not None:  # its log may be behind
+            record = await self._records.find(run.run_id, owner=run.owner)
+        return run.state if record is None else record.state
 
     async def session_of(self, run_id: str, *, owner: Owner) -> str | None:
         """The session of a run, even if its log is gone."""

@@ -172,9 +172,8 @@ async def cancel(request: Request, params: Json) -> Json:
     require(request, RUNS_STOP)
     chain = await chain_of(server, task_id, owner_of(request))
     last = chain[-1]
-    if await server.stop_run(last):
-        await last.done()
-    elif not (open_interrupts(last) and await withdraw(server.runs, last)):
+    (result,) = await server.stop_runs(last)
+    if result.has_ended and not result.by_this and not (open_interrupts(last) and await withdraw(server.runs, last)):
         raise not_cancelable(task_id)
     return await task_of(server, chain)
 

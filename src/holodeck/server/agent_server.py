@@ -35,7 +35,7 @@ from holodeck.runs.replica import Replica
 from holodeck.runs.run import Run
 from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.runs import Runs
-from holodeck.runs.stored_runs import StoredRuns
+from holodeck.runs.stored_runs import Stopped, StoredRuns
 from holodeck.server.audit import decided
 from holodeck.server.connection import ConnectionLimit
 from holodeck.server.identity import Gate
@@ -298,12 +298,13 @@ class AgentServer:
         model = self.agent.breakers.retry_after(Dependency.MODEL)
         return max(1, math.ceil(model)) if self.agent.breakers.cut_off(Dependency.MODEL) else 1
 
-    async def stop_run(self, run: Run) -> bool:
-        """Stops a run at a client's request, and logs it. Returns False if the run has ended."""
-        stopped = await self.stored_runs.stop(run)
-        if stopped:
-            decided("run_stopped", run.owner, run_id=run.run_id)
-        return stopped
+    async def stop_runs(self, *runs: Run) -> list[Stopped]:
+        """Stops runs at a client's request, and logs it unless a run has ended in another way."""
+        results = await self.stored_runs.stop(runs)
+        for run, result in zip(runs, results, strict=True):
+            if result.by_this or (result.was_active and not result.has_ended):
+                decided("run_stopped", run.owner, run_id=run.run_id)
+        return results
 
     def _refusal(self, request: RunRequest) -> HoloDeckError | None:
         """Returns why a run that a crash interrupted may not continue: its key was revoked meanwhile."""

@@ -274,7 +274,7 @@ async def cancel_task(request: Request, call: McpCall) -> Response:
     """Idempotent: a task that has ended stays as it is."""
     require(request, RUNS_STOP)
     server = server_of(request)
-    await server.stop_run(await _task_run(request, call))
+    await server.stop_runs(await _task_run(request, call))
     return result_answer(call, answer.marked({}, call.caller, server_info(server)))
 
 

@@ -15,6 +15,8 @@ from holodeck.wires.problem import CONTENT_TYPE as PROBLEM
 Described: TypeAlias = dict[int | str, Any]
 """Answers by status, as OpenAPI describes them."""
 
+StateName: TypeAlias = Literal["queued", "running", "finished", "failed", "cancelled", "interrupted"]
+
 OBJECT: dict[str, Any] = {"type": "object"}
 
 
@@ -126,7 +128,7 @@ class AgentHealthResponse(HealthResponse, frozen=True, kw_only=True):
 class RunResponse(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     session_id: str
-    state: Literal["queued", "running", "finished", "failed", "cancelled", "interrupted"]
+    state: StateName
     created_at: Moment
     finished_at: Moment | None
     events: Annotated[int, msgspec.Meta(description="How many events there are so far")]
@@ -134,7 +136,15 @@ class RunResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StopResponse(msgspec.Struct, frozen=True, kw_only=True):
-    stopped: Annotated[bool, msgspec.Meta(description="False if it had ended before")]
+    stopped: Annotated[
+        bool, msgspec.Meta(description="Whether this request has ended it; false if it had ended before")
+    ]
+
+
+class RunStopResponse(StopResponse, frozen=True, kw_only=True):
+    """`queued` and `running`: the stop is noted, and the run has not ended within five seconds."""
+
+    state: StateName
 
 
 class TicketResponse(msgspec.Struct, frozen=True, kw_only=True):

@@ -288,7 +288,7 @@ async def test_a_stop_ends_both_kinds_of_answers_as_a_problem():
         asking = asyncio.create_task(s.post({"message": "hi"}, CHAT).__aenter__())
         await until(lambda: s.server.runs.active)
         async with s.client.post(f"{s.url}/runs/{s.server.runs.active[0].run_id}/stop") as stopped:
-            assert await stopped.json() == {"stopped": True}
+            assert await stopped.json() == {"stopped": True, "state": "cancelled"}
         answer = await asking
         assert (answer.status, (await answer.json(content_type=None))["type"].rpartition("/")[2]) == (409, "cancelled")
         async with s.post({"message": "hi"}, STREAM) as answer:

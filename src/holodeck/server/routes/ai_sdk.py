@@ -118,8 +118,8 @@ async def stop(request: Request) -> Response:
     """`stop()` of `useChat` only closes the connection, and a run outlives its connection."""
     server, key, owner = intake.session_of(request)
     runs = await server.stored_runs.of_session(key, owner=owner)
-    stopped = [run for run in runs if await server.stop_run(run)]
-    return intake.json_answer(StopResponse(stopped=bool(stopped)))
+    results = await server.stop_runs(*runs)
+    return intake.json_answer(StopResponse(stopped=any(each.by_this for each in results)))
 
 
 def _shown(stored: StoredSession | None, chain: Chain) -> tuple[list[Message], PendingStep | None]:

@@ -182,8 +182,7 @@ def _questions(pending: PendingStep) -> dict[str, Interrupt]:
 async def cancel(request: Request) -> Response:
     """Idempotent: a response that has ended stays as it is."""
     server, run = intake.server_of(request), await _run_of(request)
-    if await server.stop_run(run):
-        await run.done()
+    await server.stop_runs(run)
     return _whole(server, run, (await _opened(server, run)).builder(run))
 
 
@@ -228,8 +227,8 @@ async def show(request: Request) -> Response:
 async def delete(request: Request) -> Response:
     """Stops the run first, if it is in progress. Its conversation keeps its messages; `DELETE /sessions/{id}` deletes those."""
     server, run = intake.server_of(request), await _run_of(request)
-    if await server.stop_run(run):
-        await run.done()
+    await server.stop_runs(run)
+    await run.done()
     await server.runs.remove(run)
     decided("response_deleted", run.owner, run_id=run.run_id)
     return intake.json_answer({"id": PREFIX + run.run_id, "object": "response", "deleted": True})

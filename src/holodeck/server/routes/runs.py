@@ -115,11 +115,12 @@ async def ticket(request: Request) -> Response:
 
 
 @routes.post(
-    "/{run_id:path}/stop", "Stop a run at once", access=needs(RUNS_STOP), responses={200: schemas.StopResponse}
+    "/{run_id:path}/stop", "Stop a run at once", access=needs(RUNS_STOP), responses={200: schemas.RunStopResponse}
 )
 async def stop(request: Request) -> Response:
-    run = await _run_of(request)
-    return json_answer(schemas.StopResponse(stopped=await server_of(request).stop_run(run)))
+    """Answers when the run has ended. A run that ended in another way first was not stopped."""
+    (result,) = await server_of(request).stop_runs(await _run_of(request))
+    return json_answer(schemas.RunStopResponse(stopped=result.by_this, state=result.state.value))
 
 
 @routes.get("/{run_id:path}", "The status of a run", access=needs(RUNS_READ), responses={200: schemas.RunResponse})
