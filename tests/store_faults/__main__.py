@@ -36,6 +36,7 @@ def main() -> int:
         "--full", action="store_true", help="as many rounds, clients and seconds as the design asks for; hours"
     )
     parser.add_argument("--streams", type=int, help="streams of S30 at a time; default: 20, with --full 200")
+    parser.add_argument("--live", action="store_true", help="S30 also prints what the first server has in memory")
     parser.add_argument("--seed", type=int, default=15, help="of all random choices (%(default)s)")
     parser.add_argument("--slack", type=float, default=5.0, help="factor on every time limit (%(default)s)")
     parser.add_argument("--mutants", action="store_true", help="plant faults; each has to break its row")
@@ -93,6 +94,7 @@ async def _played(rows: Sequence[Row], given: argparse.Namespace) -> int:
                         slack=given.slack,
                         full=given.full,
                         streams=given.streams,
+                        live=given.live,
                     )
                     broken += not await _keeps(row, rig)
     sys.stdout.write(f"\n{'all promises kept' if not broken else f'{broken} rows broke a promise'}\n")

@@ -26,11 +26,13 @@ import yaml
 from redis import Redis
 
 from tests.cluster.replicas import Client, Server
+from tests.faults.mutate import ROOT
 from tests.limits.valkey_server import valkey
 from tests.models.endpoint import ModelEndpoint
 from tests.postgres_server import new_databases, postgres_server, socket_of
 from tests.store_faults.evidence_checker import ENDED, Evidence, Seen, Verdict, judge
 from tests.store_faults.fault_proxy import FaultProxy
+from tests.store_faults.memory_census import INSTALL
 from tests.store_faults.numbered_model import TOOLS, NumberedModel, Script
 
 TAKE_OVER = 3.0  # seconds without a beat after which a server counts as dead, in most rows
@@ -227,10 +229,12 @@ class Rig:
         slack: float,
         full: bool = False,
         streams: int | None = None,
+        live: bool = False,
     ) -> None:
         self.backends, self.folder, self.store, self.rounds, self.slack = backends, folder, store, rounds, slack
         self.full = full  # with the numbers of the design: of clients, streams, seconds
         self.streams = streams  # of S30 at a time, in place of the design's
+        self.live = live  # servers can be asked what they have in memory
         self.random = random.Random(f"{store} {seed}")
         self.figures = Figures()
         self.model = NumberedModel()
@@ -281,7 +285,7 @@ class Rig:
         """So many servers of one agent; `changes` are merged into its file."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        (self.folder / "tools.py").write_text(TOOLS)
+        (self.folder / "tools.py").write_text(TOOLS + (INSTALL.format(root=str(ROOT)) if self.live else ""))
         self.model = NumberedModel()
         async with AsyncExitStack() as stack:
             endpoint = await stack.enter_async_context(ModelEndpoint(self.model))
