@@ -24,6 +24,8 @@ from holodeck.tools.functions import FunctionToolset
 
 
 class FixedLines:
+    is_typed = True
+
     def __init__(self, *lines: str | Exception | Awaitable[object]) -> None:
         self.lines = list(lines)
         self.asked: list[tuple[str, str]] = []

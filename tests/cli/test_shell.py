@@ -114,6 +114,20 @@ def test_a_script_learns_that_a_tool_was_not_approved(tmp_path, options):
     assert (approved.code, "was not run" in approved.err) == (0, False)
 
 
+def test_a_line_that_does_not_answer_the_question_before_it_is_named(tmp_path):
+    tool = "{name: create_todo, type: function, file: todo.py, approval: always}"
+    (tmp_path / "agent.yaml").write_text(f"name: a\nmodel: {{provider: demo}}\ntools: [{tool}]\n")
+    (tmp_path / "todo.py").write_text(TODO)
+    lines = "add buy bread\nhow are you?\ny\nthanks\n"
+    result = holodeck("chat", "-q", "--lines", folder=tmp_path, stdin=lines)
+    assert (result.code, result.err.count("\n")) == (4, 1)
+    assert result.err.startswith("✗ “how are you?” is not an answer: y = yes")
+    assert result.err.endswith("it was not sent\n")
+    assert result.out.splitlines()[-2:] == ["added", "You are welcome!"]
+    unanswered = holodeck("chat", "-q", "--lines", folder=tmp_path, stdin="add buy bread\nhow are you?\n")
+    assert (unanswered.code, unanswered.err.count("\n")) == (5, 2)
+
+
 def test_a_call_that_waits_in_a_session_is_not_declined_by_the_next_question(tmp_path):
     tool = "{name: create_todo, type: function, file: todo.py, approval: always}"
     (tmp_path / "agent.yaml").write_text(f"name: a\nmodel: {{provider: demo}}\ntools: [{tool}]\n")

@@ -24,6 +24,9 @@ class Interrupted(Exception):
 
 
 class Lines(Protocol):
+    is_typed: bool
+    """A person types, and sees the question that a line has to answer. Lines of a pipe were written before it."""
+
     async def read(self, prompt: str) -> str | None:
         """Returns the next message, or None at the end. Raises Interrupted on Ctrl+C, as `ask` does."""
 
@@ -36,6 +39,7 @@ class OneMessage:
 
     def __init__(self, message: str | None, answers: "Lines | None" = None) -> None:
         self._message, self._answers = message, answers
+        self.is_typed = answers is not None and answers.is_typed
 
     async def read(self, prompt: str) -> str | None:  # noqa: ARG002  there is nothing to type
         message, self._message = self._message, None
@@ -51,6 +55,8 @@ class PipedLines:
     A thread reads the descriptor itself: a blocked read of `sys.stdin` would hold a lock that the interpreter needs at
     its end, and event loops cannot watch a regular file. Bytes that are not UTF-8 become lone surrogates.
     """
+
+    is_typed = False
 
     def __init__(self, descriptor: int = 0) -> None:
         self._descriptor = descriptor
@@ -84,6 +90,8 @@ class PipedLines:
 
 class TypedAnswers(PipedLines):
     """Answers that a user types at a terminal, for a command that takes no further messages."""
+
+    is_typed = True
 
     async def ask(self, question: str, default: str = "") -> str | None:  # noqa: ARG002  an empty line is an answer
         sys.stderr.write(question)

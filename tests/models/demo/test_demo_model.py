@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -139,6 +140,29 @@ async def test_without_todo_tools_it_names_those_that_are_there() -> None:
     assert calls == []
     assert "No todo tools are connected" in answer
     assert "`convert`" in answer
+
+
+@pytest.mark.parametrize("words", ["hello", "help", "what is love?", "add milk", "buy eggs", "yes", "bye", "x" * 700])
+async def test_without_tools_it_offers_no_todos(words: str) -> None:
+    calls, answer = await new_conversation(tools=[]).say(words)
+    assert calls == []
+    assert not re.search("todo|list", answer)
+    assert "no tools" in answer or words in ("yes", "bye")
+
+
+@pytest.mark.parametrize(
+    ("offered", "can"),
+    [
+        (("list_todos",), 'I can show your todos. Try, for example:\n\n- "What\'s on my list this week?"'),
+        (("delete_todo", "list_todos"), "I can show your todos and delete them. Try"),
+        (("delete_todo",), "I can delete your todos."),
+        (("create_todo", "update_todo"), "tags, change them and tick them off. Try"),
+    ],
+)
+async def test_it_offers_what_the_offered_todo_tools_can_do(offered: tuple[str, ...], can: str) -> None:
+    tools = [tool for tool in TODO_TOOLS if tool.name in offered]
+    _, answer = await new_conversation(tools=tools).say("hello")
+    assert can in answer
 
 
 async def test_a_tool_that_was_left_out_is_named() -> None:

@@ -70,6 +70,7 @@ class ChatLoop(ABC):
         self._interactive = interactive
         self._failed = False
         self._waits = False  # the last answer needs an approval that the script has not given
+        self._has_refused = False  # a line of the pipe was no answer to the question before it
         self._leaving = False
 
     # what a kind of chat adds
@@ -108,7 +109,8 @@ class ChatLoop(ABC):
     async def go(self) -> int:
         """Runs until the user leaves. Returns the exit code.
 
-        It is 0, or 130 after Ctrl+C twice; for a script 4 if its last answer failed, 5 if it needs an approval.
+        It is 0, or 130 after Ctrl+C twice; for a script 4 if its last answer failed or a line was refused, 5 if it needs
+        an approval.
         """
         questions = await self._begin()
         if questions and not await self._answer_questions(questions) and not self._interactive:
@@ -131,7 +133,9 @@ class ChatLoop(ABC):
     def _exit_code(self) -> int:
         if self._failed:
             return ANSWER_FAILED
-        return NOT_APPROVED if self._waits else 0
+        if self._waits:
+            return NOT_APPROVED
+        return ANSWER_FAILED if self._has_refused else 0
 
     def _leaves(self, line: str) -> bool:
         return self._interactive and line.strip().lower() in WORDS_THAT_LEAVE
@@ -213,11 +217,20 @@ class ChatLoop(ABC):
     async def _decide(self, interrupts: Sequence[Interrupt]) -> list[Resume]:
         answers = []
         for interrupt in interrupts:
-            answer = await decide(interrupt, self._lines, self._around.say, self._around.allowed)
+            answer = await decide(interrupt, self._lines, self._around.say, self._around.allowed, self._refuse)
             if answer is None:
                 break
             answers.append(answer)
         return answers
+
+    def _refuse(self, line: str) -> None:
+        """Reports a line that does not answer the question. The next line may."""
+        words = f"“{one_line(line.strip(), 60)}” is not an answer: y = yes, n = no, e = edit the arguments, a = always"
+        if self._lines.is_typed:
+            self._around.say(f"  {words}")
+        else:
+            self._has_refused = True
+            self._around.complain(f"✗ {words}; it was not sent")
 
     async def _run(self, work: Reply) -> Ending | None:
         """Performs one run, which Ctrl+C stops; a second Ctrl+C leaves. None if it was stopped before it began."""
@@ -264,11 +277,17 @@ def _waiting(ending: Ending | None) -> Sequence[Interrupt]:
     return ending.interrupts if isinstance(ending, RunFinished) else ()
 
 
-async def decide(interrupt: Interrupt, lines: Lines, say: Callable[[str], None], allowed: set[str]) -> Resume | None:
+async def decide(
+    interrupt: Interrupt,
+    lines: Lines,
+    say: Callable[[str], None],
+    allowed: set[str],
+    refuse: Callable[[str], None],
+) -> Resume | None:
     """Asks a person about a tool call: yes, no, yes with other arguments, or always in this chat.
 
     Returns None if the person left the question open: Ctrl+C, Ctrl+D, the end of a pipe. `allowed` has the tools that
-    run without a question; the answer "always" adds this one.
+    run without a question; the answer "always" adds this one. `refuse` gets each line that is no answer.
     """
     shown = call_text(interrupt.tool, interrupt.arguments, short=False)
     if interrupt.tool in allowed:
@@ -287,7 +306,9 @@ async def decide(interrupt: Interrupt, lines: Lines, say: Callable[[str], None],
             return Resume(interrupt_id=interrupt.id, approved=True)
         if word in NO:
             return Resume(interrupt_id=interrupt.id, approved=False)
-        if word in EDIT and (arguments := await _edited(interrupt, lines, say)) is not None:
+        if word not in EDIT:
+            refuse(answer)
+        elif (arguments := await _edited(interrupt, lines, say)) is not None:
             return Resume(interrupt_id=interrupt.id, approved=True, payload={"arguments": arguments})
 
 

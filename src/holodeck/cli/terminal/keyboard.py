@@ -30,6 +30,8 @@ Names: TypeAlias = Callable[[], Awaitable[Sequence[str]]]
 class Keyboard:
     """Reads lines that a person types. Ctrl+C on an empty line raises Interrupted; Ctrl+D returns None."""
 
+    is_typed = True
+
     def __init__(self, history: Path, commands: Mapping[str, str], models: Names, *, keeps: bool = True) -> None:
         """`commands` maps names to help, for completion. `models` returns the names that complete /model.
 

@@ -168,8 +168,8 @@ class _Player:
         script = scripts.get(request.action)
         if script and self.has_todos:
             return script(request)
-        topic = "no_todo_tools" if script else request.action
-        return talk.talk(topic, self.others, with_todos=self.has_todos or not self.others)
+        topic = request.action if not script else "no_todo_tools" if self.tools else "unknown"
+        return talk.talk(topic, self.others, [name for name in self.tools if name in todos.TODO_TOOLS])
 
     def _use(self, use: ToolUse) -> str:
         if use.problem:
