@@ -173,3 +173,13 @@ def children_in(folder: Path) -> list[str]:
     """Processes that still work in this folder."""
     processes = psutil.process_iter(["cwd", "cmdline"])
     return [" ".join(each.info["cmdline"] or []) for each in processes if each.info["cwd"] == str(folder)]
+
+
+def test_check_shows_the_approvals_of_the_file_beside_a_pattern_that_matches_no_tool(tmp_path):
+    server = "{name: todo, type: mcp, command: holodeck-todo, args: [--db, t.sqlite3]"
+    rules = 'include: ["*_todo", "x_*"], approval: {delete_todo: always}}'
+    (tmp_path / "agent.yaml").write_text(f"{START}tools: [{server}, {rules}]\n")
+    result = holodeck("check", folder=tmp_path)
+    assert result.code == 2
+    assert "✗ todo has no tool 'x_*' (include); it has" in result.err
+    assert [line.split()[0] for line in result.out.splitlines() if "(asks first)" in line] == ["delete_todo"]

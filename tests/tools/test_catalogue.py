@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from holodeck.core.tools import ToolSchema
+from holodeck.core.tools import Approval, ToolSchema
 from holodeck.errors import StartError
 from holodeck.tools.catalogue import MAX_TOOLS, Catalogue, Source
 from holodeck.tools.port import ToolContext
@@ -66,9 +66,18 @@ async def test_to_check_an_agent_every_toolset_is_tried():
     rules = ToolRules(include=["one", "two"])
     tools = Catalogue([Source(toolset=fine, rules=rules), *(Source(toolset=each) for each in broken)])
     problems = await tools.start_each()
-    assert problems == ["b: no such command", "c: no such command", "a has no tool 'two'"]
+    assert problems == ["b: no such command", "c: no such command", "a has no tool 'two' (include); it has one"]
     assert names(tools) == ["one"]
     assert fine.log == ["start"]
+    assert tools.schemas()[0].approval is Approval.ALWAYS  # as long as a name is wrong
+    assert tools.approval_in_file("one") is Approval.NEVER
+
+
+async def test_toolsets_whose_rules_leave_no_tool_are_named():
+    rules = ToolRules(include=["one"], exclude=["o*"])
+    tools = Catalogue([Source(toolset=offering("a", "one"), rules=rules), Source(toolset=offering("b", "two"))])
+    assert await tools.start_each() == []
+    assert tools.without_tools() == ["a"]
 
 
 async def test_all_are_closed_also_when_one_close_fails(caplog):

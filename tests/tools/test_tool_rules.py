@@ -12,6 +12,7 @@ from holodeck.tools.rules import ToolRules
 from tests.tools.recording import RecordingToolset
 
 NAMES = ("create_todo", "list_todos", "delete_todo")
+IT_HAS = "; it has create_todo, delete_todo, list_todos"
 CONTEXT = ToolContext(user_id="a")
 
 
@@ -65,10 +66,13 @@ async def test_approval_marks_the_schema_and_nothing_else():
 @pytest.mark.parametrize(
     ("selection", "sentence"),
     [
-        ({"include": ["creat_todo"]}, "todo has no tool 'creat_todo'; did you mean create_todo?"),
-        ({"exclude": ["delete_tod"]}, "todo has no tool 'delete_tod'; did you mean delete_todo?"),
-        ({"approval": {"drop": Approval.ALWAYS}}, "todo has no tool 'drop'"),
-        ({"include": ["a"], "exclude": ["b"]}, "todo has no tool 'a'; todo has no tool 'b'"),
+        ({"include": ["creat_todo"]}, "todo has no tool 'creat_todo' (include); did you mean create_todo?"),
+        ({"exclude": ["delete_tod"]}, "todo has no tool 'delete_tod' (exclude); did you mean delete_todo?"),
+        ({"approval": {"drop": Approval.ALWAYS}}, f"todo has no tool 'drop' (approval){IT_HAS}"),
+        (
+            {"include": ["a", "x_*"], "exclude": ["x_*"]},
+            f"todo has no tool 'a' (include){IT_HAS}; todo has no tool 'x_*' (include, exclude){IT_HAS}",
+        ),
     ],
 )
 async def test_a_misspelt_name_stops_the_start_and_leaves_nothing_running(selection, sentence):
@@ -90,7 +94,7 @@ async def test_a_server_that_comes_later_is_checked_then(caplog):
         assert [list(tools.schemas()) for _ in range(3)] == [[], [], []]
     (record,) = caplog.records
     assert record.message == (
-        "tools_guarded: todo has no tool 'creat_todo'; did you mean create_todo?; "
+        "tools_guarded: todo has no tool 'creat_todo' (include); did you mean create_todo?; "
         "until the names in the agent file match, every tool of todo needs approval"
     )
 
@@ -227,9 +231,11 @@ async def test_all_mistakes_are_reported_at_once():
     with pytest.raises(StartError) as caught:
         await tools.start()
     assert caught.value.message.split("; ") == [
-        "one has no tool 'x'",
+        "one has no tool 'x' (include)",
+        IT_HAS.removeprefix("; "),
         "bind.user: no tool of one takes 'user'",
-        "two has no tool 'y'",
+        "two has no tool 'y' (repeatable)",
+        IT_HAS.removeprefix("; "),
         "one and two both have a tool 'list_todos'",
         "give one of them a prefix, or exclude it in one",
     ]
@@ -258,4 +264,4 @@ async def test_rules_that_several_toolsets_share_are_checked_together():
     shared = ToolRules(approval={"c": A})
     with pytest.raises(StartError) as caught:
         await Catalogue([Source(toolset=each, rules=shared) for each in (one, two)]).start()
-    assert caught.value.message == "a has no tool 'c'"
+    assert caught.value.message == "a has no tool 'c' (approval); it has a, b"

@@ -135,8 +135,10 @@ class Report:
             if not health.ready and not health.required:
                 self.note(f"! {health.name} is not available (not required): {health.detail}")
         for tool in agent.tools.schemas():
-            asks = " (asks first)" if tool.approval is Approval.ALWAYS else ""
+            asks = " (asks first)" if agent.catalogue.approval_in_file(tool.name) is Approval.ALWAYS else ""
             click.echo(f"  {self._paint.bold(tool.name)}{asks}  {self._paint.dim(one_line(tool.description, 70))}")
+        for name in agent.catalogue.without_tools():
+            self.warn(f"{name}: include and exclude leave none of its tools.")
         for tool in agent.tools.schemas():
             if not tool.description.strip():
                 self.warn(f"{tool.name} has no description: the model has to guess from its name. Write a docstring.")

@@ -288,6 +288,19 @@ class Catalogue:
                 raise outcome
         return [*problems, *self._take_names()]
 
+    def approval_in_file(self, name: str) -> Approval:
+        """The rule that the agent file has for an offered tool, also while a wrong name makes all tools need approval."""
+        source, entry = self._owners[name], self._rows[name]
+        return next(source.rules.approval_of(schema) for schema in source.listing or () if schema.name == entry.name)
+
+    def without_tools(self) -> list[str]:
+        """The toolsets that have tools while the rules leave none of them."""
+        return [
+            source.label
+            for source in self._sources
+            if source.listing and not any(source.rules.offers(schema.name) for schema in source.listing)
+        ]
+
     async def close(self) -> None:
         outcomes = await asyncio.gather(*(source.toolset.close() for source in self._sources), return_exceptions=True)
         for source, outcome in zip(self._sources, outcomes, strict=True):

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from holodeck.core.tools import Approval, ToolSchema
-from holodeck.tools.names import suggestion
+from holodeck.tools.names import suggestion, tools_of
 from holodeck.tools.result_cache import CacheRule
 
 ALL = "*"
@@ -59,13 +59,23 @@ class ToolRules:
 
     def misnamed(self, label: str, known: Sequence[str]) -> list[str]:
         """One sentence for each name that matches no tool: a typo could leave a tool open that was meant to be closed."""
-        repeatable = () if self.repeatable is None or isinstance(self.repeatable, bool) else self.repeatable
-        named = {*(self.include or ()), *self.exclude, *self.approval, *repeatable, *self.cache} - {ALL}
+        keys = self._keys_by_name()
         return [
-            f"{label} has no tool '{name}'{suggestion(name, known)}"
-            for name in sorted(named)
+            f"{label} has no tool '{name}' ({', '.join(keys[name])}){suggestion(name, known) or tools_of(known)}"
+            for name in sorted(keys)
             if not any(fnmatchcase(each, name) for each in known)
         ]
+
+    def _keys_by_name(self) -> dict[str, list[str]]:
+        """The names and patterns in the rules, with the keys of the agent file that contain them."""
+        repeatable = () if self.repeatable is None or isinstance(self.repeatable, bool) else self.repeatable
+        blocks: dict[str, Collection[str]] = {"include": self.include or (), "exclude": self.exclude}
+        blocks |= {"approval": self.approval, "repeatable": repeatable, "cache": self.cache}
+        found: dict[str, list[str]] = {}
+        for key, names in blocks.items():
+            for name in {*names} - {ALL}:
+                found.setdefault(name, []).append(key)
+        return found
 
 
 def _matches(name: str, patterns: Collection[str]) -> bool:

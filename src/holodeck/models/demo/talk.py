@@ -69,8 +69,9 @@ def read_topic(line: str) -> str | None:
 def talk(topic: str, tools: Sequence[ToolSchema], todo_tools: Collection[str]) -> str:
     """The reply. Greetings and help end with what can be done with the todo tools and with the other `tools`."""
     if topic in _REPLIES:
-        more = _MORE_WITH_TODOS.get(topic) if todo_tools else None
-        return f"{_REPLIES[topic]} {more}" if more else _REPLIES[topic]
+        return " ".join(
+            [_REPLIES[topic], *([_MORE_WITH_TODOS[topic]] if todo_tools and topic in _MORE_WITH_TODOS else [])]
+        )
     text = _REPLIES_WITH_ABILITIES[topic]
     if todo_tools:
         text += f" {_todo_abilities(todo_tools)}"
