@@ -21,31 +21,8 @@ from holodeck.sessions.values import KeptValue
 from holodeck.stores import records, sqlite_file
 from holodeck.stores.migrations import APPLICATION_ID, MIGRATIONS
 from holodeck.stores.sqlite_file import SqliteFile
-from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import LOOKED_AT, SqliteSessionStore
 from tests.stores.stored_sessions import say, texts
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / ".holodeck" / "sessions.db"
-
-
-@pytest.fixture
-async def opened(path):
-    """Opens stores on one file, as processes would."""
-    stores = []
-
-    async def open_store(agent="tester", **settings):
-        file = SqliteFile(path, **settings)
-        store = SqliteSessionStore(file, agent, runs=SqliteRunStore(file, agent))
-        await store.start()
-        stores.append(store)
-        return store
-
-    yield open_store
-    for store in stores:
-        await store.close()
 
 
 @pytest.mark.req("SRV-15")
@@ -54,44 +31,6 @@ async def test_what_is_stored_is_there_for_the_next_process(opened):
     await say(first, "hello")
     await first.close()
     assert await texts(await opened()) == ["hello"]
-
-
-async def accepted_by(store):
-    """A conversation whose question is about to be written."""
-    conversation = await store.open("s", owner=ME, create=True)
-    accepted = conversation.accept([UserMessage(content="question")])
-    while store.accepted:  # until the store has waited long enough for an answer
-        await asyncio.sleep(0.001)
-    storing = asyncio.create_task(conversation.commit([AssistantMessage(content="answer")]))
-    await asyncio.sleep(0)
-    return conversation, accepted, storing
-
-
-@pytest.mark.req("D03")
-async def test_an_answer_that_waits_for_its_question_is_stored_although_its_run_is_cancelled(opened):
-    store, held = await opened(), threading.Event()
-    store.file.write(lambda _connection: held.wait(30))
-    conversation, accepted, storing = await accepted_by(store)
-    storing.cancel()
-    await asyncio.wait({storing})
-    held.set()
-    await accepted
-    await conversation.commit([UserMessage(content="next")])
-    assert await texts(store) == ["question", "answer", "next"]
-
-
-@pytest.mark.req("D03")
-async def test_an_answer_is_not_stored_without_its_question(opened, monkeypatch):
-    store, question = await opened(), asyncio.get_running_loop().create_future()
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "change", lambda _session, _job: question)
-        conversation, accepted, storing = await accepted_by(store)
-    question.set_exception(StorageFull("The disk is full."))
-    for stored in (accepted, storing):
-        with pytest.raises(StorageFull):
-            await stored
-    await conversation.commit([UserMessage(content="next")])
-    assert await texts(store) == ["next"]
 
 
 async def test_the_file_is_for_its_owner_alone(opened, path):
@@ -384,103 +323,6 @@ async def test_a_small_session_is_opened_while_the_thread_is_busy_and_a_large_on
     assert not large.done()
     go_on.set()
     assert len((await large).messages) == 1
-
-
-async def test_an_accepted_message_is_kept_if_the_next_commit_comes_before_the_loop_has_seen_it_stored(opened):
-    store = await opened()
-    conversation = await store.open("s", owner=ME, create=True)
-    accepted = conversation.accept([UserMessage(content="question")])
-    while not accepted.done():  # not awaited: the callbacks of the future have not run
-        await asyncio.sleep(0)
-    await conversation.commit([AssistantMessage(content="answer")])
-    assert await texts(store) == ["question", "answer"]
-
-
-async def committed(store, work) -> list[str]:
-    """The statements of the file's thread while this work is done."""
-    statements = []
-    await store.file.read(lambda connection: connection.set_trace_callback(statements.append))
-    await work
-    await store.file.read(lambda connection: connection.set_trace_callback(None))
-    return statements
-
-
-async def answered_at_once(store, conversation):
-    conversation.accept([UserMessage(content="question")])
-    await conversation.commit([AssistantMessage(content="answer")], ending=RunFinished("r", "s"))
-
-
-async def test_an_answer_that_comes_at_once_is_stored_with_its_question_in_one_transaction(opened):
-    store = await opened()
-    store.runs.register(RunRecord(run_id="r", owner=ME, session_id="s"))
-    conversation = await store.open("s", owner=ME, run_id="r", create=True)
-    statements = await committed(store, answered_at_once(store, conversation))
-    assert statements.count("BEGIN IMMEDIATE") == 1
-    assert await texts(store) == ["question", "answer"]
-    assert (await store.runs.find("r", owner=ME)).state == "finished"
-    again = await store.open("s", owner=ME)
-    assert [message.content for message in again.messages] == ["question", "answer"]
-    assert (await store.get("s", owner=ME)).message_count == 2
-
-
-async def test_messages_that_no_commit_follows_are_stored_by_themselves(opened):
-    store = await opened()
-    conversation = await store.open("s", owner=ME, create=True)
-    await asyncio.wait_for(conversation.accept([UserMessage(content="question")]), 30)
-    assert await texts(store) == ["question"]
-
-
-async def test_a_store_that_is_closed_at_once_keeps_what_was_accepted(opened):
-    store = await opened()
-    conversation = await store.open("s", owner=ME, create=True)
-    accepted = conversation.accept([UserMessage(content="question")])
-    await store.close()
-    await accepted
-    assert await texts(await opened()) == ["question"]
-
-
-async def test_a_conversation_that_is_closed_at_once_keeps_what_it_accepted(opened):
-    store = await opened()
-    conversation = await store.open("s", owner=ME, create=True)
-    conversation.accept([UserMessage(content="question")])
-    conversation.close()
-    assert await texts(store) == ["question"]
-
-
-@pytest.mark.parametrize("everything", [True, False])
-async def test_a_session_that_is_deleted_while_its_first_message_waits_does_not_come_back(opened, everything):
-    store = await opened()
-    conversation = await store.open("s", owner=ME, create=True)
-    accepted = conversation.accept([UserMessage(content="question")])
-    await (store.delete_all(owner=ME) if everything else store.delete("s", owner=ME))
-    await accepted
-    await conversation.commit([AssistantMessage(content="answer")])
-    assert await texts(store) is None
-
-
-async def test_a_question_and_an_answer_that_do_not_fit_on_the_disk_both_fail(opened):
-    store = await opened()
-    await say(store, "before")
-    (used,) = await store.file.read(lambda connection: connection.execute("PRAGMA page_count").fetchone())
-    await store.file.write(lambda connection: connection.execute(f"PRAGMA max_page_count={used}").fetchone())
-    conversation = await store.open("s", owner=ME)
-    accepted = conversation.accept([UserMessage(content="x" * 100_000)])
-    with pytest.raises(StorageFull):
-        await conversation.commit([AssistantMessage(content="answer")])
-    with pytest.raises(StorageFull):
-        await accepted
-    assert await texts(store) == ["before"]
-
-
-async def test_what_a_closed_store_cannot_take_fails_the_accepted_message_as_well(opened):
-    store = await opened()
-    conversation = await store.open("s", owner=ME, create=True)
-    accepted = conversation.accept([UserMessage(content="question")])
-    await store.file.close()
-    with pytest.raises(StoreUnavailable):
-        await conversation.commit([AssistantMessage(content="answer")])
-    with pytest.raises(StoreUnavailable):
-        await accepted
 
 
 async def test_a_new_session_takes_nothing_from_an_expired_one_of_its_name(opened, path):

@@ -1,0 +1,139 @@
+"""A process of an older version that serves a file while a newer one brings it up to date: a chat, or a server that is being replaced.
+
+The older process is its SQL on a connection of its own, which keeps its prepared statements.
+"""
+
+import sqlite3
+
+import pytest
+
+from holodeck.core.events import RunFinished
+from holodeck.core.messages import AssistantMessage, UserMessage
+from holodeck.core.owner import ANONYMOUS_OWNER as ME
+from holodeck.runs.port import RunState
+from holodeck.stores import records
+from holodeck.stores.migrations import APPLICATION_ID, MIGRATIONS
+from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_runs import SqliteRunStore
+from holodeck.stores.sqlite_sessions import SqliteSessionStore
+from holodeck.stores.stored_conversation import steps_of
+from tests.stores.stored_sessions import say, texts
+
+FIRST = 9  # the oldest version whose statements are below
+OWNER = "'tester', 'default', 'anonymous'"
+OF_OWNER = "agent = 'tester' AND tenant = 'default' AND user = 'anonymous'"
+BEGIN_RUN = (
+    "INSERT INTO runs (agent, tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, ended, ending, v,"
+    f" request, root) VALUES ({OWNER}, ?1, 'older', 'w', ?1, NULL, 'running', ?2, NULL, NULL, 1, x'7b7d', NULL)"
+    " ON CONFLICT (agent, tenant, user, id) DO UPDATE SET state = excluded.state, request = excluded.request,"
+    " root = excluded.root, v = excluded.v, replica = NULL, ended = excluded.ended, ending = excluded.ending"
+)
+END_RUN = (
+    "UPDATE runs SET state = 'finished', ending = ?2, ended = ?3, v = 1"
+    f" WHERE {OF_OWNER} AND id = ?1 AND ended IS NULL RETURNING key"
+)
+ADD_SESSION = (
+    "INSERT INTO sessions (agent, tenant, user, id, created, used, messages, steps, size, v, pending)"
+    f" VALUES ({OWNER}, 'older', ?1, ?1, 0, 0, 0, 1, NULL) ON CONFLICT DO NOTHING"
+)
+ADD_STEP = "INSERT INTO steps (session, seq, messages, by_user, v, body) SELECT key, steps, ?1, ?2, 1, ?3 FROM sessions"
+GROW = (
+    "UPDATE sessions SET epoch = epoch, used = ?1, messages = messages + ?2, steps = steps + 1, size = size + ?3, v = 1,"
+    " pending = NULL"
+)
+OLDER = f" WHERE {OF_OWNER} AND id = 'older'"
+COPY = "INSERT INTO pieces SELECT key, 0, x'5b5d' FROM runs WHERE id = ?"
+CLEAN = (
+    "SELECT key, tenant, user, id, size FROM sessions WHERE used <= 1 AND +agent = 'tester' ORDER BY used LIMIT 500",
+    "DELETE FROM kept_values WHERE key IN (SELECT key FROM kept_values WHERE expires <= 1 AND agent = 'tester' LIMIT 500)",
+    "UPDATE runs SET repeat_key = NULL WHERE ended > 0.0 AND ended <= 1 AND +agent = 'tester' AND repeat_key IS NOT NULL",
+)
+
+
+class OlderProcess:
+    def __init__(self, path, version: int) -> None:
+        self.connection = sqlite3.connect(path, isolation_level=None)
+        self.connection.execute("PRAGMA journal_mode=WAL")
+        for script in MIGRATIONS[:version]:
+            for statement in filter(str.strip, script.split(";\n")):
+                self.connection.execute(statement)
+        self.connection.execute(f"PRAGMA user_version={version}")
+        self.connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+
+    def turn(self, number: int, now: float) -> None:
+        """A question and its answer, stored as this version stores them: two transactions, and the copy of the log."""
+        run, ending = f"r{number}", records.encode(RunFinished(f"r{number}", "older"))
+        question, answer = [UserMessage(content=f"q{number}")], [AssistantMessage(content=f"a{number}")]
+        with self.transaction() as execute:
+            execute(BEGIN_RUN, (run, now))
+            execute(ADD_SESSION, (now,))
+            self.add(question, now)
+        with self.transaction() as execute:
+            assert len(execute(END_RUN, (run, ending, now)).fetchall()) == 1
+            self.add(answer, now)
+            execute(COPY, (run,))
+        for statement in CLEAN:
+            self.connection.execute(statement).fetchall()
+
+    def add(self, messages, now: float) -> None:
+        ((count, by_user, body),) = steps_of(messages)
+        self.connection.execute(ADD_STEP + OLDER, (count, by_user, body))
+        self.connection.execute(GROW + OLDER, (now, count, len(body) - count - 1))
+
+    def transaction(self):
+        return _Transaction(self.connection)
+
+    def texts(self, session: str) -> list[str]:
+        rows = self.connection.execute(
+            f"SELECT f.v, f.body FROM steps f JOIN sessions s ON s.key = f.session WHERE {OF_OWNER} AND s.id = ?"
+            " ORDER BY f.seq",
+            (session,),
+        )
+        return [message.content for version, body in rows for message in records.messages_of(body, version)]
+
+
+class _Transaction:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def __enter__(self):
+        self.connection.execute("BEGIN IMMEDIATE")
+        return self.connection.execute
+
+    def __exit__(self, kind, *_: object) -> None:
+        self.connection.execute("COMMIT" if kind is None else "ROLLBACK")
+
+
+@pytest.mark.req("D16")
+@pytest.mark.parametrize("version", range(FIRST, len(MIGRATIONS)))
+async def test_an_older_process_continues_to_store_while_a_newer_one_brings_the_file_up_to_date(tmp_path, version):
+    path = tmp_path / "sessions.db"
+    older = OlderProcess(path, version)
+    file = SqliteFile(path)
+    store = SqliteSessionStore(file, "tester", runs=SqliteRunStore(file, "tester"))
+    now = store.now()
+    older.turn(0, now)
+    await store.start()
+    try:
+        for number in (1, 2):
+            older.turn(number, now)
+            await say(store, f"new {number}", "newer")
+        expected = [f"{who}{number}" for number in range(3) for who in "qa"]
+        assert (older.texts("older"), await texts(store, "older")) == (expected, expected)
+        assert older.texts("newer") == await texts(store, "newer") == ["new 1", "new 2"]
+        sizes = [each.size for each in await store.sessions_of(owner=ME)]
+        assert await store.tenant_bytes("default") == sum(sizes)
+        older.turn(3, now)
+        assert await store.tenant_bytes("default") > sum(sizes), "triggers count what the older process stores"
+        for number in range(4):
+            found = await store.runs.find(f"r{number}", owner=ME)
+            assert (found.state, found.ending) == (RunState.FINISHED, RunFinished(f"r{number}", "older"))
+        assert await store.runs.unfinished() == []
+        assert len(await store.runs.runs_of(owner=ME, session_id="older")) == 4
+        await store.clean()
+        assert await texts(store, "older") == [*expected, "q3", "a3"]
+        await store.delete("older", owner=ME)
+        assert older.texts("older") == []
+    finally:
+        await store.close()
+        older.connection.close()
