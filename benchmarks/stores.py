@@ -44,9 +44,10 @@ REQUEST, LATENCY = "one-token request, CPU beside memory", "one-token request, a
 STORE, DISK = "its store, without a server", "its pages, without SQLite"
 PACED, BURST = "paced token, CPU beside memory", "burst token, CPU of 2 workers beside 1"
 ROUNDS, QUICK_ROUNDS = 15, 2
-PAGES = 10  # that one transaction writes: all of a one-token request
+PAGES = 6  # that one transaction writes: all of a one-token request
 PAGE, FRAME_HEADER = 4096, 24  # bytes; in its log, SQLite writes a header before each page
 LOG_PAGES = 1000  # after so many, SQLite writes its log from the beginning again
+PAUSE = 0.0007  # between two commits, as between two requests: a disk that was idle takes longer
 PACED_TOKENS, PACED_STREAMS = 100, 20  # two seconds
 
 
@@ -91,7 +92,10 @@ class Disk:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         self._frame = FRAME_HEADER + PAGE
-        os.pwrite(self._file, bytes(self._frame * LOG_PAGES), 0)
+        for number in range(
+            LOG_PAGES
+        ):  # one by one: a page of a block that was written at once costs five times as much
+            os.pwrite(self._file, bytes(self._frame), number * self._frame)
         os.fsync(self._file)
         self._next = 0
 
@@ -99,6 +103,7 @@ class Disk:
         return statistics.median([self._commit() for _ in range(BATCH)])
 
     def _commit(self) -> float:
+        time.sleep(PAUSE)
         header, page, begun = os.urandom(FRAME_HEADER), os.urandom(PAGE), time.perf_counter()
         for number in range(self._next, self._next + PAGES):
             os.pwrite(self._file, header, number * self._frame)

@@ -97,7 +97,7 @@ MUTANTS = (
     Mutant("wires/body.py", "if (read := clean(given)) in names:", "if (read := given) in names:", "tests/server/test_server_approvals.py", "two names that are one after control characters are dropped decide something"),
     Mutant("runs/stored_runs.py", "if record.wire == wire and record.replica != records.replica:", "if False:", "tests/cluster/test_late_requests.py", "a request that an SDK repeats at another server starts a second run"),
     Mutant("stores/sqlite_shared_runs.py", "WHERE id = ? AND beats = ?", "WHERE id = ? AND beats >= ?", STORES, "a worker that has just shown that it is alive is taken over"),
-    Mutant("stores/sqlite_shared_runs.py", '{NAMED} AND replica = ?"\n        )\n        await', '{NAMED} AND ? IS NOT NULL"\n        )\n        await', STORES, "a worker that was taken for dead adds to its log"),
+    Mutant("stores/sqlite_shared_runs.py", '{NAMED} AND replica = ?"\n        )\n\n        def job', '{NAMED} AND ? IS NOT NULL"\n        )\n\n        def job', STORES, "a worker that was taken for dead adds to its log"),
     Mutant("runs/stored_runs.py", 'record.request.agent_version not in ("", self._runs.agent.version)', "False", RECOVERY, "a run goes on with another agent file"),
     Mutant("telemetry/worker_figures.py", "combined([await self._own(), self._inherited])", "combined([await self._own()])", "tests/telemetry/test_worker_figures.py", "sums fall when a worker dies"),
     Mutant("runs/recovery.py", "text = unknown if call.id in step.begun else NOT_MADE", "text = NOT_MADE", RECOVERY, "a call that may have taken effect is reported as not made"),

@@ -118,13 +118,13 @@ async def test_a_file_of_the_previous_version_keeps_its_sums_of_tenants(opened, 
     assert await store.tenant_bytes("default") == (await store.get("s", owner=ME)).size
 
 
-async def test_a_question_and_its_answer_are_ten_pages_of_the_log(opened, path):
+async def test_a_question_and_its_answer_are_six_pages_of_the_log(opened, path):
     """A page is two system calls. `python -m benchmarks stores` measures what the disk takes for as many."""
     store, log = await opened(), path.with_name(f"{path.name}-wal")
     await answered_ms(store, store.runs)
     before = log.stat().st_size
     await answered_ms(store, store.runs)
-    assert (log.stat().st_size - before) / (FRAME_HEADER + PAGE) == PAGES == 10
+    assert (log.stat().st_size - before) / (FRAME_HEADER + PAGE) == PAGES == 6
 
 
 async def test_no_answer_waits_for_the_log_to_be_copied_into_the_file(opened, monkeypatch):
@@ -441,9 +441,10 @@ async def test_all_of_a_user_is_deleted_whatever_state_it_is_in(opened):
     assert await store.delete_all(owner=ME) == 0
 
 
-async def test_all_old_runs_keys_and_copies_are_removed_at_once(opened, monkeypatch):
+async def test_all_old_runs_and_copies_are_removed_at_once(opened, monkeypatch):
     """A busy server ends more runs between two clean-ups than one batch has."""
-    monkeypatch.setattr("holodeck.stores.sqlite_runs.BATCH", 2)
+    for module in ("sqlite_runs", "sqlite_indexes"):
+        monkeypatch.setattr(f"holodeck.stores.{module}.BATCH", 2)
     store, now = await opened(), [1_000_000.0]
     store.runs.clock = lambda: now[0]
     for number in range(5):
@@ -452,12 +453,103 @@ async def test_all_old_runs_keys_and_copies_are_removed_at_once(opened, monkeypa
         await store.runs.end(record, RunFinished(record.run_id, "s"))
     insert = "INSERT INTO pieces SELECT key, 0, x'5b5d' FROM runs"
     await store.file.write(lambda connection: connection.execute(insert).rowcount)
-    left = "SELECT (SELECT count(*) FROM pieces), (SELECT count(repeat_key) FROM runs), (SELECT count(*) FROM runs)"
-    store.runs._kept_seconds = 200_000  # keys end before records
-    for seconds, expected in ((1_000, (0, 5, 5)), (90_000, (0, 0, 5)), (200_000, (0, 0, 0))):
+    left = "SELECT (SELECT count(*) FROM pieces), (SELECT count(*) FROM runs)"
+    store.runs._kept_seconds = 200_000
+    for seconds, expected in ((1_000, (0, 5)), (90_000, (0, 5)), (200_000, (0, 0))):
         now[0] += seconds
         await store.runs.remove_old()
         assert await store.file.read(lambda connection: connection.execute(left).fetchone()) == expected
+
+
+@pytest.mark.req("C08")
+@pytest.mark.parametrize("key", ["r", "k"])
+async def test_a_key_is_free_a_day_after_its_run(opened, key):
+    """A key is the id of its run (AG-UI), or the client's own. The record of the run is kept longer."""
+    store, now = await opened(), [1_000_000.0]
+    store.runs.clock, store.runs._kept_seconds = lambda: now[0], 1e9
+    first = RunRecord(run_id="r", owner=ME, session_id="s", wire="w", key=key)
+    await store.runs.begin(first)
+    now[0] += 100_000
+    assert (await store.runs.by_key("w", key, owner=ME)).run_id == "r", "it has not ended"
+    await store.runs.end(first, RunFinished("r", "s"))
+    store.runs.release(first)
+    second = RunRecord(run_id="r2", owner=ME, session_id="s", wire="w", key=key)
+    now[0] += 86_000
+    assert (await store.runs.by_key("w", key, owner=ME)).run_id == "r"
+    if key != "r":
+        with pytest.raises(StoreUnavailable):
+            await store.runs.begin(second)
+    now[0] += 1_000
+    assert await store.runs.by_key("w", key, owner=ME) is None
+    await store.runs.begin(second)
+    assert (await store.runs.by_key("w", key, owner=ME)).run_id == "r2"
+    assert {each.run_id for each in await store.runs.runs_of(owner=ME)} == {"r", "r2"}
+
+
+async def in_indexes(store):
+    """How many sessions and runs the indexes have that are filled later."""
+    both = "SELECT (SELECT count(noted) FROM sessions), (SELECT count(noted) FROM runs)"
+    return await store.file.read(lambda connection: connection.execute(both).fetchone())
+
+
+async def test_rows_that_no_index_has_yet_are_counted_listed_and_deleted(opened):
+    store, log = await opened(), RunLog()
+    await answered_ms(store, store.runs)
+    assert await in_indexes(store) == (0, 0)
+    await store.clean()
+    assert await in_indexes(store) == (1, 1)
+    record = RunRecord(run_id="r", owner=ME, session_id="s")
+    await store.runs.begin(record)
+    await say(store, "hello")
+    for expected in ((1, 1), (2, 2)):
+        assert await in_indexes(store) == expected
+        assert [each.run_id for each in await store.runs.runs_of(owner=ME, session_id="s")] == ["r"]
+        assert await store.count() == 2
+        if expected == (1, 1):
+            store.runs.follow(record, log)
+            log.append(RunFinished("r", "s"))
+            await store.runs._copier.close()  # which writes the copy of the log, and the indexes with it
+    await store.runs.begin(RunRecord(run_id="r2", owner=ME, session_id="s"))
+    await store.delete("s", owner=ME)
+    assert await store.runs.runs_of(owner=ME, session_id="s") == []
+    assert [await store.runs.find(name, owner=ME) for name in ("r", "r2")] == [None, None]
+
+
+async def test_a_session_that_was_used_after_it_was_noted_is_kept(opened):
+    store = await opened()
+    for name in ("old", "used"):
+        await say(store, "hello", name)
+    await store.clean()
+    before = store.now() - store._ttl - 1
+    await store.file.execute("UPDATE sessions SET noted = ?1, used = iif(id = 'old', ?1, used)", (before,))
+    assert (await store.cleanup_expired(), await store.count()) == (1, 1)
+    (noted, used) = await store.file.read(
+        lambda connection: connection.execute("SELECT noted, used FROM sessions").fetchone()
+    )
+    assert noted == used > before
+
+
+async def test_the_rows_of_an_older_file_are_in_the_indexes(opened, path):
+    path.parent.mkdir()
+    old = sqlite3.connect(path)
+    before = [statement for script in MIGRATIONS[:10] for statement in script.split(";\n") if statement.strip()]
+    for statement in [*before, "PRAGMA user_version=10", f"PRAGMA application_id={APPLICATION_ID}"]:
+        old.execute(statement)
+    run = "INSERT INTO runs (agent, tenant, user, id, session, wire, repeat_key, state, accepted, ended, v, request)"
+    names = "'tester', 'default', 'anonymous'"
+    old.execute(f"{run} VALUES ({names}, 'r1', 's', 'w', 'r1', 'finished', 9e9, 9e9, 1, x'7b7d')")
+    old.execute(f"{run} VALUES ({names}, 'r2', 's', 'w', 'k2', 'finished', 9e9, 9e9, 1, x'7b7d')")
+    old.execute(f"{run} VALUES ({names}, 'r3', 's', 'w', 'k3', 'finished', 1, 1, 1, x'7b7d')")
+    session = "INSERT INTO sessions (agent, tenant, user, id, created, used, v)"
+    old.execute(f"{session} VALUES ({names}, 's', 1, 9e9, 1), ({names}, 'expired', 1, 1, 1)")
+    old.commit()
+    old.close()
+    store = await opened()
+    assert await in_indexes(store) == (2, 3)
+    assert [(await store.runs.by_key("w", key, owner=ME)).run_id for key in ("r1", "k2")] == ["r1", "r2"]
+    await store.clean()
+    assert await in_indexes(store) == (1, 2)
+    assert [each.run_id for each in await store.runs.runs_of(owner=ME, session_id="s")] == ["r2", "r1"]
 
 
 async def test_the_clean_up_reads_no_rows_that_it_keeps(opened):
@@ -470,6 +562,7 @@ async def test_the_clean_up_reads_no_rows_that_it_keeps(opened):
     add = f"{runs} SELECT {name}, 's', 'w', 'k' || i, 'finished', ?1, ?1, 1, x'7b7d' FROM n"
     await store.file.execute(add, (now,))
     await store.file.execute(f"{sessions} SELECT {name}, ?1, ?1, 1 FROM n", (now,))
+    await store.clean()  # it reads new rows once
     await store.file.read(lambda connection: connection.set_progress_handler(lambda: steps.append(1), 100))
     await store.clean()
     await store.file.read(lambda connection: connection.set_progress_handler(None, 0))

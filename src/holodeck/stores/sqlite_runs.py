@@ -19,13 +19,21 @@ from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.run_rows import COLUMNS, KEY_SECONDS, run_of
-from holodeck.stores.sqlite_file import NAMED, OF_AGENT, OF_OWNER, Job, SqliteFile
+from holodeck.stores.sqlite_file import NAMED, OF_AGENT, Job, SqliteFile
+from holodeck.stores.sqlite_indexes import RUN_OF_SESSION, note_new
 
 FIRST_COMMIT_SECONDS = 0.05  # for the first commit of a run whose client is about to be answered
 MAX_UNENDED = 10_000
 SHORT_REQUEST = 1024  # bytes; a request that is no longer stays as it is when its run has ended
 RUN_COLUMNS = COLUMNS.format(user="user")
-_BY_KEY = f"SELECT {RUN_COLUMNS} FROM runs WHERE {OF_OWNER} AND wire = ? AND repeat_key = ?"
+# A key is the id of its run, or the client's own. The values are agent, tenant, user, wire, key, and the end of runs whose
+# key is free again.
+_OF_KEY = "agent = ?1 AND tenant = ?2 AND user = ?3 AND wire = ?4"
+_IS_ID, _IS_OWN = f"{_OF_KEY} AND id = ?5 AND repeat_key = id", f"{_OF_KEY} AND repeat_key = ?5 AND repeat_key <> id"
+_HOLDS_KEY = "(ended IS NULL OR ended > ?6)"
+_BY_ID_AS_KEY = f"SELECT {RUN_COLUMNS} FROM runs WHERE {_IS_ID} AND {_HOLDS_KEY}"
+_BY_KEY = f"{_BY_ID_AS_KEY} UNION ALL SELECT {RUN_COLUMNS} FROM runs WHERE {_IS_OWN} AND {_HOLDS_KEY}"
+_FREE_KEY = f"UPDATE runs SET repeat_key = NULL WHERE {_IS_OWN} AND NOT {_HOLDS_KEY}"
 _INSERT = (
     "INSERT INTO runs (agent, tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, ended, ending,"
     " v, request, root) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -55,7 +63,6 @@ class SqliteRunStore:
             OwnedId, asyncio.Future[None]
         ] = {}  # runs whose client is answered when they are on the disk
         self._unended: dict[OwnedId, tuple[RunRecord, Ending]] = {}  # whose ending the disk refused
-        self._keys_taken_back = 0.0  # of all runs that ended until then
         self._copier = LogCopier(self._store_pieces)
         self.clock: Callable[[], float] = time.time
 
@@ -154,19 +161,24 @@ class SqliteRunStore:
 
     async def by_key(self, wire: str, key: str, *, owner: Owner) -> RunRecord | None:
         """Reads without waiting for queued jobs: `Idempotency` knows the runs that this process is storing."""
-        names = self._agent, owner.tenant, owner.user, wire, key
-        found = await self._file.look(lambda connection: connection.execute(_BY_KEY, names).fetchone())
+        values = self._of_key(wire, key, owner, self.clock())
+        found = await self._file.look(lambda connection: connection.execute(_BY_KEY, values).fetchone())
         return None if found is None else run_of(found)
+
+    def _of_key(self, wire: str, key: str | None, owner: Owner, now: float) -> tuple[object, ...]:
+        return self._agent, owner.tenant, owner.user, wire, key, now - KEY_SECONDS
 
     async def runs_of(
         self, *, owner: Owner, session_id: str | None = None, root: str | None = None, limit: int = 100
     ) -> Sequence[RunRecord]:
-        where, values = "tenant = ? AND user = ?", [owner.tenant, owner.user]
+        where, values, agent = "tenant = ? AND user = ?", [owner.tenant, owner.user], "agent = ?"
         if session_id is not None:
-            where, values = f"{where} AND session = ?", [*values, session_id]
+            where, values = RUN_OF_SESSION, [*values, session_id]
+            agent = OF_AGENT
         if root is not None:
             where, values = f"{where} AND (id = ? OR root = ?)", [*values, root, root]
-        return await self._file.read(self._selected(where, values, f"ORDER BY key DESC LIMIT {int(limit)}"))
+        order = f"ORDER BY key DESC LIMIT {int(limit)}"
+        return await self._file.read(self._selected(where, values, order, agent=agent))
 
     async def remove(self, run_id: str, *, owner: Owner) -> bool:
         removed = await self._file.execute(f"DELETE FROM runs WHERE {NAMED}", self._name(owner, run_id))
@@ -279,11 +291,26 @@ class SqliteRunStore:
         if ending is not None and len(request) > SHORT_REQUEST:
             request = records.encode(kept_after_end(record.request))
         body = None if ending is None else records.encode(ending)
-        connection.execute(
-            _INSERT if reopens else _INSERT_UNENDED,
-            (*name, *about, state, now, ended, body, records.VERSION, request, record.root or None),
-        )
+        values = (*name, *about, state, now, ended, body, records.VERSION, request, record.root or None)
+        self.put(connection, record, now, _INSERT if reopens else _INSERT_UNENDED, values)
         self._inserted[record.owner, record.run_id] = record
+
+    def put(
+        self, connection: sqlite3.Connection, record: RunRecord, now: float, statement: str, values: Sequence[object]
+    ) -> sqlite3.Cursor:
+        """Executes a statement that inserts a run. A key that is free again is taken from the run that had it.
+
+        Raises sqlite3.IntegrityError if the key is taken.
+        """
+        of_key = self._of_key(record.wire, record.key, record.owner, now)
+        if record.key not in (None, record.run_id) and connection.execute(_BY_ID_AS_KEY, of_key).fetchone() is not None:
+            raise sqlite3.IntegrityError("the key is the id of another run")  # which no index of keys has
+        try:
+            return connection.execute(statement, values)
+        except sqlite3.IntegrityError:
+            if not connection.execute(_FREE_KEY, of_key).rowcount:
+                raise
+            return connection.execute(statement, values)
 
     def _name(self, owner: Owner, run_id: str) -> tuple[str, str, str, str]:
         return self._agent, owner.tenant, owner.user, run_id
@@ -292,15 +319,14 @@ class SqliteRunStore:
         found = connection.execute(f"SELECT key FROM runs WHERE {NAMED}", self._name(owner, run_id)).fetchone()
         return None if found is None else int(found[0])
 
-    def _selected(self, where: str, values: Sequence[str | bytes], order: str = "ORDER BY key") -> Job[list[RunRecord]]:
-        statement = f"SELECT {RUN_COLUMNS} FROM runs WHERE agent = ? AND {where} {order}"
+    def _selected(
+        self, where: str, values: Sequence[str | bytes], order: str = "ORDER BY key", *, agent: str = "agent = ?"
+    ) -> Job[list[RunRecord]]:
+        statement = f"SELECT {RUN_COLUMNS} FROM runs WHERE {agent} AND {where} {order}"
         return lambda connection: [run_of(row) for row in connection.execute(statement, (self._agent, *values))]
 
     async def remove_old(self) -> int:
-        """Deletes old records, keys a day after their run's end, and copies of logs past their replay window.
-
-        Returns the number of records.
-        """
+        """Deletes old records, and copies of logs past their replay window. Returns the number of records."""
         removed = await in_batches(self._remove_batch)
         await self._store_endings()  # last: an ending that is refused again must not keep old rows on a full disk
         return removed
@@ -325,40 +351,25 @@ class SqliteRunStore:
         """Removes one batch. Returns the number of records, and whether there may be more of anything."""
         now = self.clock()
 
-        def job(connection: sqlite3.Connection) -> tuple[int, bool, float]:
-            old = connection.execute(
-                f"SELECT key FROM runs WHERE ended <= ? AND {OF_AGENT} ORDER BY ended LIMIT ?",
-                (now - max(self._kept_seconds, KEY_SECONDS), self._agent, BATCH),
+        def job(connection: sqlite3.Connection) -> tuple[int, bool]:
+            are_new = note_new(connection)
+            until = now - max(self._kept_seconds, KEY_SECONDS)
+            noted = connection.execute(
+                "SELECT key, coalesce(ended, ?1), ended <= ?2 FROM runs WHERE agent = ?3 AND noted <= ?2 LIMIT ?4",
+                (now, until, self._agent, BATCH),
             ).fetchall()
+            old = [(key,) for key, _, is_old in noted if is_old]
             connection.executemany("DELETE FROM runs WHERE key = ?", old)
-            last, are_more_keys = self._take_keys_back(connection, now - KEY_SECONDS)
+            later = [(time, key) for key, time, is_old in noted if not is_old]  # it ended after it was noted
+            connection.executemany("UPDATE runs SET noted = ? WHERE key = ?", later)
             copies = connection.execute(  # at least one piece of each run
                 "DELETE FROM pieces WHERE run IN (SELECT DISTINCT run FROM pieces CROSS JOIN runs ON runs.key = pieces.run"
                 f" WHERE {OF_AGENT} AND runs.ended <= ? LIMIT ?)",
                 (self._agent, now - self._replay_window, BATCH),
             )
-            return len(old), are_more_keys or max(len(old), copies.rowcount) >= BATCH, last
+            return len(old), are_new or max(len(noted), copies.rowcount) >= BATCH
 
-        removed, are_more, self._keys_taken_back = await self._file.write(job)
-        return removed, are_more
-
-    def _take_keys_back(self, connection: sqlite3.Connection, until: float) -> tuple[float, bool]:
-        """Removes the keys of the next batch of runs that ended before `until`.
-
-        Returns the end of the last of them, and whether there are more. No run is ever added to a batch that is done:
-        runs that end now expire a day later.
-        """
-        after = self._keys_taken_back
-        ends = connection.execute(
-            "SELECT ended FROM runs WHERE ended > ? AND ended <= ? ORDER BY ended LIMIT ?", (after, until, BATCH)
-        ).fetchall()
-        is_full = len(ends) >= BATCH
-        last = ends[-1][0] if is_full else until
-        connection.execute(
-            f"UPDATE runs SET repeat_key = NULL WHERE ended > ? AND ended <= ? AND {OF_AGENT} AND repeat_key IS NOT NULL",
-            (after, last, self._agent),
-        )
-        return last, is_full
+        return await self._file.write(job)
 
     def _store_pieces(self, pieces: list[LogPiece]) -> Awaitable[tuple[()]]:
         """Stores pieces, but none of a run whose session was deleted: it has no row.
@@ -370,6 +381,7 @@ class SqliteRunStore:
             statement = f"INSERT OR REPLACE INTO pieces (run, first, body) SELECT key, ?, ? FROM runs WHERE {NAMED}"
             rows = [(piece.first, piece.body, *self._name(*piece.run)) for piece in pieces]
             connection.executemany(statement, rows)
+            note_new(connection)
             return ()
 
         return self._file.write(job, synced=False)

@@ -25,7 +25,8 @@ from holodeck.sessions.port import Conversation, ServerSession, StoredSession
 from holodeck.sessions.transcript import cut_before, summary_after_cut, wanted_messages
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
-from holodeck.stores.sqlite_file import NAMED, OF_AGENT, OF_OWNER, Job, SqliteFile
+from holodeck.stores.sqlite_file import NAMED, OF_OWNER, Job, SqliteFile
+from holodeck.stores.sqlite_indexes import NEW_SESSION, RUN_OF_SESSION, note_new
 from holodeck.stores.sqlite_runs import SqliteRunStore, has_session
 from holodeck.stores.sqlite_values import SqliteValues
 from holodeck.stores.stored_conversation import (
@@ -52,6 +53,10 @@ LOOKED_AT = 64 * 1024  # bytes: sessions up to this size are read in the loop, l
 _MICROSECONDS = "CAST(used * 1e6 AS INTEGER)"  # as in `described`: a page ends exactly where the next begins
 _TITLE = FIRST_STEP.format(steps="steps", sessions="sessions")
 _SESSION = f"SELECT {COLUMNS} FROM sessions WHERE {NAMED}"
+_OVERDUE = (
+    "SELECT tenant, user, id FROM sessions WHERE agent = ?1 AND noted <= ?2 AND used <= ?2"
+    f" UNION ALL SELECT tenant, user, id FROM sessions WHERE {NEW_SESSION} AND +agent = ?1 AND used <= ?2"
+)
 T = TypeVar("T")
 
 
@@ -199,7 +204,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         connection.execute(f"DELETE FROM sessions WHERE {NAMED}", name)
         if self.runs is not None:
             self.runs.stop_elsewhere(connection, owner, session_id)
-        connection.execute(f"DELETE FROM runs WHERE {OF_OWNER} AND session = ?", name)
+        connection.execute(f"DELETE FROM runs WHERE {RUN_OF_SESSION}", name)
         self.values.forget_session(connection, owner, session_id)
         return 0 if row is None else row.size
 
@@ -244,18 +249,17 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         return await in_batches(self._remove_batch)
 
     async def _remove_batch(self) -> tuple[int, bool]:
-        gone = await self.file.write(partial(self._remove_expired, before=self.now() - self._ttl))
+        gone, are_more = await self.file.write(partial(self._remove_expired, before=self.now() - self._ttl))
         for owner, size in gone:
             self._stored[owner] -= size
-        return len(gone), len(gone) >= BATCH
+        return len(gone), are_more
 
     async def count(self) -> int:
         used, kept = self.now() - self._ttl, set(+self._in_use)
 
         def job(connection: sqlite3.Connection) -> int:
             (stored,) = connection.execute("SELECT count(*) FROM sessions WHERE agent = ?", (self.agent,)).fetchone()
-            statement = f"SELECT tenant, user, id FROM sessions WHERE used <= ? AND {OF_AGENT}"
-            overdue = connection.execute(statement, (used, self.agent))
+            overdue = connection.execute(_OVERDUE, (self.agent, used))
             return int(stored) - sum((Owner(tenant, user), name) not in kept for tenant, user, name in overdue)
 
         return await self.file.read(job)
@@ -407,18 +411,25 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         statement = f"SELECT key, id, size FROM sessions WHERE {OF_OWNER} ORDER BY used"
         return connection.execute(statement, (self.agent, owner.tenant, owner.user)).fetchall()
 
-    def _remove_expired(self, connection: sqlite3.Connection, before: float) -> list[tuple[Owner, int]]:
-        """Removes one batch at most. Each agent removes only its own sessions from the file."""
-        found = connection.execute(
-            f"SELECT key, tenant, user, id, size FROM sessions WHERE used <= ? AND {OF_AGENT} ORDER BY used LIMIT ?",
-            (before, self.agent, BATCH + sum(self._in_use.values())),
+    def _remove_expired(self, connection: sqlite3.Connection, before: float) -> tuple[list[tuple[Owner, int]], bool]:
+        """Removes one batch at most. Each agent removes only its own sessions from the file.
+
+        Returns the owners and sizes of those, and whether there may be more.
+        """
+        are_new = note_new(connection)
+        noted = connection.execute(
+            "SELECT key, tenant, user, id, size, used FROM sessions WHERE agent = ? AND noted <= ? ORDER BY noted LIMIT ?",
+            (self.agent, before, BATCH + sum(self._in_use.values())),
         ).fetchall()
-        unused = [each for each in found if not self._is_used(connection, Owner(each[1], each[2]), each[3])]
-        unused = unused[:BATCH]
+        later = [(used, key) for key, *_, used in noted if used > before]  # it was used after it was noted
+        connection.executemany("UPDATE sessions SET noted = ? WHERE key = ?", later)
+        overdue = [each for each in noted if each[5] <= before]
+        unused = [each for each in overdue if not self._is_used(connection, Owner(each[1], each[2]), each[3])][:BATCH]
         connection.executemany("DELETE FROM sessions WHERE key = ?", [(each[0],) for each in unused])
         if unused:
             connection.execute("PRAGMA incremental_vacuum(1000)").fetchall()
-        return [(Owner(tenant, user), size) for _, tenant, user, _, size in unused]
+        gone = [(Owner(tenant, user), size) for _, tenant, user, _, size, _ in unused]
+        return gone, are_new or len(later) + len(unused) >= BATCH
 
     async def _listed(self, owner: Owner | None, limit: int, after: ServerSession | None = None) -> list[ServerSession]:
         now = self.now()

@@ -28,6 +28,7 @@ from holodeck.stores.log_copier import LogPiece
 from holodeck.stores.run_rows import KEY_SECONDS, run_of
 from holodeck.stores.sqlite_changes import SqliteChanges
 from holodeck.stores.sqlite_file import NAMED, OF_OWNER, SqliteFile, check_version, connect, locked, prepare, words_of
+from holodeck.stores.sqlite_indexes import note_new
 from holodeck.stores.sqlite_runs import RUN_COLUMNS, SqliteRunStore
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,13 @@ _SAME_SESSION = (
 )
 _FIRST = (
     f"NOT EXISTS (SELECT 1 FROM runs other WHERE {_SAME_SESSION} AND (other.state = 'running' OR other.key < runs.key))"
+)
+_BEGIN = (
+    "INSERT INTO runs (agent, tenant, user, id, session, wire, repeat_key, fingerprint, replica, state, accepted, v,"
+    " request, root) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (agent, tenant, user, id) DO UPDATE SET state = excluded.state, request = excluded.request,"
+    " v = excluded.v, root = excluded.root, replica = excluded.replica, stop_wanted = 0, ended = NULL, ending = NULL"
+    " WHERE runs.ended IS NOT NULL AND ? RETURNING key"
 )
 _MINE = "key = ? AND replica = ? AND ended IS NULL"
 _ABANDONED = "NOT EXISTS (SELECT 1 FROM replicas WHERE id = runs.replica)"
@@ -203,14 +211,7 @@ class SharedSqliteRunStore(SqliteRunStore):
         about = record.session_id, record.wire, record.key, record.fingerprint, self.replica, state, now
         body = records.VERSION, records.encode(record.request), record.root or None
         try:
-            put = connection.execute(
-                "INSERT INTO runs (agent, tenant, user, id, session, wire, repeat_key, fingerprint, replica, state, accepted,"
-                " v, request, root) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-                " ON CONFLICT (agent, tenant, user, id) DO UPDATE SET state = excluded.state, request = excluded.request,"
-                " v = excluded.v, root = excluded.root, replica = excluded.replica, stop_wanted = 0, ended = NULL,"
-                " ending = NULL WHERE runs.ended IS NOT NULL AND ? RETURNING key",
-                (*name, *about, *body, replaces),
-            ).fetchone()
+            put = self.put(connection, record, now, _BEGIN, (*name, *about, *body, replaces)).fetchone()
         except sqlite3.IntegrityError:  # its idempotency key is taken
             raise RunExists(f"Run {record.run_id!r} was started by another request.") from None
         if put is None:
@@ -407,7 +408,12 @@ class SharedSqliteRunStore(SqliteRunStore):
         statement = (
             f"INSERT OR REPLACE INTO pieces (run, first, body) SELECT key, ?, ? FROM runs WHERE {NAMED} AND replica = ?"
         )
-        await self._file.write(lambda connection: connection.executemany(statement, rows).rowcount, synced=False)
+
+        def job(connection: sqlite3.Connection) -> None:
+            connection.executemany(statement, rows)
+            note_new(connection)
+
+        await self._file.write(job, synced=False)
         return ()
 
 
