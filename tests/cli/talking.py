@@ -18,8 +18,10 @@ from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionSt
 from holodeck.cli.conversation.start import StartingAgent
 from holodeck.cli.paint import Paint
 from holodeck.cli.plain_display import JsonDisplay
+from holodeck.config.build import build_chain
 from holodeck.config.load import LoadedConfig, load_config
 from holodeck.models.scripted import ScriptedModel
+from holodeck.runs.middleware import Chain
 from holodeck.tools.functions import FunctionToolset
 
 
@@ -68,6 +70,7 @@ class Room:
     summarize: bool = False
     keeps: bool = False
     sessions: str = ""  # of the agent file
+    middleware: str = ""
     printed: list[str] = field(default_factory=list)
     copied: list[str] = field(default_factory=list)
     out: Any = None
@@ -100,6 +103,7 @@ class Room:
             complain=self.printed.append,
             paint=Paint(enabled=False),
             clipboard=self.copied.append,
+            new_chain=build_chain(config) or Chain,
         )
         self.talk.session.become(SessionState.ACTIVE)
         async with agent:
@@ -112,7 +116,7 @@ class Room:
 
     def _config(self) -> LoadedConfig:
         file = self.folder / "agent.yaml"
-        file.write_text(f"name: a\nmodel: {{provider: demo}}\n{self.sessions}")
+        file.write_text(f"name: a\nmodel: {{provider: demo}}\n{self.sessions}{self.middleware}")
         return load_config(file, environment={})
 
     @property

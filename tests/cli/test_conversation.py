@@ -94,13 +94,13 @@ async def test_the_chain_can_be_extended(room, tmp_path):
 # approvals
 
 
-def wiping(done: list[str]) -> Catalogue:
+def wiping(done: list[str], approval: Approval = Approval.ALWAYS) -> Catalogue:
     def wipe(what: str) -> str:
         """Deletes."""
         done.append(what)
         return "gone"
 
-    rules = ToolRules(approval={"wipe": Approval.ALWAYS})
+    rules = ToolRules(approval={"wipe": approval})
     return Catalogue([Source(toolset=FunctionToolset([FunctionTool.of(wipe)]), rules=rules)])
 
 
@@ -251,6 +251,39 @@ async def test_tools_and_model(tmp_path):
     room = Room(tmp_path, ScriptedModel([says("")]), wiping([]))
     await room.converse("/tools", "/model")
     assert room.printed == ["wipe (asks first)  Deletes.", "scripted"]
+
+
+@pytest.mark.parametrize("filtered", ["tools: [wipe]", "only: [read]", "hide: [tools]"])
+async def test_the_terminal_hides_what_the_middleware_hides(tmp_path, filtered):
+    """A terminal is a reader like any other: its events, its history, its list of tools, its export."""
+    model, shown = ScriptedModel([calls(("wipe", '{"what": "all"}')), says("Done.")]), io.StringIO()
+    middleware = f"middleware: [{{type: filter, {filtered}}}]\n"
+    room = Room(tmp_path, model, wiping([], approval=Approval.NEVER), middleware=middleware, out=JsonDisplay(shown))
+    page = tmp_path / "page.md"
+    await room.converse("wipe it", "/history", "/tools", f"/export {page}", "/copy")
+    assert "wipe" not in shown.getvalue().replace("wipe it", "")
+    assert "Done." in shown.getvalue()
+    assert "wipe" not in room.output.replace("wipe it", "")
+    assert "wipe" not in page.read_text().replace("wipe it", "")
+    assert room.copied == ["Done."]
+    assert room.talk.session.message_count == 4, "the model's history has the call"
+
+
+async def test_the_terminal_applies_a_function_to_each_event(tmp_path):
+    (tmp_path / "events.py").write_text(
+        "from holodeck import events\n\n\ndef louder(event):\n"
+        "    is_text = isinstance(event, events.TextAdded)\n"
+        "    return events.TextAdded(event.message_id, event.delta.upper()) if is_text else event\n"
+    )
+    shown = io.StringIO()
+    room = Room(
+        tmp_path,
+        ScriptedModel([says("It rains.")]),
+        middleware="middleware: [{file: events.py, function: louder}]\n",
+        out=JsonDisplay(shown),
+    )
+    await room.converse("hello")
+    assert "IT RAINS." in "".join(json.loads(line).get("delta", "") for line in shown.getvalue().splitlines())
 
 
 async def test_an_agent_without_tools_says_so(room):

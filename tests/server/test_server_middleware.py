@@ -5,13 +5,18 @@ import json
 import msgspec
 import pytest
 
-from holodeck.core.events import TextAdded
-from holodeck.models.scripted import calls, says
-from holodeck.runs.middleware import Chain, annotate, hide, hide_tools, own
+from holodeck.agent.definition import AgentDefinition
+from holodeck.core.events import TextAdded, ToolCallStarted
+from holodeck.models.scripted import ScriptedModel, calls, says
+from holodeck.resilience.breaker import CircuitBreakerConfig
+from holodeck.resilience.breakers import Breakers
+from holodeck.runs.middleware import Chain, annotate, hide, hide_tools, log, own
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
+from holodeck.tools.catalogue import Catalogue, Source
 from tests.agent.parts import PlainTools, echo
 from tests.scenarios.wire_clients import CLIENTS
+from tests.server.keyed import keyed
 from tests.server.serving import ask, served
 
 ALL = ServerSettings(protocols=tuple(WIRES), remember_conversations=True)
@@ -89,3 +94,105 @@ async def test_the_approval_of_a_hidden_tool_is_still_asked_for():
             pending = json.loads(await answer.text())["pending"]
         assert [question["tool"] for question in pending["questions"]] == [HIDDEN]
         assert [call["name"] for call in pending["message"]["tool_calls"]] == [SHOWN]
+
+
+LISTS = {  # the addresses that list tools
+    "/awp/capabilities": {},
+    "/copilotkit/info": {},
+    "/a2a/extendedAgentCard": {"A2A-Version": "1.0"},
+    "/a2a/v1/card": {},
+    "/openapi.json": {},
+    "/": {},
+    "/.well-known/agent-card.json": {},
+    "/v1/models": {},
+}
+NAMES_TOOLS = {"/awp/capabilities", "/copilotkit/info", "/a2a/extendedAgentCard", "/a2a/v1/card"}
+
+
+def without_salary(event):
+    return None if isinstance(event, ToolCallStarted) and event.name == HIDDEN else event
+
+
+HIDING = {
+    "tools": lambda: hide_tools([HIDDEN]),
+    "only": lambda: hide_tools(only=[SHOWN]),
+    "a function": lambda: own(without_salary, print),
+}
+
+
+@pytest.mark.parametrize("how", HIDING)
+@pytest.mark.parametrize("path", LISTS)
+async def test_a_hidden_tool_is_in_no_list(path, how):
+    async with serving(HIDING[how]) as s, s.get(path, **LISTS[path]) as answer:
+        assert answer.status == 200
+        body = await answer.text()
+    assert HIDDEN not in body
+    assert (SHOWN in body) is (path in NAMES_TOOLS)
+
+
+async def test_the_lists_of_mcp_and_of_json_rpc_hide_it_too():
+    bodies = {
+        "/mcp": {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}},
+        "/a2a": {"jsonrpc": "2.0", "id": 1, "method": "GetExtendedAgentCard", "params": {}},
+        "/copilotkit": {"method": "info"},
+    }
+    async with serving(HIDING["tools"]) as s:
+        for path, body in bodies.items():
+            async with s.post(body, path, **{"A2A-Version": "1.0"}) as answer:
+                text = await answer.text()
+                assert answer.status == 200
+                assert HIDDEN not in text
+                assert (SHOWN in text) is (path != "/mcp"), "MCP clients see the agent as one tool"
+
+
+async def test_a_hidden_family_lists_no_tool():
+    async with serving(lambda: hide(["tools"])) as s, s.get("/awp/capabilities") as answer:
+        assert "lookup" not in await answer.text()
+
+
+async def test_a_list_has_the_names_that_a_function_gives_and_logs_no_calls():
+    def renamed(event):
+        return msgspec.structs.replace(event, name="look") if isinstance(event, ToolCallStarted) else event
+
+    logged = []
+    stages = [lambda: log(lambda n, event: logged.append(event)), lambda: own(renamed, print)]
+    async with (
+        served(settings=ALL, tools=PlainTools(**{HIDDEN: echo}), chain=lambda: Chain(each() for each in stages)) as s,
+        s.get("/awp/capabilities") as answer,
+    ):
+        body = await answer.text()
+    assert HIDDEN not in body
+    assert '"name":"look"' in body
+    assert logged == []
+
+
+async def test_only_an_operator_sees_the_breaker_of_a_hidden_tool(tmp_path):
+    def parts():
+        source = Source(
+            toolset=PlainTools(**{HIDDEN: echo, SHOWN: echo}),
+            name="office",
+            breaker=CircuitBreakerConfig(failure_threshold=3),
+        )
+        breakers = Breakers()
+        model = ScriptedModel([calls((HIDDEN, "{}"), (SHOWN, "{}")), says("It rains.")])
+        agent = AgentDefinition(name="tester", model=model, tools=Catalogue([source], breakers), breakers=breakers)
+        return {"agent": agent, "chain": lambda: Chain([hide_tools([HIDDEN])])}
+
+    async with served(settings=ALL, **parts()) as s:
+        async with s.post({"message": "hi"}, "/agent/tester/chat") as answer:
+            assert answer.status == 200
+        shown = await _breakers(s)
+    assert f"tool:office.{SHOWN}" in shown
+    assert f"tool:office.{HIDDEN}" not in shown
+    async with keyed(tmp_path, public=frozenset({"metrics"}), **parts()) as (s, holders):
+        operator, user = holders.headers("metrics"), holders.headers()
+        await s.server.access.refresh()
+        async with s.post({"message": "hi"}, "/agent/tester/chat", **user) as answer:
+            assert answer.status == 200
+        assert f"tool:office.{HIDDEN}" not in await _breakers(s)
+        assert f"tool:office.{HIDDEN}" in await _breakers(s, **operator)
+
+
+async def _breakers(s, **headers):
+    async with s.get("/health/agent", **headers) as answer:
+        return [each["service"] for each in (await answer.json())["breakers"]]

@@ -19,6 +19,7 @@ from holodeck.core import events as e
 from holodeck.core.encoder import WithMetadata, bare
 from holodeck.core.grammar import TABLE, Action, Part
 from holodeck.core.messages import AssistantMessage, Message, ToolCall, ToolMessage
+from holodeck.core.tools import ToolSchema
 
 Numbered: TypeAlias = tuple[int | None, e.Event]
 Batch: TypeAlias = Iterable[Numbered]
@@ -61,17 +62,39 @@ class Chain:
         """
         return [bare(shown) for _, shown in self([(None, event)])]
 
+    def shown_messages(self, messages: Iterable[Message]) -> list[Message]:
+        """The messages of a history that the chain lets through."""
+        events = self.shown(e.MessagesReplaced(tuple(messages)))
+        return [message for event in events if isinstance(event, e.MessagesReplaced) for message in event.messages]
+
+    def shown_tools(self, tools: Iterable[ToolSchema]) -> list[ToolSchema]:
+        """The tools whose calls the chain lets through, under the names that it gives them.
+
+        The stages see an event as if each tool were called now. Log stages see nothing, since nothing is called.
+        """
+        asked = Chain(stage for stage in self._stages if not isinstance(stage, _Log))
+        return [
+            tool if event.name == tool.name else msgspec.structs.replace(tool, name=event.name)
+            for n, tool in enumerate(tools)
+            for event in asked.shown(e.ToolCallStarted(f"listed {n}", tool.name, ""))
+            if isinstance(event, e.ToolCallStarted)
+        ]
+
 
 def log(report: Callable[[int | None, e.Event], None], *, deltas: bool = False) -> Stage:
     """Calls `report` with every event that passes. Deltas only on request, since nearly all events are deltas."""
+    return _Log(report, deltas=deltas)
 
-    def stage(batch: Batch) -> Iterator[Numbered]:
+
+class _Log:
+    def __init__(self, report: Callable[[int | None, e.Event], None], *, deltas: bool) -> None:
+        self._report, self._deltas = report, deltas
+
+    def __call__(self, batch: Batch) -> Iterator[Numbered]:
         for n, event in batch:
-            if deltas or not isinstance(bare(event), e.DELTAS):
-                report(n, event)
+            if self._deltas or not isinstance(bare(event), e.DELTAS):
+                self._report(n, event)
             yield n, event
-
-    return stage
 
 
 def hide(families: Iterable[str]) -> Stage:

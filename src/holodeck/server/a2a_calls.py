@@ -301,7 +301,7 @@ def card_of(server: AgentServer, url: str, *, extended: bool = False, also_old: 
         push=push_sender(server).enabled,
         secured=server.gate.enabled,
         issuers=server.access.issuers,
-        tools=agent.tools.schemas() if extended else (),
+        tools=server.shown_tools() if extended else (),
         also_old=also_old,
     )
 

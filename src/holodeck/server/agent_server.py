@@ -22,6 +22,7 @@ from holodeck.core.events import Event, Observer, ReasoningAdded, TextAdded
 from holodeck.core.messages import Message
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
+from holodeck.core.tools import ToolSchema
 from holodeck.errors import HoloDeckError, NotReady, Overloaded, StoreUnavailable, Unauthorized
 from holodeck.files.reader import FileReader
 from holodeck.limits.leases import Lease, LeaseStore
@@ -272,6 +273,11 @@ class AgentServer:
         """The events of a run that readers may see. If it has more than the log keeps, the oldest are missing."""
         chain, kept = self.chain(), run.log.kept
         return iter(kept) if chain is None else (bare(event) for _, event in chain(enumerate(kept)))
+
+    def shown_tools(self) -> Sequence[ToolSchema]:
+        """The tools that clients may know of: those whose calls the middleware shows."""
+        chain, tools = self.chain(), self.agent.tools.schemas()
+        return tools if chain is None else chain.shown_tools(tools)
 
     def check_ready(self) -> None:
         if self.state is ServerState.INITIALIZING:

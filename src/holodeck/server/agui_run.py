@@ -101,7 +101,7 @@ def capabilities_of(server: AgentServer) -> dict[str, object]:
         name=agent.name,
         description=agent.description,
         version=__version__,
-        tools=agent.tools.schemas(),
+        tools=server.shown_tools(),
         max_iterations=agent.loop.max_iterations,
         timeout_seconds=agent.loop.run_timeout,
         state=agent.state is not None,

@@ -127,14 +127,16 @@ class Chat(ChatLoop):
             talk.display.wait_for("starting")
         runs = await self._runs_of_agent()
         self._active = run = await runs.start(request)
-        readers: list[Emit] = [talk.display.emit]
+        chain, trace = talk.new_chain(), None
         if self._watch is not None:
-            readers.append(self._watch.run(run_id=run.run_id, session_id=run.session_id))
+            trace = self._watch.run(run_id=run.run_id, session_id=run.session_id)
         try:
             with runs.attached(run):
                 async for event in follow(run.log):
-                    for read in readers:
-                        read(event)
+                    for shown in chain.shown(event):
+                        talk.display.emit(shown)
+                    if trace is not None:
+                        trace(event)
             await run.done()
         finally:
             self._active = None

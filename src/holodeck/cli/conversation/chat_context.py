@@ -13,9 +13,10 @@ from holodeck.cli.conversation.model_menu import ModelMenu
 from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionState
 from holodeck.cli.conversation.start import StartingAgent
 from holodeck.core.events import TextAdded, TextEnded
-from holodeck.core.messages import Content, text_of
+from holodeck.core.messages import AssistantMessage, Content, Message, text_of
 from holodeck.core.request import FileNote
 from holodeck.core.text import one_line
+from holodeck.runs.middleware import Chain
 
 LONG_QUESTION = 300
 NEARLY = 0.8  # share of a limit from which on the user is warned
@@ -30,7 +31,19 @@ class ChatContext(Around):
     store: ChatStore
     attachments: Attachments
     clipboard: Callable[[str], None]
+    new_chain: Callable[[], Chain] = Chain  # the agent's event middleware, for one reader
     warned: bool = False
+
+    @property
+    def shown_messages(self) -> list[Message]:
+        """The conversation without what the agent's middleware hides."""
+        return self.new_chain().shown_messages(self.session.transcript.messages)
+
+    @property
+    def last_reply(self) -> AssistantMessage | None:
+        """The last answer that has a text."""
+        replies = (each for each in reversed(self.shown_messages) if isinstance(each, AssistantMessage))
+        return next((each for each in replies if each.content), None)
 
     def change_session(self, session: ChatSession) -> None:
         if self.session.state is not SessionState.TERMINATED:
@@ -54,15 +67,15 @@ class ChatContext(Around):
 
     def show_last_exchange(self) -> None:
         """Shows the last question and its answer, so that the user sees where a resumed chat stopped."""
-        question, answer, cut = self.session.last_question, self.session.last_answer, self.session.last_cut
+        question, reply = self.session.last_question, self.last_reply
         if question is not None:
             self.say(self.paint.dim(f"> {one_line(text_of(question.content), LONG_QUESTION)}"))
-        if answer:
-            self.display.emit(TextAdded(message_id="", delta=answer))
+        if reply is not None:
+            self.display.emit(TextAdded(message_id="", delta=reply.content))
             self.display.emit(TextEnded(message_id=""))
             self.display.close()
-            if cut:
-                self.say(self.paint.dim(f"({one_line(cut)})"))
+            if reply.cut:
+                self.say(self.paint.dim(f"({one_line(reply.cut)})"))
 
     def length(self, agent: AgentDefinition | None) -> str:
         """Describes how long the conversation is, and what of it the model no longer sees."""

@@ -86,7 +86,7 @@ async def _clear(talk: ChatContext, _argument: str) -> None:
 async def _history(talk: ChatContext, _argument: str) -> None:
     if not talk.session.message_count:
         talk.say(talk.paint.dim("The conversation is empty."))
-    for message in talk.session.transcript.messages:
+    for message in talk.shown_messages:
         for line in _shown(message):
             talk.say(line)
 
@@ -154,10 +154,11 @@ def _entry_line(entry: ChatEntry) -> str:
 
 async def _tools(talk: ChatContext, argument: str) -> None:
     agent = await talk.starting.get()
+    tools = talk.new_chain().shown_tools(agent.tools.schemas())
     if argument:
-        _one_tool(talk, argument, agent.tools.schemas())
+        _one_tool(talk, argument, tools)
         return
-    tools, missing = agent.tools.schemas(), [each for each in agent.tools.health() if not each.ready]
+    missing = [each for each in agent.tools.health() if not each.ready]
     if not (tools or missing):
         talk.say(talk.paint.dim("The agent has no tools."))
     for tool in tools:
@@ -232,7 +233,7 @@ async def _retry(talk: ChatContext, _argument: str) -> Outcome:
 
 async def _export(talk: ChatContext, argument: str) -> None:
     path = typed_path(argument or f"chat-{_NOT_IN_FILE_NAMES.sub('_', talk.session.session_id)}.md")
-    _write_new(path, to_markdown(talk.session))
+    _write_new(path, to_markdown(talk.session, talk.shown_messages))
     talk.say(f"Wrote {path}")
 
 
@@ -284,7 +285,7 @@ async def _detach(talk: ChatContext, argument: str) -> None:
 
 async def _copy(talk: ChatContext, argument: str) -> None:
     """Copies the last answer, or the last code in it, to the clipboard with OSC 52, which also works over SSH."""
-    text = talk.session.last_answer
+    text = "" if talk.last_reply is None else talk.last_reply.content
     if argument not in {"", "code"}:
         raise InvalidRequest("/copy copies the last answer, /copy code the last code block in it.")
     if argument == "code":
@@ -305,7 +306,7 @@ def last_code(markdown: str) -> str:
 
 
 async def _reasoning(talk: ChatContext, _argument: str) -> None:
-    replies = [each for each in talk.session.transcript.messages if isinstance(each, AssistantMessage)]
+    replies = [each for each in talk.shown_messages if isinstance(each, AssistantMessage)]
     thoughts = terminal_safe(next((each.reasoning for each in reversed(replies) if each.reasoning), ""))
     for line in thoughts.splitlines() or ["The model has not sent any reasoning."]:
         talk.say(talk.paint.dim(line))

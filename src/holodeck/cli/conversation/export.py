@@ -1,5 +1,7 @@
 """A conversation as a Markdown page that people can read and send on."""
 
+from collections.abc import Iterable
+
 from holodeck.cli.conversation.session import ChatSession
 from holodeck.cli.plain_display import call_text
 from holodeck.core.messages import AssistantMessage, Message, ToolMessage, UserMessage, text_of
@@ -8,9 +10,13 @@ from holodeck.core.text import one_line, shorten, terminal_safe
 SHORT_RESULT = 500
 
 
-def to_markdown(session: ChatSession) -> str:
+def to_markdown(session: ChatSession, messages: Iterable[Message] | None = None) -> str:
+    """`messages` are those to show, if not all."""
     head = f"# {session.title or session.agent_name}\n\n{session.agent_name}, {session.started_at:%Y-%m-%d %H:%M} UTC"
-    return "\n\n".join([head, *filter(None, map(_section, session.transcript.messages))]) + "\n"
+    return (
+        "\n\n".join([head, *filter(None, map(_section, session.transcript.messages if messages is None else messages))])
+        + "\n"
+    )
 
 
 def _section(message: Message) -> str:

@@ -96,19 +96,6 @@ class ChatSession:
         return total([*known]), len(known) == len(reported)
 
     @property
-    def last_answer(self) -> str:
-        return "" if (reply := self._last_reply()) is None else reply.content
-
-    @property
-    def last_cut(self) -> str | None:
-        """Returns why the last answer is incomplete; None if it is complete."""
-        return None if (reply := self._last_reply()) is None else reply.cut
-
-    def _last_reply(self) -> AssistantMessage | None:
-        replies = (each for each in reversed(self.transcript.messages) if isinstance(each, AssistantMessage))
-        return next((each for each in replies if each.content), None)
-
-    @property
     def title(self) -> str:
         texts = (text_of(each.content) for each in self.transcript.messages if isinstance(each, UserMessage))
         return one_line(next(texts, ""), TITLE)

@@ -19,7 +19,6 @@ from holodeck.server import intake
 from holodeck.server.agent_server import AgentServer, slot_of
 from holodeck.server.ai_sdk_schemas import UI_BODY, UI_MESSAGES
 from holodeck.server.identity import owner_of
-from holodeck.server.routes.sessions import shown_messages
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY, SSE_STREAM, StopResponse
 from holodeck.server.stream import EventStream, follow
@@ -129,10 +128,10 @@ def _shown(stored: StoredSession | None, chain: Chain) -> tuple[list[Message], P
     """
     if stored is None:
         return [], None
-    messages, pending = shown_messages(stored.messages, chain), stored.pending
+    messages, pending = chain.shown_messages(stored.messages), stored.pending
     if pending is None:
         return messages, None
-    kept = {message.id for message in shown_messages((pending.assistant, *pending.results), chain)}
+    kept = {message.id for message in chain.shown_messages((pending.assistant, *pending.results))}
     asked = set(pending.approvals.values()) | set(pending.client_calls)
     assistant = pending.assistant
     if assistant.id not in kept:

@@ -58,7 +58,9 @@ async def ready(request: Request) -> Response:
     responses={200: DependenciesResponse},
 )
 async def agent_health(request: Request) -> Response:
+    """Names the breakers of tools that the middleware hides only to a credential with the scope `metrics`."""
     server = server_of(request)
+    hidden = set() if _is_operator(request) else _hidden_breakers(server)
     health = DependenciesResponse(
         **msgspec.structs.asdict(await _health(server)),
         state=server.state.value,
@@ -68,9 +70,29 @@ async def agent_health(request: Request) -> Response:
             ToolServerHealth(name=each.name, ready=each.ready, required=each.required, detail=each.detail)
             for each in server.tool_servers()
         ],
-        breakers=[BreakerHealth(**msgspec.structs.asdict(state)) for state in server.agent.breakers.states()],
+        breakers=[
+            BreakerHealth(**msgspec.structs.asdict(state))
+            for state in server.agent.breakers.states()
+            if state.service not in hidden
+        ],
     )
     return _answer(server, health)
+
+
+def _is_operator(request: Request) -> bool:
+    """Returns whether a credential with the scope `metrics` was sent."""
+    principal = request.scope[PRINCIPAL]
+    return principal is not None and principal.via != "none" and principal.may(METRICS)
+
+
+def _hidden_breakers(server: AgentServer) -> set[str]:
+    """The breakers of tools that the middleware hides from clients."""
+    chain, rows = server.chain(), server.agent.catalogue.rows()
+    if chain is None:
+        return set()
+    shown = {tool.name for tool in chain.shown_tools(entry.schema for entry in rows.values())}
+    breakers = [entry.breakers.tool for name, entry in rows.items() if entry.breakers is not None and name not in shown]
+    return {breaker.service for breaker in breakers if breaker is not None}
 
 
 async def _health(server: AgentServer) -> HealthResponse:

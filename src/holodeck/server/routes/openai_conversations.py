@@ -23,7 +23,6 @@ from holodeck.server.intake import json_answer, json_body, no_session, server_of
 from holodeck.server.openai_schemas import CONVERSATION, CONVERSATION_BODY, DELETED, INPUT_ITEMS, INPUT_PARAMETERS
 from holodeck.server.quota import spender_of
 from holodeck.server.routes.openai_models import answer_error
-from holodeck.server.routes.sessions import shown_messages
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS
 from holodeck.sessions.port import ServerSession, StoredSession
@@ -150,7 +149,7 @@ async def _items(request: Request) -> list[dict[str, Any]]:
 def _items_of(server: AgentServer, stored: StoredSession) -> list[dict[str, Any]]:
     """The messages that the agent's middleware lets through."""
     waiting: tuple[Message, ...] = () if stored.pending is None else (stored.pending.assistant, *stored.pending.results)
-    messages = shown_messages((*stored.messages, *waiting), server.chain() or Chain())
+    messages = (server.chain() or Chain()).shown_messages((*stored.messages, *waiting))
     labels = {name: label_of(row.toolset) for name, row in server.agent.catalogue.rows().items()}
     questions = {} if stored.pending is None else {call: id_ for id_, call in stored.pending.approvals.items()}
     return conversation_items(messages, labels=labels, questions=questions)

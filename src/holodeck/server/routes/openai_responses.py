@@ -37,7 +37,6 @@ from holodeck.server.identity import owner_of
 from holodeck.server.routes import openai_conversations, openai_models
 from holodeck.server.routes.openai_conversations import item_page
 from holodeck.server.routes.openai_models import OWN_PREFIX, SDK_HEADERS, answer_error, check_model, own_tools
-from holodeck.server.routes.sessions import shown_messages
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
 from holodeck.server.stream import Cursor, EventStream
@@ -285,7 +284,7 @@ def _whole(server: AgentServer, run: Run, builder: ResponseBuilder, *, raises: b
 def _asked_of(server: AgentServer, run: Run, history: Sequence[Message]) -> list[Message]:
     ours = server.agent.catalogue.rows()
     own = [message for message in history if message.run_id == run.run_id] or run.request.messages
-    shown = shown_messages(tuple(own), server.chain() or Chain())
+    shown = (server.chain() or Chain()).shown_messages(own)
     return [
         message
         for message in shown

@@ -1,7 +1,6 @@
 """Sessions: the list of one's own; by id: read, follow, delete all or the end of one (SRV-11)."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +10,7 @@ from starlette.responses import Response
 
 from holodeck.access.principal import RUNS_READ, SESSIONS_DELETE, SESSIONS_READ
 from holodeck.access.route_access import needs
-from holodeck.core.events import HistoryCompacted, MessagesReplaced, StateReplaced
+from holodeck.core.events import HistoryCompacted, StateReplaced
 from holodeck.core.ids import is_foreign_id
 from holodeck.core.messages import Message, PendingStep, Summary, UserMessage, text_of
 from holodeck.core.owner import Owner
@@ -82,7 +81,7 @@ async def listed(request: Request) -> Response:
 
 def _title(title: str, chain: Chain) -> str:
     """Returns the title, if the agent's middleware lets it through: it is a message of the user."""
-    shown = shown_messages((UserMessage(content=title),), chain) if title else ()
+    shown = chain.shown_messages((UserMessage(content=title),)) if title else ()
     return one_line(text_of(shown[0].content), MAX_TITLE) if shown else ""
 
 
@@ -133,7 +132,7 @@ async def show(request: Request) -> Response:
         created_at=session.created_at,
         last_activity=session.last_activity,
         message_count=session.message_count,
-        messages=[_shown(message) for message in shown_messages(stored.messages, chain)],
+        messages=[_shown(message) for message in chain.shown_messages(stored.messages)],
         pending=None if stored.pending is None else _waiting(stored.pending, chain),
         summary=_summary(summary) if summary and chain.shown(HistoryCompacted(summary.messages)) else None,
         state=stored.state if chain.shown(StateReplaced(stored.state)) else None,
@@ -166,16 +165,10 @@ def _summary(summary: Summary) -> schemas.SummaryResponse:
     )
 
 
-def shown_messages(messages: Sequence[Message], chain: Chain) -> list[Message]:
-    """The messages of a history that the agent's middleware lets through, as on every wire."""
-    events = chain.shown(MessagesReplaced(tuple(messages)))
-    return [message for event in events if isinstance(event, MessagesReplaced) for message in event.messages]
-
-
 def _waiting(pending: PendingStep, chain: Chain) -> schemas.PendingResponse:
     """Questions to a person are always shown: a person cannot approve a hidden call."""
     calls = {call.id: call for call in pending.assistant.tool_calls}
-    shown = {message.id: message for message in shown_messages((pending.assistant, *pending.results), chain)}
+    shown = {message.id: message for message in chain.shown_messages((pending.assistant, *pending.results))}
     empty = msgspec.structs.replace(pending.assistant, content="", reasoning="", tool_calls=())
     return schemas.PendingResponse(
         message=_shown(shown.get(pending.assistant.id, empty)),
