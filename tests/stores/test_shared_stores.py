@@ -10,7 +10,7 @@ import pytest
 from holodeck.agent.definition import AgentDefinition
 from holodeck.core.events import RunFailed, RunFinished, RunStarted, TextAdded
 from holodeck.core.ids import new_ulid
-from holodeck.core.messages import AssistantMessage, UserMessage
+from holodeck.core.messages import AssistantMessage, KeptAnswer, PendingStep, ToolCall, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
 from holodeck.errors import LostClaim, SessionBusy, ShuttingDown, StoreUnavailable
@@ -109,6 +109,37 @@ async def test_of_two_that_begin_a_session_the_first_to_write_wins(opened):
     with pytest.raises(LostClaim):
         await first.commit([UserMessage(content="first")])
     assert await texts(one) == ["second"]
+
+
+@pytest.mark.req("DUR-02")
+@pytest.mark.parametrize("is_new", [True, False], ids=["new", "known"])
+async def test_a_run_does_not_take_the_commit_of_a_writer_without_a_run_for_its_own(opened, is_new):
+    """The terminal stores a message between the run's first read and its first commit: both commits add one step."""
+    one, other = await opened(), await opened()
+    if not is_new:
+        await say(one, "zero")
+    late = await begun(one, run())
+    await say(other, "from the terminal")
+    with pytest.raises(LostClaim):
+        await late.commit([UserMessage(content="from the run")])
+    assert await texts(one) == (["from the terminal"] if is_new else ["zero", "from the terminal"])
+
+
+@pytest.mark.req("DUR-02")
+async def test_calls_are_not_made_if_another_process_changed_the_pending_step(opened):
+    """Without its own stored step, a run would make calls that a second approval makes again."""
+    one, other = await opened(), await opened()
+    call = ToolCall(id="c1", name="pay", arguments="{}")
+    waiting = PendingStep(assistant=AssistantMessage(tool_calls=(call,)), approvals={"i1": "c1"}, run_id="r0")
+    first = await one.open("s", owner=ME, create=True)
+    await first.commit([UserMessage(content="pay")], waiting)
+    first.close()
+    late = await begun(one, run())
+    keeper = await other.open("s", owner=ME, last=1)
+    await keeper.commit([], msgspec.structs.replace(waiting, answers={"i1": KeptAnswer(approved=True)}))
+    with pytest.raises(LostClaim):
+        await late.begin_calls(PendingStep(assistant=waiting.assistant, begun=("c1",), run_id="r"))
+    assert (await other.read("s", owner=ME)).pending.begun == ()
 
 
 @pytest.mark.req("C09b")

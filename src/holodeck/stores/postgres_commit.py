@@ -18,6 +18,9 @@ from holodeck.stores.postgres_database import Connection
 from holodeck.stores.postgres_run_statements import RunClause
 from holodeck.stores.stored_conversation import SessionRow, Step, size_of_steps, steps_of
 
+# How much a first commit raises the session's epoch. They differ, so that a run whose commit had no effect knows whether
+# the database has that commit already (its connection was lost), or one of a terminal or another writer without a run.
+RAISED_BY_RUN, RAISED_BY_OTHERS = 1, 2
 LOST = "Another process writes to this conversation now; this run can no longer store messages."
 
 
@@ -113,12 +116,13 @@ async def fill(connection: Connection, row: SessionRow, content: StoredSession, 
     """
     steps = steps_of(content.messages)
     cursor = await connection.execute(
-        "UPDATE holodeck.sessions SET epoch = epoch + 1, used = %(used)s, messages = %(messages)s, steps = %(steps)s,"
+        "UPDATE holodeck.sessions SET epoch = %(epoch_after)s, used = %(used)s, messages = %(messages)s, steps = %(steps)s,"
         " size = %(size)s, v = %(v)s, pending = %(pending)s, state = %(state)s, summary = %(summary)s"
         " WHERE key = %(key)s AND epoch = %(epoch)s",
         {
             "key": row.key,
             "epoch": row.epoch,
+            "epoch_after": row.epoch + RAISED_BY_OTHERS,
             "used": used,
             "messages": len(content.messages),
             "steps": len(steps),
@@ -138,4 +142,4 @@ async def fill(connection: Connection, row: SessionRow, content: StoredSession, 
             [(row.key, seq, *step[:2], records.VERSION, step[2]) for seq, step in enumerate(steps)],
         )
     empty = msgspec.structs.replace(row, messages=0, steps=0, size=0)
-    return empty.grown(steps, epoch=row.epoch + 1, used=used)
+    return empty.grown(steps, epoch=row.epoch + RAISED_BY_OTHERS, used=used)

@@ -2,7 +2,7 @@
 
 A commit is one statement, so one round trip and no open transaction. It adds the steps, replaces the parts of the
 session, and stores the run's ending, but only if this process still has the run and no other has claimed the session.
-That condition also makes it safe to repeat a commit whose connection was lost.
+That condition also makes it safe to repeat a commit whose connection was lost: see `_without_effect`.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from holodeck.sessions.port import Conversation, ServerSession, StoredSession
 from holodeck.sessions.transcript import cut_before, wanted_messages
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
-from holodeck.stores.postgres_commit import LOST, Commit, fill
+from holodeck.stores.postgres_commit import LOST, RAISED_BY_OTHERS, RAISED_BY_RUN, Commit, fill
 from holodeck.stores.postgres_database import Connection, PostgresDatabase
 from holodeck.stores.postgres_run_statements import FoundSession
 from holodeck.stores.postgres_runs import PostgresRunStore
@@ -470,10 +470,11 @@ class _PostgresConversation(StoredConversation):
         now = store.now()
         if row.key is None and (run is None or store.limits_sessions(self._owner)):  # a run keeps an expired session
             await store.make_way(self._owner, self._session_id, now)
+        raised = RAISED_BY_RUN if has_run else RAISED_BY_OTHERS
         commit = Commit(
             name=store.name(self._owner, self._session_id),
             row=row,
-            epoch=row.epoch + (not self._claimed),
+            epoch=row.epoch if self._claimed else row.epoch + raised,
             steps=steps,
             parts=parts,
             run=run,
@@ -492,7 +493,8 @@ class _PostgresConversation(StoredConversation):
     async def _without_effect(self, commit: Commit, ending: Ending | None) -> SessionRow | None:
         """Handles a commit that wrote nothing.
 
-        The session was deleted or taken over, or the commit succeeded before its connection broke.
+        The session was deleted, another writer changed it, or the commit succeeded before its connection broke. Only
+        this run raises the epoch by `RAISED_BY_RUN`: the epoch and the number of steps tell these cases apart.
         """
         key, store = commit.row.key, self._store
         current = await (store.current(key) if key is not None else self._created())
