@@ -285,7 +285,7 @@ async def test_the_documentation_needs_nothing_from_elsewhere():
 
 @pytest.mark.req("SRV-19")
 async def test_openapi_describes_every_route_and_its_problems():
-    async with served() as s, s.get("/openapi.json") as answer:
+    async with served(settings=ServerSettings(protocols=("ag-ui",))) as s, s.get("/openapi.json") as answer:
         result = await answer.json()
     assert {
         "/awp", "/awp/capabilities", "/runs/{run_id}", "/runs/{run_id}/events", "/runs/{run_id}/stop", "/runs/{run_id}/continue",

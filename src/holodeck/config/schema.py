@@ -22,7 +22,10 @@ from holodeck.config.tool_schema import (
     Url,
     type_of,
 )
+from holodeck.core.sizes import MB
+from holodeck.files.limits import FileLimits
 from holodeck.resilience.breaker import CircuitBreakerConfig
+from holodeck.runs.run_settings import RunSettings
 
 AgentName = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[^\W_][\w .-]*$")]
 Prose = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100_000)]
@@ -58,8 +61,12 @@ Instructions: TypeAlias = Annotated[
 class RunsBlock(Block):
     """How long a run continues without readers, and how long it can be replayed."""
 
-    detach_grace: float = Field(30, ge=0, le=3600, description="Seconds without any reader before a run is cancelled")
-    replay_window: float = Field(120, ge=0, le=3600, description="Seconds that a finished run can still be read")
+    detach_grace: float = Field(
+        RunSettings.detach_grace, ge=0, le=3600, description="Seconds without any reader before a run is cancelled"
+    )
+    replay_window: float = Field(
+        RunSettings.replay_window, ge=0, le=3600, description="Seconds that a finished run can still be read"
+    )
     stall_timeout: float = Field(
         30, gt=0, le=3600, description="Seconds before a client that reads nothing is disconnected"
     )
@@ -69,7 +76,7 @@ class RunsBlock(Block):
     )
     max_concurrent: int = Field(1000, ge=1, le=100_000, description="Concurrent runs; more get 503")
     max_log_events: int = Field(
-        100_000, ge=1000, le=10_000_000, description="Of a longer run, only the end can be replayed"
+        RunSettings.max_log_events, ge=1000, le=10_000_000, description="Of a longer run, only the end can be replayed"
     )
 
 
@@ -123,12 +130,17 @@ class BreakersSettings(Block):
     )
 
 
+FILE_LIMITS = FileLimits()
+
+
 class FileSettings(Block):
     """Uploads."""
 
-    max_files: int = Field(10, ge=0, le=100, description="Files in one request")
-    max_file_mb: float = Field(50, gt=0, le=1024, description="One file, sent as multipart")
-    max_request_mb: float = Field(100, gt=0, le=4096, description="A whole request")
+    max_files: int = Field(FILE_LIMITS.max_files, ge=0, le=100, description="Files in one request")
+    max_file_mb: float = Field(
+        FILE_LIMITS.max_file_bytes // MB, gt=0, le=1024, description="One file, sent as multipart"
+    )
+    max_request_mb: float = Field(FILE_LIMITS.max_request_bytes // MB, gt=0, le=4096, description="A whole request")
     allow_hosts: list[ShortText] = Field(
         default=[], max_length=100, description="Hosts that AG-UI file parts may name by URL; others are refused"
     )

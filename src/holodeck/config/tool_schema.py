@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from holodeck.core.tools import Approval
+from holodeck.tools.mcp_settings import McpSettings
 
 
 class Block(BaseModel):
@@ -71,7 +72,8 @@ class ToolBlock(Block):
         default={}, max_length=20, description="Arguments filled in by the runtime and hidden from the model"
     )
     timeout: Seconds = Field(
-        25, description="Seconds for one call; less than loop.iteration_timeout, so that the model gets the error"
+        McpSettings.timeout,
+        description="Seconds for one call; less than loop.iteration_timeout, so that the model gets the error",
     )
 
 
@@ -129,9 +131,12 @@ class McpToolSettings(ToolBlock):
     start_timeout: Seconds | None = Field(
         None, description="Seconds for the server to start; default: mcp.start_timeout"
     )
-    required: bool = Field(True, description="Whether the agent needs it to be ready")
+    required: bool = Field(McpSettings.required, description="Whether the agent needs it to be ready")
     max_result_chars: int = Field(
-        50_000, ge=100, le=1_000_000, description="Longest result that the model gets, in characters"
+        McpSettings.max_result_chars,
+        ge=100,
+        le=1_000_000,
+        description="Longest result that the model gets, in characters",
     )
 
     @model_validator(mode="after")
@@ -154,7 +159,9 @@ class McpToolSettings(ToolBlock):
 class McpDefaults(Block):
     """Defaults for MCP servers. A server's own settings replace them."""
 
-    start_timeout: Seconds = Field(60, description="Seconds for a server to start; npx and uvx download it first")
+    start_timeout: Seconds = Field(
+        McpSettings.start_timeout, description="Seconds for a server to start; npx and uvx download it first"
+    )
 
 
 class FunctionToolSettings(ToolBlock):

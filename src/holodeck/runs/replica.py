@@ -26,9 +26,7 @@ OWN_SHARE = 0.8  # of it, after which a process that cannot reach the store ends
 
 
 class Replica:
-    def __init__(
-        self, runs: Runs, stored: StoredRuns, records: SharedRunStore, take_over_seconds: float = 10.0
-    ) -> None:
+    def __init__(self, runs: Runs, stored: StoredRuns, records: SharedRunStore, take_over_seconds: float) -> None:
         self._runs, self._stored, self._records, self._seconds = runs, stored, records, take_over_seconds
         self._beaten = time.monotonic()
         self._beating: asyncio.Task[None] | None = None

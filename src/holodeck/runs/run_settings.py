@@ -16,8 +16,8 @@ class WhenBusy(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    detach_grace: float = 30.0
-    replay_window: float = 120.0
+    detach_grace: float = 30
+    replay_window: float = 120
     when_busy: WhenBusy = WhenBusy.QUEUE
     client_history: ClientHistory = ClientHistory.ADOPT
     max_log_events: int = MAX_EVENTS

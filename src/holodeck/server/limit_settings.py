@@ -10,12 +10,11 @@ from holodeck.errors import StartError
 from holodeck.limits.leases import LeaseStore, ValkeyLeases
 from holodeck.limits.valkey import ValkeyWindows
 from holodeck.limits.window import WindowStore
-from holodeck.server.options import SpendingSettings
+from holodeck.server.options import DEFAULT_MAX_TOKENS, SpendingSettings
 
 log = logging.getLogger(__name__)
 
 _SECURE = ("rediss://", "valkeys://", "unix://")
-DEFAULT_MAX_TOKENS = 4000  # reserved for a step if the agent file leaves the maximum to the model
 _PLACE = ("server", "limits")
 
 

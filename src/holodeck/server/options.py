@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from holodeck.config.limit_schema import ServerLimits
+from holodeck.config.schema import ServerBlock
+from holodeck.config.serving import DEFAULT_PROTOCOLS
+from holodeck.config.session_schema import ClusterSettings
 from holodeck.core.sizes import MB
 from holodeck.core.usage import Price
 from holodeck.files.addresses import is_public
@@ -13,6 +16,8 @@ from holodeck.files.limits import FileLimits
 RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 CHAT_STREAM_SECONDS = 30.0  # seconds for one answer on that wire, unless `loop.run_timeout` is set (ORC-07)
 MCP_WAIT_SECONDS = 50.0  # seconds for one answer over MCP: many clients give up after 60
+DEFAULT_MAX_TOKENS = 4000  # reserved for a step if the agent file leaves the maximum to the model
+_IN_FILE = ServerBlock()  # the defaults of an agent file are declared there
 
 
 ProtocolType: TypeAlias = str
@@ -24,14 +29,14 @@ class SpendingSettings:
     """Prices and sizes that limits of tokens and money are counted with."""
 
     price: Price | None = None  # of the model
-    max_tokens: int = 1000  # that a step may cost at most, besides its prompt: reserved before it
+    max_tokens: int = DEFAULT_MAX_TOKENS  # the largest reply of a step; reserved before the model is called
     has_keys: bool = False  # there are API keys, which may get their own limits at any time
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamSettings:
-    keepalive: float = 15.0  # seconds of silence before a comment is sent
-    stall_timeout: float = 30.0  # seconds after which a reader that takes nothing is dropped
+    keepalive: float = _IN_FILE.keepalive  # seconds of silence before a comment is sent
+    stall_timeout: float = _IN_FILE.runs.stall_timeout  # seconds after which a reader that takes nothing is dropped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,18 +70,20 @@ class ServerSettings:
     access: Access = field(default_factory=Access)
     limits: ServerLimits = field(default_factory=ServerLimits)
     spending: SpendingSettings = field(default_factory=SpendingSettings)
-    max_connections: int = 10_000
+    max_connections: int = _IN_FILE.max_connections
     max_upload: int = 101 * MB  # bytes of a body on routes that accept files: the files, and the form around them
     files: FileLimits = field(default_factory=FileLimits)
     streams: StreamSettings = field(default_factory=StreamSettings)
-    protocols: tuple[ProtocolType, ...] = ("ag-ui",)
+    protocols: tuple[ProtocolType, ...] = DEFAULT_PROTOCOLS
     root_path: str = ""  # where a proxy mounts this server, such as /agents/one; addresses work with and without it
-    max_concurrent_runs: int = 1000
+    max_concurrent_runs: int = _IN_FILE.runs.max_concurrent
     chat_stream_timeout: float = CHAT_STREAM_SECONDS
     mcp_wait: float = MCP_WAIT_SECONDS
     push: PushSettings = field(default_factory=PushSettings)
     remember_conversations: bool = False  # whether conversation_id of chat-stream keeps a session (ORC-03)
-    shutdown_seconds: float = 10.0  # seconds for runs in progress, under another ASGI server
-    take_over_seconds: float = 10.0  # seconds after which another process takes over the runs of a silent one
-    watchdog: bool = True
+    shutdown_seconds: float = _IN_FILE.shutdown_timeout  # for runs in progress, under another ASGI server
+    take_over_seconds: float = (
+        ClusterSettings().take_over_seconds
+    )  # after which another process takes over the runs of a silent one
+    watchdog: bool = _IN_FILE.watchdog
     debug: bool = False

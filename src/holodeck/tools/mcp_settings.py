@@ -40,9 +40,9 @@ class McpSettings:
     sse: bool = False  # the url speaks the older HTTP+SSE transport
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # credentials are here
     oauth: OAuthClient | None = None
-    timeout: float = 30.0
-    start_timeout: float = 60.0  # npx and uvx download a server before they run it
-    required: bool = False
+    timeout: float = 25
+    start_timeout: float = 60  # npx and uvx download a server before they run it
+    required: bool = True
     max_result_chars: int = MAX_RESULT_CHARS
     max_line_bytes: int = MAX_LINE_BYTES
 

@@ -48,4 +48,5 @@ class Rogue:
 def rogue_settings(journal: Path, *modes: str, **changes: Any) -> McpSettings:
     journal.touch()
     args = ("-I", "-S", str(ROGUE), str(journal), *modes)
-    return McpSettings(**{"name": "rogue", "command": sys.executable, "args": args, "timeout": 10.0, **changes})
+    quick = {"timeout": 10.0, "required": False}
+    return McpSettings(**{"name": "rogue", "command": sys.executable, "args": args, **quick, **changes})

@@ -341,7 +341,7 @@ async def test_bodies_with_files_may_be_larger_than_others_but_not_endless():
 
 
 async def test_a_wire_that_was_not_asked_for_is_not_there():
-    async with served() as s, s.post({"message": "hi"}, CHAT) as answer:
+    async with served(settings=ServerSettings(protocols=("ag-ui",))) as s, s.post({"message": "hi"}, CHAT) as answer:
         assert answer.status == 404
 
 
