@@ -111,7 +111,7 @@ async def test_of_two_that_begin_a_session_the_first_to_write_wins(opened):
     assert await texts(one) == ["second"]
 
 
-@pytest.mark.req("DUR-02")
+@pytest.mark.req("D08")
 @pytest.mark.parametrize("is_new", [True, False], ids=["new", "known"])
 async def test_a_run_does_not_take_the_commit_of_a_writer_without_a_run_for_its_own(opened, is_new):
     """The terminal stores a message between the run's first read and its first commit: both commits add one step."""
@@ -125,7 +125,7 @@ async def test_a_run_does_not_take_the_commit_of_a_writer_without_a_run_for_its_
     assert await texts(one) == (["from the terminal"] if is_new else ["zero", "from the terminal"])
 
 
-@pytest.mark.req("DUR-02")
+@pytest.mark.req("D08")
 async def test_calls_are_not_made_if_another_process_changed_the_pending_step(opened):
     """Without its own stored step, a run would make calls that a second approval makes again."""
     one, other = await opened(), await opened()

@@ -494,7 +494,7 @@ class _PostgresConversation(StoredConversation):
         """Handles a commit that wrote nothing.
 
         The session was deleted, another writer changed it, or the commit succeeded before its connection broke. Only
-        this run raises the epoch by `RAISED_BY_RUN`: the epoch and the number of steps tell these cases apart.
+        this run raises the epoch by `RAISED_BY_RUN`: these cases differ in the epoch or in the number of steps.
         """
         key, store = commit.row.key, self._store
         current = await (store.current(key) if key is not None else self._created())
