@@ -106,7 +106,7 @@ async def test_a_kept_session_of_ten_messages_is_a_few_kib():
 
 
 async def test_the_steps_of_a_turn_are_packed_together_when_the_run_ends():
-    store, spoken = MemorySessionStore(), "I have a list of many things to say. "
+    store, spoken = MemorySessionStore(), "I have a list of many things to say. " * 12
     together = [UserMessage(content=spoken), AssistantMessage(content=spoken), AssistantMessage(content=spoken)]
     conversation = await store.open("s", owner=ANN, create=True)
     for message in together:
@@ -121,6 +121,22 @@ async def test_the_steps_of_a_turn_are_packed_together_when_the_run_ends():
     sizes = [len(step) for step in store._all.popitem()[0].steps._steps]
     assert len(sizes) == 2
     assert sizes[0] < 2 * sizes[1]  # three messages, in less than the bytes of two
+
+
+async def test_short_turns_are_packed_when_there_are_several():
+    store = MemorySessionStore()
+    turns = [UserMessage(content=f"hello {number}") for number in range(12)]
+    packed = []
+    for turn in turns:
+        conversation = await store.open("s", owner=ANN, create=True)
+        await conversation.commit([turn])
+        conversation.close()
+        steps = next(iter(store._all)).steps._steps
+        packed.append(sum(step[3] for step in steps))
+        assert sum(len(step) for step in steps if not step[3]) < 512
+    assert packed[0] == 0
+    assert packed[-1] > 6
+    assert (await store.read("s", owner=ANN)).messages == tuple(turns)
 
 
 async def test_the_cleaner_ends_with_the_store():

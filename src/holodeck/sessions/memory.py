@@ -6,7 +6,6 @@ until the run closes it: meanwhile it neither expires nor makes room for another
 """
 
 import asyncio
-import struct
 import time
 import zlib
 from collections import Counter
@@ -52,8 +51,9 @@ _SHORT = 4096  # bytes; zlib's usual tables are 256 kB, and clearing them costs 
 
 
 def _pack(data: bytes) -> bytes:
-    window, memory = (-12, 5) if len(data) <= _SHORT else (-15, 8)
-    packer = zlib.compressobj(level=6, wbits=window, memLevel=memory, zdict=_FRAME)
+    """Compresses data. For a short turn, level 1 takes half the time of level 6, for 2 to 5 % more bytes."""
+    level, window, memory = (1, -12, 5) if len(data) <= _SHORT else (6, -15, 8)
+    packer = zlib.compressobj(level=level, wbits=window, memLevel=memory, zdict=_FRAME)
     return packer.compress(data) + packer.flush()
 
 
@@ -61,14 +61,23 @@ def _unpack(packed: bytes) -> bytes:
     return zlib.decompressobj(wbits=-15, zdict=_FRAME).decompress(packed)
 
 
-_HEAD = struct.Struct(">H??")
+_HEAD = 4  # bytes
+_SHORTEST = 512  # bytes to pack; packing one short turn saves 200 bytes and takes 3 % of the CPU of its request
+
+
+def _head(messages: int, *, is_user: bool, is_packed: bool) -> bytes:
+    return messages.to_bytes(2, "big") + bytes((is_user, is_packed))
+
+
+def _count(step: bytes) -> int:
+    return int.from_bytes(step[:2], "big")
 
 
 class _Steps:
     """The steps of a history as bytes.
 
     Each has a head of four bytes (the message count, whether a user's message comes first, whether it is packed), then
-    JSON. `pack` compresses what a run has added when the run ends: one turn takes half the time of its two steps.
+    JSON. `pack` compresses what runs have added: one turn takes half the time of its two steps.
     """
 
     __slots__ = ("_steps",)
@@ -78,22 +87,29 @@ class _Steps:
 
     def add(self, messages: Sequence[Message], encoded: bytes) -> None:
         """Adds a step, not packed yet. `encoded` is the JSON list of its messages."""
-        self._steps.append(_HEAD.pack(len(messages), isinstance(messages[0], UserMessage), False) + encoded)
+        is_user = isinstance(messages[0], UserMessage)
+        self._steps.append(_head(len(messages), is_user=is_user, is_packed=False) + encoded)
 
     def pack(self) -> None:
-        """Packs the steps that are not packed yet, those of a turn as one."""
+        """Packs the steps that are not packed yet, those of a turn as one. Waits for more if they are short."""
+        first = len(self._steps)
+        while first and not self._steps[first - 1][3]:
+            first -= 1
+        added = self._steps[first:]
+        if sum(map(len, added)) < _SHORTEST:
+            return
         turns: list[tuple[int, bool, list[bytes]]] = []
-        while self._steps and not self._steps[-1][3]:
-            step = self._steps.pop()
-            count, is_user, _ = _HEAD.unpack_from(step)
+        for step in reversed(added):
             after, _, pieces = (0, False, []) if not turns or turns[-1][1] else turns.pop()
-            turns.append((count + after, is_user, [step[_HEAD.size + 1 : -1], *pieces]))
-        for count, is_user, pieces in reversed(turns):
-            self._steps.append(_HEAD.pack(count, is_user, True) + _pack(b"[%b]" % b",".join(pieces)))
+            turns.append((_count(step) + after, bool(step[2]), [step[_HEAD + 1 : -1], *pieces]))
+        self._steps[first:] = [
+            _head(count, is_user=is_user, is_packed=True) + _pack(b"[%b]" % b",".join(pieces))
+            for count, is_user, pieces in reversed(turns)
+        ]
 
     def messages(self, first: int = 0) -> list[Message]:
         steps = self._steps[first:]
-        encoded = (_unpack(step[_HEAD.size :]) if step[3] else step[_HEAD.size :] for step in steps)
+        encoded = (_unpack(step[_HEAD:]) if step[3] else step[_HEAD:] for step in steps)
         return [message for step in encoded for message in _messages.decode(step)]
 
     def start_of_last(self, wanted: int) -> int:
@@ -101,7 +117,7 @@ class _Steps:
         found, first = 0, len(self._steps)
         while first and not (found >= wanted and first < len(self._steps) and self._steps[first][2]):
             first -= 1
-            found += int.from_bytes(self._steps[first][:2], "big")
+            found += _count(self._steps[first])
         return first
 
 
