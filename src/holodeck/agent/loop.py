@@ -22,7 +22,7 @@ from holodeck.agent.emitter import OverlappingCommit, RunEmitter, reason_for_cut
 from holodeck.agent.pending import Decision, decide, question
 from holodeck.agent.prediction import Predictor, announcement
 from holodeck.agent.prompting import Compaction, initial_state, length_of, prompt_for, shown, tokens_of_half
-from holodeck.agent.response import AgentResponse, Status
+from holodeck.agent.response import AgentResponse, LoopResponse, Status
 from holodeck.agent.run_ending import RunEnding, show_history
 from holodeck.agent.structured_output import BadOutputError, repair_request
 from holodeck.agent.tool_calls import READ_RESULT, Batch, KeptResults, ToolRunner
@@ -81,6 +81,11 @@ REPAIR_TURNS = 2  # how often in a row a model may send unusable arguments
 
 async def run(agent: AgentDefinition, context: AgentContext, emit: Emit) -> AgentResponse:
     """Runs the agent once. Raises only CancelledError, and only after it emitted an ending."""
+    return AgentResponse(**msgspec.structs.asdict(await run_once(agent, context, emit)))
+
+
+async def run_once(agent: AgentDefinition, context: AgentContext, emit: Emit) -> LoopResponse:
+    """As `run`, for callers that need no pydantic model."""
     one, limit = _Run(agent, context, emit), asyncio.timeout(agent.loop.run_timeout)
     try:
         async with limit:
@@ -154,7 +159,7 @@ class _Run:
 
     # main flow
 
-    async def go(self) -> AgentResponse:
+    async def go(self) -> LoopResponse:
         steps_before = self.context.steps_before
         await self._begin(is_taken_up=steps_before is not None)
         if self.context.client_ids is not None:
@@ -168,7 +173,7 @@ class _Run:
                 return response
         return await self._out_of_iterations()
 
-    async def _step(self, number: int) -> AgentResponse | None:
+    async def _step(self, number: int) -> LoopResponse | None:
         """Makes one model call and the tool calls that it asks for. Returns a response if the run ends."""
         prompt = self._prompt()
         self.emitter.step_started(number, length_of(prompt))
@@ -440,7 +445,7 @@ class _Run:
 
     # endings: `RunEnding` stores and shows them
 
-    async def _complete(self, batch: Batch, reply: ModelReply) -> AgentResponse:
+    async def _complete(self, batch: Batch, reply: ModelReply) -> LoopResponse:
         self.text = reply.text
         if not reply.text.strip():
             self._judge_empty(reply)
@@ -457,7 +462,7 @@ class _Run:
             raise EmptyReply(" ".join([*self.warnings, why]))
         self.warnings.append(why)
 
-    async def _wait_for_input(self, batch: Batch, reply: ModelReply) -> AgentResponse:
+    async def _wait_for_input(self, batch: Batch, reply: ModelReply) -> LoopResponse:
         expires = now() + timedelta(seconds=self.agent.approval_seconds)
         interrupts = tuple(question(call, expires) for call in batch.approvals)
         outcome = Outcome.INTERRUPTED if interrupts else Outcome.CLIENT_TOOLS
@@ -476,13 +481,13 @@ class _Run:
         await self.ending.settle(ending, pending=step, state=self._current_state())
         return self._response("completed", finish_reason=outcome.value, outcome=outcome)
 
-    async def _out_of_iterations(self) -> AgentResponse:
+    async def _out_of_iterations(self) -> LoopResponse:
         limit = self.agent.loop.max_iterations
         self._warn("max-iterations", f"Stopped after {limit} iterations (loop.max_iterations) without a final answer.")
         await self._end(self._finished(finish_reason="max_iterations", outcome=Outcome.MAX_ITERATIONS))
         return self._response("max_iterations_reached", finish_reason="max_iterations", outcome=Outcome.MAX_ITERATIONS)
 
-    async def end_failed(self, error: HoloDeckError) -> AgentResponse:
+    async def end_failed(self, error: HoloDeckError) -> LoopResponse:
         await self._end(self._failed(error))
         self.text = None
         return self._response("error", finish_reason="error", error=error.message, error_code=error.code)
@@ -518,8 +523,8 @@ class _Run:
     def _warning(self) -> str | None:
         return " ".join(self.warnings) or None
 
-    def _response(self, status: Status, **fields: Any) -> AgentResponse:
-        return AgentResponse(
+    def _response(self, status: Status, **fields: Any) -> LoopResponse:
+        return LoopResponse(
             status=status,
             final_response=self.text,
             iterations=self.iterations,

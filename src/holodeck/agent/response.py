@@ -1,6 +1,7 @@
 """The result of a run for its caller: the sum of the events that it emitted.
 
-A pydantic model, as web handlers and queues expect it: `model_dump()`, `model_dump_json()`, a field of another model.
+`AgentResponse` is a pydantic model, as web handlers and queues expect it: `model_dump()`, `model_dump_json()`, a field of
+another model. The server needs none of that, and its runs make none: `LoopResponse` has the same values.
 """
 
 from collections.abc import Sequence
@@ -39,6 +40,22 @@ Executions = Annotated[
     PlainSerializer(_executions_shown),
     WithJsonSchema({"type": "array", "items": {"type": "object"}}),
 ]
+
+
+class LoopResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a run as plain values. The fields are those of `AgentResponse`."""
+
+    status: Status
+    final_response: str | None = None
+    iterations: int = 0
+    finish_reason: str = "completed"
+    error: str | None = None
+    error_code: str | None = None
+    warning: str | None = None
+    outcome: Outcome = Outcome.COMPLETED
+    usage: TokenUsage | None = None
+    output: Any = None
+    executions: tuple[ToolExecution, ...] = ()
 
 
 class AgentResponse(BaseModel):

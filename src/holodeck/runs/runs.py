@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 
 from holodeck.agent.definition import AgentContext, AgentDefinition
-from holodeck.agent.loop import OWN_TOOLS
-from holodeck.agent.loop import run as run_loop
+from holodeck.agent.loop import OWN_TOOLS, run_once
 from holodeck.agent.pending import decide
 from holodeck.core.events import Ending, Observer, RunStarted
 from holodeck.core.ids import new_ulid
@@ -374,7 +373,7 @@ class Runs:
             change, run.conversation = await self._opened(run)
             try:
                 context = await self._context(run, change, run.conversation)
-                response = await run_loop(self.agent, context, run.emit)
+                response = await run_once(self.agent, context, run.emit)
                 run.result = RunResult(response.final_response, response.executions, response.output)
             finally:
                 run.conversation.close()

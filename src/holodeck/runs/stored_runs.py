@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from holodeck.agent.loop import run as run_loop
+from holodeck.agent.loop import run_once
 from holodeck.core.events import ENDINGS, Ending, Event, RunStarted, WarningRaised, failure
 from holodeck.core.ids import is_foreign_id
 from holodeck.core.messages import Message, PendingStep, UserMessage
@@ -402,7 +402,7 @@ class StoredRuns:
                 )
                 context = msgspec.structs.replace(context, steps_before=steps, client_ids=None)
                 new = ()
-                response = await run_loop(self._runs.agent, context, run.emit)
+                response = await run_once(self._runs.agent, context, run.emit)
                 run.result = RunResult(response.final_response, response.executions, response.output)
             finally:
                 run.conversation.close()
