@@ -280,6 +280,8 @@ class TimedProtocol(HttpToolsProtocol):
             self._head_size += len(data)
             if self._head_size > self.limits.max_head:
                 self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The request's headers are too large.")
+            elif self._deadline is None and not self._answering():  # most heads arrive whole and need no deadline
+                self._arm(self.limits.head_seconds)
         elif self._in_body:
             self._count_body(len(data))
         elif self._between_requests() and self._deadline is None and not self.transport.is_closing():
@@ -351,8 +353,6 @@ class TimedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self.scope["extensions"] = {CONNECTION: self}  # type: ignore[dict-item]  # our own extension
         self._in_head, self._head_size = True, 0
-        if self._deadline is None and not self._answering():
-            self._arm(self.limits.head_seconds)
 
     def on_headers_complete(self) -> None:
         self._declines = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
