@@ -60,7 +60,7 @@ MUTANTS = (
     Mutant("agent/loop.py", "self.agent.loop.max_iterations + 1", "self.agent.loop.max_iterations + 2", LOOP, "one iteration too many"),
     Mutant("agent/loop.py", "            await self._keep_partial(reason_for_cut(error), is_refused=is_refused)\n", "", LOOP, "what was said before a failure is lost"),
     Mutant("agent/loop.py", "        self.spending.check(self._prompt)\n", "", LIMITS, "a budget that is never checked"),
-    Mutant("agent/tool_calls.py", "        await self.begin_calls(self._cut_from_here(batch, begun))\n        try:", "        try:", DURABLE, "a tool is called before the call is stored, and an approval is not used up"),
+    Mutant("agent/tool_calls.py", "        await self.begin_calls(self._cut_from_here(batch, begun))\n        if len(paid)", "        if len(paid)", DURABLE, "a tool is called before the call is stored, and an approval is not used up"),
     Mutant("agent/tool_calls.py", "if not batch.results.keys() >= set(begun):", "if False:", DURABLE, "a result is lost if the process dies beside a slower call"),
     Mutant("agent/run_ending.py", "        await self._store(ending, messages, pending, state)\n        self._emitter", "        await self._context.conversation.commit(messages, pending, state=state)\n        self._emitter", DURABLE, "an ending is shown that is not stored"),
     Mutant("agent/emitter.py", "            self._emitter.hold()\n", "", DURABLE, "a run shows that it began before its message is stored"),

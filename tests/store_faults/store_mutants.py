@@ -26,7 +26,7 @@ class StoreMutant:
 
 MUTANTS = (
     StoreMutant("S01", SQLITE, "no intent: a tool is called before the call is stored", (
-        ("agent/tool_calls.py", "        await self.begin_calls(self._cut_from_here(batch, begun))\n        try:", "        try:"),
+        ("agent/tool_calls.py", "        await self.begin_calls(self._cut_from_here(batch, begun))\n        if len(paid)", "        if len(paid)"),
     )),
     StoreMutant("S01", SQLITE, "a question is stored twice after a crash", (
         ("runs/recovery.py", " if message.id not in known]", "]"),
@@ -38,7 +38,7 @@ MUTANTS = (
         ("agent/run_ending.py", "        await self._store(ending, messages, pending, state)\n        self._emitter", "        await self._context.conversation.commit(messages, pending, state=state)\n        self._emitter"),
     )),
     StoreMutant("S06", SQLITE, "no intent: an approval is not used up before the tool is called", (
-        ("agent/tool_calls.py", "        await self.begin_calls(self._cut_from_here(batch, begun))\n        try:", "        try:"),
+        ("agent/tool_calls.py", "        await self.begin_calls(self._cut_from_here(batch, begun))\n        if len(paid)", "        if len(paid)"),
     )),
     StoreMutant("S06", SQLITE, "a call that may have taken effect is reported as not made", (
         ("runs/recovery.py", "text = unknown if call.id in step.begun else NOT_MADE", "text = NOT_MADE"),

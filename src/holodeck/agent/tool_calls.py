@@ -244,6 +244,9 @@ class ToolRunner:
             return
         begun = tuple([call.id for call, _, _ in paid])
         await self.begin_calls(self._cut_from_here(batch, begun))
+        if len(paid) == 1:  # most steps: needs no task of its own
+            await self._run_one(batch, *paid[0], begun)
+            return
         try:
             async with asyncio.TaskGroup() as group:
                 for call, arguments, entry in paid:

@@ -278,7 +278,7 @@ _KINDS = {str: "a text", list: "a list", bool: "a boolean", int: "a number", flo
 
 def _parsed(raw: str) -> Any:
     try:
-        return json.loads(raw, object_pairs_hook=_pairs, parse_constant=_constant, parse_float=_float)
+        return _decode(raw)
     except json.JSONDecodeError as error:
         near = one_line(raw[max(0, error.pos - _EXCERPT) : error.pos + _EXCERPT], 2 * _EXCERPT)
         what = error.msg.removesuffix(" at")
@@ -309,6 +309,9 @@ def _float(text: str) -> float:
     if not isfinite(value):
         raise _Unreadable(f"hold {one_line(text)}, which is too large a number")
     return value
+
+
+_decode = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_constant, parse_float=_float).decode
 
 
 def _bounded(value: Any, depth: int) -> Any:

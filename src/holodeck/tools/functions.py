@@ -12,6 +12,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import msgspec
@@ -80,7 +81,7 @@ class FunctionTool:
             max_result_chars=max_result_chars,
         )
 
-    @property
+    @cached_property
     def in_thread(self) -> bool:
         call = getattr(self.function, "__call__", None)  # noqa: B004  an object with an async __call__ is meant
         return not (inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(call))
