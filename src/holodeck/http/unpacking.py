@@ -23,6 +23,8 @@ class Unpacker(Protocol):
 
 def unpacker(encoding: str) -> Unpacker | None:
     """Returns None if the body is not compressed, also if the header names `none` or a charset."""
+    if not encoding:
+        return None
     names = [name for name in (part.strip().lower() for part in encoding.split(",")) if name not in ("", "identity")]
     if len(names) == 1 and names[0] in _KNOWN:
         return _Zipped(may_be_bare=names[0] == "deflate")

@@ -367,8 +367,10 @@ def _header_value(api_key: str | None) -> str | None:
 
 def _request_id(headers: Mapping[str, str]) -> str:
     """The provider's id of the request, which its support asks for."""
-    value = next((headers[name] for name in _REQUEST_IDS if headers.get(name)), "")
-    return value if _REQUEST_ID.fullmatch(value) else ""
+    for name in _REQUEST_IDS:
+        if value := headers.get(name):
+            return value if _REQUEST_ID.fullmatch(value) else ""
+    return ""
 
 
 class _TimedStream:

@@ -150,7 +150,9 @@ class Run:
         self.log.observers, self.log.on_ending, self.conversation, self.slot = (), None, None, None
         if not self.is_remote:
             self.task = None
-        self.request = msgspec.structs.replace(self.request, client_tools=(), context=(), resume=())
+        request = self.request
+        if request.client_tools or request.context or request.resume:
+            self.request = msgspec.structs.replace(request, client_tools=(), context=(), resume=())
 
     @property
     def parts(self) -> "list[Run]":

@@ -486,6 +486,8 @@ def encoder_for(accept: str | None, profile: Profile, run_id: str) -> Encoder:
 
 
 def _prefers_protobuf(accept: str) -> bool:
+    if PROTOBUF not in accept.lower():
+        return False
     wishes = dict(map(_wish, accept.split(",")))
     return wishes.get(PROTOBUF, 0.0) > 0 and wishes[PROTOBUF] >= wishes.get(sse.CONTENT_TYPE, 0.0)
 
