@@ -62,6 +62,7 @@ BROKEN_OFF = frozenset(
     }  # Gemini: a call that cannot be parsed
 )
 NOT_FINISHED = frozenset({"", "null", "none"})
+DONE = b"[DONE]"  # the last event of a stream
 
 _REASONING = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
 _KNOWN = frozenset({"role", "content", "tool_calls", "function_call", "refusal", *_REASONING})
@@ -114,6 +115,9 @@ class Answer:
         self._take_any(name, data)
 
     def _take_any(self, name: bytes, data: bytes) -> None:
+        if data == DONE:
+            self.done = True
+            return
         try:
             chunk = decode(data)
         except DECODE_ERRORS:
@@ -162,7 +166,7 @@ class Answer:
 
     def _take_unusual(self, name: bytes, data: bytes) -> None:
         stripped = data.strip()
-        if stripped == b"[DONE]":
+        if stripped == DONE:
             self.done = True
             return
         if not stripped or name in PINGS:
@@ -200,10 +204,10 @@ class Answer:
         """Returns the choice that we follow (the first one received), if it is in the list."""
         if self._choice is None:
             self._choice = choices[0].index
-        own = next((choice for choice in choices if choice.index in (None, self._choice)), None)
-        if own is None or len(choices) > 1:
+        own = [choice for choice in choices if choice.index in (None, self._choice)]
+        if not own or len(choices) > 1:
             self._warn("extra-choices", "The model endpoint sent several answers; only the first one is used.")
-        return own
+        return own[0] if own else None
 
     def _take_choice(self, choice: Choice) -> None:
         delta = choice.delta

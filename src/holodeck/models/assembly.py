@@ -102,7 +102,7 @@ class CallAssembly:
 
     def finish(self, *, cut: bool) -> tuple[ToolCall, ...]:
         """Ends every call that is whole. With `cut` (finish_reason length) the others are dropped with a warning."""
-        return tuple(made for call in self._calls if (made := self._finish(call, cut=cut)))
+        return tuple([made for call in self._calls if (made := self._finish(call, cut=cut))])
 
     def _finish(self, call: _Call, *, cut: bool) -> ToolCall | None:
         call.arguments.end()

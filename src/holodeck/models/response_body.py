@@ -83,6 +83,9 @@ class AnswerStream:
 
     def _sniff(self, data: bytes) -> bytes:
         """Detects the kind of body by its first character; returns the bytes for the SSE reader."""
+        if not self._body and data.startswith(b"data: "):  # as nearly all streams begin
+            self._reader = SseReader(self._limit)
+            return data
         self._body += data
         if len(self._body) > self._limit:
             raise ModelProtocolError("The model endpoint sent one huge body instead of a stream.")

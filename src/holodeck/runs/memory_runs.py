@@ -14,7 +14,7 @@ from holodeck.core.messages import now
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
 from holodeck.runs.log import RunLog
-from holodeck.runs.port import Begun, RunKey, RunRecord, state_after
+from holodeck.runs.port import Begun, RunRecord, state_after
 
 MAX_RUNS = 100_000
 
@@ -29,7 +29,7 @@ class MemoryRunStore:
         self._records: dict[OwnedId, RunRecord] = {}  # of all owners, oldest first
         self._of_owner: dict[Owner, dict[str, None]] = {}
         self._of_session: dict[OwnedId, dict[str, None]] = {}
-        self._by_key: dict[RunKey, str] = {}
+        self._by_key: dict[tuple[str, Owner, str], str] = {}  # wire, owner and idempotency key
         self._logs: dict[OwnedId, RunLog] = {}
 
     # the port
@@ -74,7 +74,7 @@ class MemoryRunStore:
         return self._records.get((owner, run_id))
 
     async def by_key(self, wire: str, key: str, *, owner: Owner) -> RunRecord | None:
-        run_id = self._by_key.get(RunKey(wire, owner, key))
+        run_id = self._by_key.get((wire, owner, key))
         return None if run_id is None else self._records.get((owner, run_id))
 
     async def runs_of(
@@ -111,7 +111,7 @@ class MemoryRunStore:
         self._of_owner.setdefault(record.owner, {})[record.run_id] = None
         self._of_session.setdefault((record.owner, record.session_id), {})[record.run_id] = None
         if record.key is not None:
-            self._by_key[RunKey(record.wire, record.owner, record.key)] = record.run_id
+            self._by_key[record.wire, record.owner, record.key] = record.run_id
         while len(self._records) > MAX_RUNS:
             self._drop(next(iter(self._records)))
 
@@ -127,7 +127,7 @@ class MemoryRunStore:
         _remove(self._of_owner, record.owner, record.run_id)
         _remove(self._of_session, (record.owner, record.session_id), record.run_id)
         if record.key is not None:
-            self._by_key.pop(RunKey(record.wire, record.owner, record.key), None)
+            self._by_key.pop((record.wire, record.owner, record.key), None)
         return True
 
 
