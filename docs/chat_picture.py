@@ -19,9 +19,9 @@ import pyte
 from docs.picture import NOW, PROMPT, context, drawn
 
 from holodeck.agent.loop import run
+from holodeck.cli.agent_choice import DATABASE_VARIABLE, load_demo
 from holodeck.cli.terminal.screen import Screen
 from holodeck.config.build import build_agent
-from holodeck.config.bundled import DATABASE_VARIABLE, load_demo
 from holodeck.models.demo.model import DemoModel
 from holodeck.sessions.transcript import Transcript
 

@@ -25,10 +25,10 @@ from pathlib import Path
 
 from holodeck.agent.definition import Agent, AgentContext
 from holodeck.agent.loop import run
+from holodeck.cli.agent_choice import DATABASE_VARIABLE, load_demo
 from holodeck.cli.paint import Paint
 from holodeck.cli.plain_display import Story
 from holodeck.config.build import build_agent
-from holodeck.config.bundled import DATABASE_VARIABLE, load_demo
 from holodeck.core.messages import UserMessage
 from holodeck.models.demo.model import DemoModel
 from holodeck.sessions.transcript import Transcript

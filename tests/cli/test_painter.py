@@ -15,7 +15,7 @@ from holodeck.cli.terminal.markdown_lines import (
     unseen,
     visible,
 )
-from holodeck.cli.terminal.painter import Painter
+from holodeck.cli.terminal.screen import Painter
 
 ROWS = 8
 

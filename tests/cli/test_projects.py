@@ -2,9 +2,9 @@
 
 import pytest
 
+from holodeck.cli.agent_choice import load_demo
 from holodeck.cli.check import commands_of
 from holodeck.config.build import build_agent, load_agent
-from holodeck.config.bundled import load_demo
 from holodeck.config.load import load_config
 from tests.cli.process import holodeck
 

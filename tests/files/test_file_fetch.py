@@ -9,8 +9,7 @@ import pytest
 from aiohttp import web
 
 from holodeck.errors import ConfigError, InvalidRequest, PayloadTooLarge, RequestError
-from holodeck.files.addresses import is_public
-from holodeck.files.fetch import AllowedHost, Fetcher, known_addresses
+from holodeck.files.fetch import AllowedHost, Fetcher, is_public, known_addresses
 from holodeck.http.address import address_of
 
 ADDRESSES = {

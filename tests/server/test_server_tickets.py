@@ -8,8 +8,7 @@ import pytest
 
 from holodeck.access.failure import Failure
 from holodeck.access.principal import Principal
-from holodeck.access.seal import bytes_of
-from holodeck.access.tickets import LONGEST_SECONDS, Tickets
+from holodeck.access.tickets import LONGEST_SECONDS, Tickets, bytes_of
 from holodeck.core.owner import Owner
 from holodeck.models.scripted import says
 from tests.server.keyed import keyed

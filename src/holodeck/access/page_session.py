@@ -13,7 +13,7 @@ import msgspec
 
 from holodeck.access.failure import Failure
 from holodeck.access.principal import OF_ONE_USER, Principal
-from holodeck.access.seal import Seal
+from holodeck.access.tickets import Seal
 from holodeck.core.owner import DEFAULT_TENANT
 
 TOKEN_PREFIX = "hdp_"  # noqa: S105  how a token begins, not one

@@ -23,12 +23,11 @@ from holodeck.cli.conversation.chat_context import ChatContext
 from holodeck.cli.conversation.chat_loop import LEAVE_SECONDS, Display
 from holodeck.cli.conversation.chat_store import ChatStore
 from holodeck.cli.conversation.commands import COMMANDS, listed
-from holodeck.cli.conversation.model_menu import ModelMenu
 from holodeck.cli.conversation.remote_chat import HELP as REMOTE_COMMANDS
 from holodeck.cli.conversation.remote_chat import RemoteChat, RemoteContext
 from holodeck.cli.conversation.remote_server import RemoteServer
 from holodeck.cli.conversation.session import MAX_MESSAGES, ChatConfig, ChatSession, SessionState
-from holodeck.cli.conversation.start import StartingAgent
+from holodeck.cli.conversation.start import ModelMenu, StartingAgent
 from holodeck.cli.conversation.validation import InputChecks, load_checks
 from holodeck.cli.lines import Lines, OneMessage, PipedLines, TypedAnswers, silence, whole_input
 from holodeck.cli.paint import Paint

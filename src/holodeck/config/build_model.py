@@ -1,7 +1,7 @@
 """Builds a Model from the `model:` block: the client of the endpoint, and its wrappers.
 
 Nothing is connected here. Clients are imported when a file asks for them, because each brings libraries that other
-agents do not need (HTTP and TLS).
+agents do not need (HTTP and TLS; Bedrock and Vertex AI need an extra).
 """
 # ruff: noqa: PLC0415  imports inside functions are this module's purpose, see above
 
@@ -11,19 +11,20 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holodeck.config.build_cloud_model import build_bedrock, build_vertex
 from holodeck.config.environment import Keys
 from holodeck.config.load import LoadedConfig
 from holodeck.config.model_schema import ModelChoice
 from holodeck.core.usage import Price
 from holodeck.errors import InvalidRequest
 from holodeck.models.port import ContextWindow, Model
+from holodeck.models.providers import PROVIDERS, bedrock_endpoint, is_claude, is_gemini, vertex_endpoint
 from holodeck.resilience.breakers import Breakers, Dependency
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
     from holodeck.models.offered import OfferedModel
+    from holodeck.models.request_signing import RequestSigner
     from holodeck.models.settings import EndpointSettings
     from holodeck.models.streamed import StreamedModel
 
@@ -127,8 +128,7 @@ def _openai(settings: "EndpointSettings", api: str) -> Model:
 
     if api == "chat" or settings.provider not in RESPONSES_PROVIDERS:
         return OpenAIChatModel(settings)
-    from holodeck.models.openai_responses.api_choice import ChosenApiModel, is_openai_reasoning
-    from holodeck.models.openai_responses.responses_model import ResponsesModel
+    from holodeck.models.openai_responses.responses_model import ChosenApiModel, ResponsesModel, is_openai_reasoning
 
     reasons = is_openai_reasoning(settings)
     responses = ResponsesModel(settings, summary=reasons)
@@ -180,8 +180,6 @@ def sees_images(choice: ModelChoice) -> bool:
 def native_files(choice: ModelChoice) -> frozenset[str]:
     """Returns the kinds of files that the model reads itself. The server reads all others."""
     if choice.native_files == "auto":
-        from holodeck.models.providers import is_claude, is_gemini
-
         family = "anthropic" if is_claude(choice.provider, choice.name) else choice.provider
         family = "gemini" if is_gemini(choice.provider, choice.name) else family
         return NATIVE_FILES.get(family, frozenset())
@@ -250,8 +248,6 @@ def _api_key(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> str | Non
 
     An empty key in the file means no key: the usual variable's value would go to the wrong endpoint.
     """
-    from holodeck.models.providers import PROVIDERS
-
     provider = PROVIDERS[choice.provider]
     usual = config.environment.get(provider.key_variable)
     key = usual if choice.api_key is None else choice.api_key.get_secret_value()
@@ -264,3 +260,73 @@ def _api_key(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> str | Non
         demo = "provider: demo" if config.document.file else 'the model "demo"'
         raise config.error((*keys, "api_key"), f"{text} (or use {demo}, which needs none)")
     return key or None
+
+
+_AWS_ENDPOINTS = ("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", "AWS_ENDPOINT_URL")
+_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_PROJECTS = ("GOOGLE_CLOUD_PROJECT", "ANTHROPIC_VERTEX_PROJECT_ID", "GCLOUD_PROJECT")
+_GOOGLE_ADVICE = "GOOGLE_APPLICATION_CREDENTIALS, and that the account may use Vertex AI in model.project"
+_LOCATIONS = ("GOOGLE_CLOUD_LOCATION", "CLOUD_ML_REGION")
+
+
+def build_bedrock(
+    config: LoadedConfig, keys: Keys, choice: ModelChoice, settings: "EndpointSettings"
+) -> "StreamedModel":
+    """Makes a client with AWS credentials, or with Bedrock's bearer token if there is one. Raises ConfigError."""
+    try:
+        from holodeck.models.bedrock import aws_credentials
+        from holodeck.models.bedrock.converse_model import ConverseModel
+    except ImportError as error:
+        raise _missing(config, keys, "bedrock", "botocore") from error
+    profile = choice.profile or config.environment.get("AWS_PROFILE") or None
+    region = choice.region or _first(config, _REGIONS) or aws_credentials.region_of(profile)
+    if not region:
+        raise config.error((*keys, "region"), "is required: set it, or AWS_REGION, e.g. us-east-1")
+    settings = msgspec.structs.replace(
+        settings,
+        endpoint=settings.endpoint or _first(config, _AWS_ENDPOINTS) or bedrock_endpoint(region),
+        key_advice=aws_credentials.ADVICE,
+    )
+    if settings.api_key:
+        return ConverseModel(settings)
+    signer = aws_credentials.AwsSigner(
+        region, profile=choice.profile, variables=config.environment, signed=settings.headers
+    )
+    return ConverseModel(settings, signer=signer)
+
+
+def build_vertex(
+    config: LoadedConfig, keys: Keys, choice: ModelChoice, settings: "EndpointSettings"
+) -> "StreamedModel":
+    """Makes a client with tokens from Google's credential files, unless the file has one. Raises ConfigError."""
+    from holodeck.models.vertex.vertex_models import vertex_model
+
+    project = choice.project or _first(config, _PROJECTS)
+    if not project:
+        raise config.error((*keys, "project"), "is required: set it, or GOOGLE_CLOUD_PROJECT, to your project's id")
+    location = choice.location or _first(config, _LOCATIONS) or "global"
+    token = choice.api_key.get_secret_value() if choice.api_key else None
+    settings = msgspec.structs.replace(
+        settings, api_key=token, endpoint=settings.endpoint or vertex_endpoint(location), key_advice=_GOOGLE_ADVICE
+    )
+    signer = None if token else _google_tokens(config, keys)
+    return vertex_model(settings, signer, project=project, location=location)
+
+
+def _google_tokens(config: LoadedConfig, keys: Keys) -> "RequestSigner":
+    try:
+        from holodeck.models.vertex.google_tokens import GoogleTokens
+    except ImportError as error:
+        raise _missing(config, keys, "vertex", "google-auth") from error
+    return GoogleTokens(config.environment.get("GOOGLE_APPLICATION_CREDENTIALS") or None)
+
+
+def _first(config: LoadedConfig, names: tuple[str, ...]) -> str | None:
+    return next((value for name in names if (value := config.environment.get(name))), None)
+
+
+def _missing(config: LoadedConfig, keys: Keys, extra: str, package: str) -> Exception:
+    return config.error(
+        (*keys, "provider"),
+        f"{extra} needs the package {package}: pip install 'holodeck-agents[{extra}]'",
+    )

@@ -22,9 +22,8 @@ from holodeck.core.text import clean, one_line, strip_controls
 from holodeck.errors import InvalidRequest, PayloadTooLarge, RateLimited, RequestError, UnsupportedMediaType
 from holodeck.files.documents.document import scan_mark
 from holodeck.files.extraction import MAX_ANSWER, Extraction, WorkerAnswer
-from holodeck.files.image_size import image_size
 from holodeck.files.limits import FileLimits, WorkerLimits
-from holodeck.files.sniff import HEAD, encoding_of, identify, is_unicode, sniff_audio
+from holodeck.files.sniff import HEAD, encoding_of, identify, image_size, is_unicode, sniff_audio
 from holodeck.files.source import Fetch, name_of, upload_of
 from holodeck.files.types import JPEG, MODEL_IMAGES, FileType
 from holodeck.files.upload import Upload, encode_base64

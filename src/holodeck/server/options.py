@@ -10,7 +10,7 @@ from holodeck.config.serving import DEFAULT_PROTOCOLS
 from holodeck.config.session_schema import ClusterSettings
 from holodeck.core.sizes import MB
 from holodeck.core.usage import Price
-from holodeck.files.addresses import is_public
+from holodeck.files.fetch import is_public
 from holodeck.files.limits import FileLimits
 
 RESOURCE_METADATA = "/.well-known/oauth-protected-resource"

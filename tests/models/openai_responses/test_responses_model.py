@@ -21,9 +21,8 @@ from holodeck.errors import (
     ModelTruncated,
 )
 from holodeck.models.openai_chat import OpenAIChatModel
-from holodeck.models.openai_responses.api_choice import ChosenApiModel, is_openai_reasoning
 from holodeck.models.openai_responses.output_items import KEPT
-from holodeck.models.openai_responses.responses_model import ResponsesModel
+from holodeck.models.openai_responses.responses_model import ChosenApiModel, ResponsesModel, is_openai_reasoning
 from holodeck.models.port import Prompt
 from holodeck.models.settings import Deadlines, EndpointSettings, Reasoning
 from tests.agent.parts import AgentFixture, PlainTools, echo

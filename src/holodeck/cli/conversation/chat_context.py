@@ -9,9 +9,8 @@ from holodeck.agent.prompting import latest, unsummarized
 from holodeck.cli.conversation.attachments import Attachments
 from holodeck.cli.conversation.chat_loop import Around
 from holodeck.cli.conversation.chat_store import ChatStore
-from holodeck.cli.conversation.model_menu import ModelMenu
 from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionState
-from holodeck.cli.conversation.start import StartingAgent
+from holodeck.cli.conversation.start import ModelMenu, StartingAgent
 from holodeck.core.events import TextAdded, TextEnded
 from holodeck.core.messages import AssistantMessage, Content, Message, text_of
 from holodeck.core.request import FileNote

@@ -21,11 +21,12 @@ from holodeck.models.openai_responses import output_items
 from holodeck.models.openai_responses.event_decoding import (
     TERMINAL,
     WITHOUT_CONTENT,
+    ItemLookup,
+    OutputItem,
     ResponseEvent,
     decode_event,
     decode_text,
 )
-from holodeck.models.openai_responses.item_lookup import ItemLookup, OutputItem
 from holodeck.models.openai_responses.output_items import CALLS, FOR_CLIENTS, REPORTED_APART, Item
 from holodeck.models.pieces import Pieces
 from holodeck.models.port import Listener, ModelReply

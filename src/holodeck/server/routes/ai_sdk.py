@@ -11,22 +11,52 @@ from starlette.responses import Response
 from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP, SESSIONS_READ
 from holodeck.access.route_access import needs
 from holodeck.core.encoder import Encoder
+from holodeck.core.ids import MAX_FOREIGN_ID
+from holodeck.core.json_schema import array, nullable, object_of, string
 from holodeck.core.messages import Message, PendingStep
 from holodeck.runs.middleware import Chain
 from holodeck.runs.port import RunKey
 from holodeck.runs.run import Run
 from holodeck.server import intake
 from holodeck.server.agent_server import AgentServer, slot_of
-from holodeck.server.ai_sdk_schemas import UI_BODY, UI_MESSAGES
 from holodeck.server.identity import owner_of
 from holodeck.server.routing import Routes
-from holodeck.server.schemas import PROBLEMS, REPEAT_KEY, SSE_STREAM, StopResponse
+from holodeck.server.schemas import OBJECT, PROBLEMS, REPEAT_KEY, SSE_STREAM, StopResponse, json_request, json_response
 from holodeck.server.stream import EventStream, follow
 from holodeck.server.wire import Wire
 from holodeck.sessions.port import StoredSession
 from holodeck.wires.ai_sdk.history import chunks_of, last_turn, not_in, turn_id, turn_parts, ui_messages
-from holodeck.wires.ai_sdk.request import UiRequest, decode, run_request
+from holodeck.wires.ai_sdk.request import MAX_CONTEXT, MAX_PARTS, MAX_TOOLS, UiRequest, decode, run_request
 from holodeck.wires.ai_sdk.stream import HEADERS, UiMessageEncoder
+from holodeck.wires.body import MAX_NAME
+
+_OWN_TOOLS = "Tools that the client carries out: name, description, parameters"
+UI_MESSAGE = object_of(
+    {
+        "id": string(maxLength=MAX_NAME),
+        "role": {"enum": ["user", "assistant", "system"]},
+        "parts": array(OBJECT, maxItems=MAX_PARTS),
+    },
+    required=["id", "role", "parts"],
+)
+_EXAMPLE = {"id": "chat-1", "messages": [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hello"}]}]}
+_UI_REQUEST = object_of(
+    {
+        "id": string("The session", minLength=1, maxLength=MAX_FOREIGN_ID),
+        "messages": array(UI_MESSAGE, minItems=1, maxItems=10_000),
+        "trigger": {"enum": ["submit-message", "regenerate-message", None]},
+        "messageId": nullable(string(maxLength=MAX_NAME)),
+        "tools": nullable(array(OBJECT, _OWN_TOOLS, maxItems=MAX_TOOLS)),
+        "context": nullable(array(OBJECT, maxItems=MAX_CONTEXT)),
+        "state": {},
+        "timezone": nullable(string(maxLength=MAX_NAME)),
+    },
+    required=["id", "messages"],
+)
+_SENT_BY = "As DefaultChatTransport sends it; tools, context, state and timezone come from its `body`"
+UI_BODY = json_request({**_UI_REQUEST, "description": _SENT_BY}, _EXAMPLE)
+UI_MESSAGES = json_response("The conversation, for `useChat({messages})`", array(UI_MESSAGE))
+
 
 NAME = "ai-sdk"
 
