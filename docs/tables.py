@@ -27,10 +27,9 @@ from holodeck.config.model_schema import ModelChoice
 from holodeck.config.schema import AgentFile
 from holodeck.core import events
 from holodeck.core.messages import UserMessage
-from holodeck.core.output import OutputSchema
 from holodeck.core.tools import ToolSchema
 from holodeck.models.lessons import NOTHING
-from holodeck.models.port import Prompt
+from holodeck.models.port import OutputSchema, Prompt
 from holodeck.models.structured import OutputMode, shown_by
 from holodeck.server.app import ON_EVERY_SERVER
 from holodeck.server.wires import WIRES

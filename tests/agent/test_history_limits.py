@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holodeck.agent.estimate import TOKENS_OF_A_MESSAGE, TOKENS_OF_AN_IMAGE, tokens_in, tokens_of
+from holodeck.agent.budget import TOKENS_OF_A_MESSAGE, TOKENS_OF_AN_IMAGE, tokens_in, tokens_of
 from holodeck.agent.prompting import latest
 from holodeck.core.messages import (
     AssistantMessage,

@@ -6,7 +6,7 @@ import random
 import pyte
 import pytest
 
-from holodeck.cli.safe_stream import SafeStream
+from holodeck.cli.plain_display import SafeStream
 from holodeck.cli.terminal.markdown_lines import Renderer, ReplyMarkdown, plain
 from holodeck.core.text import one_line, terminal_safe
 from tests.cli.escapes import SEQUENCES

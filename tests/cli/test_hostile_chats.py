@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from holodeck.cli.conversation.archive import ChatFileError, load_chat, save_chat
-from holodeck.cli.conversation.export import to_markdown
+from holodeck.cli.conversation.commands import to_markdown
 from holodeck.core.ids import is_ulid
 from holodeck.core.usage import TokenUsage
 from tests.cli.process import holodeck

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from holodeck.cli.lines import PipedLines
 from holodeck.cli.paint import Paint
-from holodeck.cli.plain_display import PlainDisplay, call_text
-from holodeck.cli.safe_stream import MAX_HELD, SafeStream
+from holodeck.cli.plain_display import MAX_HELD, PlainDisplay, SafeStream, call_text
 from holodeck.cli.terminal.screen import Screen
 from holodeck.core import events as e
 from holodeck.core.text import terminal_safe

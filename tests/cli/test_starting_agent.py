@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holodeck.cli.conversation.start import StartingAgent
+from holodeck.cli.conversation.chat_context import StartingAgent
 from holodeck.config.load import load_config
 from holodeck.errors import ConfigError, ModelError, StartError
 from tests.models.endpoint import ModelEndpoint, status

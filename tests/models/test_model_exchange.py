@@ -9,12 +9,11 @@ from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.loop import run
 from holodeck.core import events as e
 from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
-from holodeck.core.output import OutputSchema
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import ModelAuthFailed, ModelProtocolError, ModelRejected, ModelTimeout, ModelUnreachable
 from holodeck.models import openai_chat
 from holodeck.models.chunks import model_named
-from holodeck.models.port import Prompt
+from holodeck.models.port import OutputSchema, Prompt
 from holodeck.models.settings import Deadlines, EndpointSettings, Reasoning
 from holodeck.sessions.transcript import Transcript
 from holodeck.telemetry.exposition import page

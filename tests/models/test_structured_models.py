@@ -4,11 +4,10 @@ import logging
 
 import pytest
 
-from holodeck.core.output import OutputSchema
 from holodeck.core.tools import ToolSchema
 from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.openai_responses.responses_model import ResponsesModel
-from holodeck.models.port import Prompt
+from holodeck.models.port import OutputSchema, Prompt
 from holodeck.models.settings import EndpointSettings
 from tests.models.asking import PROMPT
 from tests.models.endpoint import ModelEndpoint, status, text_stream, tool_call_stream

@@ -13,10 +13,9 @@ import psycopg
 import pytest
 from sqlmodel import Session
 
-from holodeck.todo import models
+from holodeck.todo import store as todo_store
 from holodeck.todo.database import engine_url, file_url
-from holodeck.todo.models import SchemaRow, new_id
-from holodeck.todo.store import TodoStore
+from holodeck.todo.store import SchemaRow, TodoStore, new_id
 from holodeck.todo.values import TodoError, TodoFilter
 
 NOW = datetime(2026, 11, 18, 12, 0, tzinfo=UTC)
@@ -89,28 +88,28 @@ def test_the_sqlite_file_is_in_wal_mode_and_outlives_the_store(tmp_path):
 
 def test_a_taken_id_is_replaced_by_another(store, monkeypatch):
     characters = iter("a" * 8 + "a" * 8 + "b" * 8)
-    monkeypatch.setattr(models.secrets, "choice", lambda _: next(characters))
+    monkeypatch.setattr(todo_store.secrets, "choice", lambda _: next(characters))
     assert [store.add("ann", {"title": "a"}, NOW).id for _ in range(2)] == ["aaaaaaaa", "bbbbbbbb"]
 
 
 def test_two_users_may_have_the_same_id(store):
     todo = store.add("ann", {"title": "hers"}, NOW)
     with Session(store._writing) as session, session.begin():
-        session.add(models.TodoRow(user_id="bob", id=todo.id, title="his", created_at=NOW, updated_at=NOW))
+        session.add(todo_store.TodoRow(user_id="bob", id=todo.id, title="his", created_at=NOW, updated_at=NOW))
     assert store.delete("bob", todo.id).title == "his"
     assert store.find("ann", EVERYTHING, 5) == (1, [todo])
 
 
 def test_a_schema_from_the_future_is_refused(database_url):
     with closing(TodoStore(engine_url(database_url))) as store, Session(store._writing) as session, session.begin():
-        session.get(SchemaRow, 1).version = models.SCHEMA_VERSION + 1
+        session.get(SchemaRow, 1).version = todo_store.SCHEMA_VERSION + 1
     with pytest.raises(TodoError, match="written by a newer holodeck-todo"):
         TodoStore(engine_url(database_url))
 
 
 def test_the_schema_has_a_version(store):
     with Session(store._reading) as session:
-        assert session.get(SchemaRow, 1).version == models.SCHEMA_VERSION
+        assert session.get(SchemaRow, 1).version == todo_store.SCHEMA_VERSION
 
 
 def test_a_broken_database_answers_without_sql(tmp_path, caplog):

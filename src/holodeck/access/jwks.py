@@ -15,9 +15,8 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from holodeck.access.jwk import BadKey, KeySet, key_set_of, key_set_of_pem
+from holodeck.access.jwk import BadKey, KeySet, NotStrict, key_set_of, key_set_of_pem, object_of
 from holodeck.access.private_file import Stamp, read_private, stamp_of, write_private
-from holodeck.access.strict_json import NotStrict, object_of
 from holodeck.http.address import Address, address_of
 from holodeck.http.client import Client
 from holodeck.http.failures import HttpError, Unsendable

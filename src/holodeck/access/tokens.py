@@ -16,10 +16,9 @@ from joserfc.errors import JoseError
 from joserfc.jws import JWSRegistry, deserialize_compact
 
 from holodeck.access.failure import BAD_TOKEN, Failure, Reason
-from holodeck.access.jwk import MAX_KID, KeySet, VerifyingKey
+from holodeck.access.jwk import MAX_KID, KeySet, NotStrict, VerifyingKey, decode_segment, object_of
 from holodeck.access.jwks import KeySource
 from holodeck.access.principal import ACT_AS, ADMIN, OF_ONE_USER, SCOPES, Defaults, Principal, is_user_name
-from holodeck.access.strict_json import NotStrict, decode_segment, object_of
 from holodeck.core.owner import is_owner_name
 
 MAX_TOKEN = 8192

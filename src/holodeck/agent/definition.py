@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from types import TracebackType
 from typing import Any, Protocol, Self
 from zoneinfo import ZoneInfo
 
@@ -126,18 +125,8 @@ class AgentDefinition:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()
-
-
-def _stopped_by_the_user() -> HoloDeckError | None:
-    return None
-
-
-def _is_not_over() -> bool:
-    return False
 
 
 class AgentContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,9 +134,8 @@ class AgentContext(msgspec.Struct, frozen=True, kw_only=True):
 
     conversation: Conversation = msgspec.field(default_factory=Transcript)
     input: Sequence[Message] = ()  # the messages that this run adds to the conversation
-    history_note: Mapping[str, int] = msgspec.field(
-        default_factory=dict
-    )  # counts of the changes to the client's history
+    # Counts of the changes to the client's history.
+    history_note: Mapping[str, int] = msgspec.field(default_factory=dict)
     client_results: Sequence[ToolMessage] = ()  # results of frontend tools that the previous run asked for
     resume: Sequence[Resume] = ()
     client_tools: Sequence[ToolSchema] = ()
@@ -165,10 +153,10 @@ class AgentContext(msgspec.Struct, frozen=True, kw_only=True):
     client_ids: frozenset[str] | None = None  # messages that the client has; None if it keeps no history
     steps_before: int | None = None  # how many steps were shown before a crash, if the run continues after one
     # After a cancellation: None for a user's stop, else the error that forced it and becomes the ending.
-    why_stopped: Callable[[], HoloDeckError | None] = _stopped_by_the_user
+    why_stopped: Callable[[], HoloDeckError | None] = lambda: None
     # After a cancellation: whether readers see nothing more of the run, because another process continues it or the
     # server could not wait for its ending. Then nothing more of it is stored, either.
-    is_over: Callable[[], bool] = _is_not_over
+    is_over: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
         if self.user_id != ANONYMOUS and not is_owner_name(self.user_id):

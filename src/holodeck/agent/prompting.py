@@ -12,10 +12,9 @@ from typing import Any
 
 import msgspec
 
-from holodeck.agent.budget import Spending, estimate
+from holodeck.agent.budget import CHARACTERS_PER_TOKEN, Spending, estimate, tokens_in, tokens_of
 from holodeck.agent.definition import AgentContext, AgentDefinition, StateSettings
 from holodeck.agent.emitter import RunEmitter
-from holodeck.agent.estimate import CHARACTERS_PER_TOKEN, tokens_in, tokens_of
 from holodeck.core.events import HistoryCompacted
 from holodeck.core.messages import (
     INTERRUPTED,

@@ -17,9 +17,9 @@ from pydantic import TypeAdapter, ValidationError
 from referencing import Registry
 
 from holodeck.core.messages import AssistantMessage, Message, UserMessage
-from holodeck.core.output import OutputSchema
 from holodeck.core.text import one_line
 from holodeck.errors import ConfigError
+from holodeck.models.port import OutputSchema
 
 WRAPPED = "value"  # the member that holds a value that is not an object
 _LONGEST_PROBLEM = 300

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from click.core import ParameterSource
 from holodeck.cli.agent_choice import chosen, demo_option
 from holodeck.cli.conversation.attachments import Attachments
 from holodeck.cli.conversation.chat import Chat, Watch
-from holodeck.cli.conversation.chat_context import ChatContext
+from holodeck.cli.conversation.chat_context import ChatContext, ModelMenu, StartingAgent
 from holodeck.cli.conversation.chat_loop import LEAVE_SECONDS, Display
 from holodeck.cli.conversation.chat_store import ChatStore
 from holodeck.cli.conversation.commands import COMMANDS, listed
@@ -27,7 +28,6 @@ from holodeck.cli.conversation.remote_chat import HELP as REMOTE_COMMANDS
 from holodeck.cli.conversation.remote_chat import RemoteChat, RemoteContext
 from holodeck.cli.conversation.remote_server import RemoteServer
 from holodeck.cli.conversation.session import MAX_MESSAGES, ChatConfig, ChatSession, SessionState
-from holodeck.cli.conversation.start import ModelMenu, StartingAgent
 from holodeck.cli.conversation.validation import InputChecks, load_checks
 from holodeck.cli.lines import Lines, OneMessage, PipedLines, TypedAnswers, silence, whole_input
 from holodeck.cli.paint import Paint
@@ -234,7 +234,7 @@ async def talk_to_server(server: RemoteServer, asked: ChatConfig) -> int:
 def _around(asked: ChatConfig) -> dict[str, Any]:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an answer may contain characters that the terminal's encoding lacks
-    paint, say = Paint.of(sys.stdout), _say_aside if asked.as_json else _say
+    paint, say = Paint.of(sys.stdout), partial(click.echo, err=True) if asked.as_json else _say
     return {"display": _display(asked, paint), "say": say, "complain": _complain, "paint": paint}
 
 
@@ -342,10 +342,6 @@ def _to_clipboard(text: str) -> None:
     """Copies with OSC 52: the terminal puts the text on the clipboard of the user's own machine."""
     sys.stdout.write(f"\x1b]52;c;{base64.b64encode(text.encode('utf-8', 'replace')).decode()}\x07")
     sys.stdout.flush()
-
-
-def _say_aside(text: str) -> None:
-    click.echo(text, err=True)
 
 
 def _complain(text: str) -> None:

@@ -8,6 +8,7 @@ because each brings libraries that other agents do not need (HTTP and TLS, the M
 import logging
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
@@ -31,7 +32,6 @@ from holodeck.config.schema import (
     Middleware,
 )
 from holodeck.config.tool_schema import FunctionToolSettings, McpToolSettings, OAuthSettings
-from holodeck.core.events import Event
 from holodeck.core.secrets import Redactor
 from holodeck.errors import ConfigError
 from holodeck.models.port import Model
@@ -323,7 +323,7 @@ def _stages(config: LoadedConfig, number: int, settings: Middleware) -> Callable
 
     match settings:
         case LogMiddleware():
-            return lambda: [stages.log(_log_event, deltas=settings.deltas)]
+            return lambda: [stages.log(partial(log.info, "agui_event %s %s"), deltas=settings.deltas)]
         case FilterMiddleware():
             return lambda: [stages.hide(settings.hide), stages.hide_tools(settings.tools, settings.only)]
         case AnnotateMiddleware():
@@ -339,7 +339,3 @@ def _stages(config: LoadedConfig, number: int, settings: Middleware) -> Callable
             return lambda: [stages.own(function, log.warning)]
         case _:
             return lambda: [stages.throttle(settings.max_chars)]
-
-
-def _log_event(number: int | None, event: Event) -> None:
-    log.info("agui_event %s %s", number, event)

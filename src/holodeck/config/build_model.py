@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
 
     from holodeck.models.offered import OfferedModel
-    from holodeck.models.request_signing import RequestSigner
     from holodeck.models.settings import EndpointSettings
-    from holodeck.models.streamed import StreamedModel
+    from holodeck.models.streamed import RequestSigner, StreamedModel
 
 MAX_CONNECT = 10.0
 NATIVE_FILES = {

@@ -129,9 +129,8 @@ def _zipped(data: bytes) -> FileType | None:
     if b"[Content_Types].xml" in names:
         office = (type_ for folder, type_ in _FOLDERS if any(name.startswith(folder) for name in names))
         return next(office, types.ZIP)
-    member = data[
-        _FIRST_MEMBER : _FIRST_MEMBER + 100
-    ]  # OpenDocument and EPUB begin with a member that holds their type
+    # OpenDocument and EPUB begin with a member that holds their type.
+    member = data[_FIRST_MEMBER : _FIRST_MEMBER + 100]
     for type_ in (types.ODT, types.ODS, types.ODP, types.EPUB):
         if member.startswith(b"mimetype" + type_.mime.encode() + b"PK"):
             return type_

@@ -109,9 +109,8 @@ class Client:
         if self._sweeper is None or self._sweeper.when() > when:
             if self._sweeper is not None:
                 self._sweeper.cancel()
-            self._sweeper = asyncio.get_running_loop().call_at(
-                when, self._sweep, context=Context()
-            )  # must not keep the request's context alive
+            # An empty context: the timer must not keep the request's alive.
+            self._sweeper = asyncio.get_running_loop().call_at(when, self._sweep, context=Context())
 
     async def close(self) -> None:
         """Closes all connections, including those that are being made."""

@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from msgspec.structs import replace
@@ -38,12 +38,25 @@ from holodeck.models.lessons import NOTHING, Lessons
 from holodeck.models.offered import MAX_LIST, MAX_MODELS, MAX_PAGES, OfferedModel, read_page
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.providers import provider_named
-from holodeck.models.request_signing import RequestSigner
 from holodeck.models.response_body import AnswerStream
 from holodeck.models.settings import EndpointSettings
 from holodeck.models.structured import AnswerListener, OutputMode, after_refusal, shown_by, with_answer_as_text
 from holodeck.resilience.idle_timeout import IdleTimeout
 from holodeck.resilience.retry import retry_after
+
+
+class RequestSigner(Protocol):
+    """Makes the headers of one request, for credentials that change: signatures (AWS), short-lived tokens (Google).
+
+    Never blocks the event loop.
+    """
+
+    async def headers(self, url: str, body: bytes | None) -> Mapping[str, str]:
+        """The headers to add; a request without a body is a GET. Raises a ModelError if there are no credentials."""
+
+    def refused(self, headers: Mapping[str, str], status: int, text: str) -> bool:
+        """Reports a refusal of these headers. Returns whether the next call of `headers` uses other credentials."""
+
 
 log = logging.getLogger(__name__)
 

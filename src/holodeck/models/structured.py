@@ -13,9 +13,8 @@ from typing import Any
 import msgspec
 
 from holodeck.core.messages import ToolCall
-from holodeck.core.output import OutputSchema
 from holodeck.core.tools import ToolSchema
-from holodeck.models.port import Listener, ModelReply, Prompt
+from holodeck.models.port import Listener, ModelReply, OutputSchema, Prompt
 
 ANSWER_TOOL = "give_answer"
 _BY_TOOL = f"Give your final answer by calling the tool {ANSWER_TOOL}, with nothing before or after it."

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
@@ -39,16 +39,16 @@ class CircuitBreakerConfig(BaseModel):
 
 
 class CircuitBreakerState(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a breaker at one moment, for people and monitoring."""
+    """State of one circuit breaker. `retry_after` is in seconds, while it is open."""
 
     service: str
     state: Phase
-    failure_count: int = 0  # in a row
-    consecutive_successes: int = 0  # of trials, while half open
-    last_error: str | None = None
-    last_failure_time: datetime | None = None
-    last_state_change: datetime
-    retry_after: float | None = None  # seconds until the first trial, while open
+    failure_count: int  # in a row
+    consecutive_successes: int  # of trials, while half open
+    last_error: str | None
+    last_failure_time: Annotated[datetime, msgspec.Meta(tz=True)] | None
+    last_state_change: Annotated[datetime, msgspec.Meta(tz=True)]
+    retry_after: float | None
 
 
 class StateChange(msgspec.Struct, frozen=True, kw_only=True):

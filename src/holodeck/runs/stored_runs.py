@@ -81,9 +81,8 @@ class StoredRuns:
         """The run, read from the store if this process does not have it. Raises RunNotFound."""
         found = self._runs.find(run_id, owner=owner)
         is_here = found is not None and (self.remote is None or not found.log.ended)
-        if (
-            self._records is None or is_here or not is_foreign_id(run_id)
-        ):  # a database may reject a text that is not an id
+        # A database may reject a text that is not an id.
+        if self._records is None or is_here or not is_foreign_id(run_id):
             return self._runs.get(run_id, owner=owner)
         record = await self._records.find(run_id, owner=owner)
         is_known = found is not None and record is not None and not is_continued_elsewhere(found, record)

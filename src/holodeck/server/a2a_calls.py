@@ -200,7 +200,7 @@ async def list_tasks(request: Request, params: Json) -> Json:
     )
     roots = list(dict.fromkeys(each.root or each.run_id for each in found))
     listed = [await _listed(server, root, owner, wanted) for root in roots]
-    tasks = [each for each in listed if each is not None and _is_wanted(each, wanted)]
+    tasks = [each for each in listed if each is not None and wanted.state in (None, each["status"]["state"])]
     tasks.sort(key=lambda task: str(task["status"]["timestamp"]), reverse=True)
     start = int(wanted.page_token or 0)
     page = tasks[start : start + wanted.page_size]
@@ -222,10 +222,6 @@ async def _listed(server: AgentServer, root: str, owner: Owner, wanted: ListRequ
     if wanted.after is not None and changed_at(chain[-1]) <= wanted.after:
         return None
     return await task_of(server, chain, history_length=wanted.history_length or 0, artifacts=wanted.include_artifacts)
-
-
-def _is_wanted(task: Json, wanted: ListRequest) -> bool:
-    return wanted.state is None or task["status"]["state"] == wanted.state
 
 
 # push notifications

@@ -101,9 +101,8 @@ class Application:
             return
         if scope["type"] == "websocket":  # from other ASGI servers: ours reads the request as HTTP
             await receive()
-            await send(
-                {"type": "websocket.close", "code": _POLICY, "reason": "WebSockets are not supported."}
-            )  # HTTP 403
+            # To the client this is HTTP 403.
+            await send({"type": "websocket.close", "code": _POLICY, "reason": "WebSockets are not supported."})
             return
         if scope["type"] != "http":
             raise InternalError(f"Only HTTP is served here, not {scope['type']}.")

@@ -18,8 +18,7 @@ import msgspec
 
 from holodeck.access.attempts import network_of
 from holodeck.access.key_file import KeyLimits
-from holodeck.agent.budget import estimate_prompt
-from holodeck.agent.estimate import tokens_in, tokens_of_text
+from holodeck.agent.budget import estimate_prompt, tokens_in, tokens_of_text
 from holodeck.config.limit_schema import ServerLimits, SubjectLimits
 from holodeck.core.events import (
     Ending,

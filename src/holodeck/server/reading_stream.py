@@ -84,7 +84,7 @@ class ReadingStream(EventStream):
     async def _stream(self) -> None:
         await self._write(self._encoded([(0, self._started)]))
         self._progress.wake = self._wake
-        self._start.add_done_callback(self._reading_is_over)
+        self._start.add_done_callback(lambda _: self._wake())
         while not self._start.done() and not self._left:
             await self._write(self._encoded([(None, event) for event in self._progress.take()]))
             await self._more()
@@ -119,9 +119,6 @@ class ReadingStream(EventStream):
         ending = failure(self._started.run_id, self._started.session_id, refused)
         await self._write(self._encoded([(1, ending)]), final=True)
         return None
-
-    def _reading_is_over(self, _start: object) -> None:
-        self._wake()
 
     def _give_grace(self, start: "asyncio.Task[Run]") -> None:
         """The run starts without a reader, so its grace period begins now."""

@@ -25,8 +25,15 @@ from holodeck.core.sizes import MB
 from holodeck.errors import InvalidRequest, RateLimited, SessionBusy, SessionNotFound
 from holodeck.sessions.port import KEEP, Conversation, Keep, ServerSession, StoredSession
 from holodeck.sessions.recent_histories import RecentHistories
-from holodeck.sessions.title import title_of
-from holodeck.sessions.transcript import check_room, place_of, size_of, summary_after_cut, wanted_messages, whole_turns
+from holodeck.sessions.transcript import (
+    check_room,
+    place_of,
+    size_of,
+    summary_after_cut,
+    title_of,
+    wanted_messages,
+    whole_turns,
+)
 from holodeck.sessions.values import MemoryValues
 
 TTL_SECONDS = 1800

@@ -3,14 +3,17 @@
 `Transcript` is the simplest conversation, a list: for `run_agent` and for runs that store nothing.
 """
 
+import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from holodeck.core.events import Ending
-from holodeck.core.messages import Message, PendingStep, Summary, UserMessage
+from holodeck.core.messages import Message, PendingStep, Summary, TextPart, UserMessage
 from holodeck.core.sizes import MB
+from holodeck.core.text import one_line
 from holodeck.errors import InvalidRequest, SessionFull
 from holodeck.sessions.port import KEEP, Keep, StoredSession
 
@@ -150,3 +153,27 @@ class Transcript(HeldParts):
 
     def close(self) -> None:
         return None
+
+
+MAX_TITLE = 60
+READ = 4096  # bytes of a stored step that are searched: a document in it may have megabytes
+
+# The first text of a message as JSON: its content, or the text of its first part that has one. Inside a string the
+# quotes would be escaped, so no text can look like one of these keys. The match ends before an escape that the last
+# byte cuts.
+_TEXT = re.compile(rb'"(?:content|text)":"((?:[^"\\]|\\u[0-9a-fA-F]{4}|\\[^u])*)')
+
+
+def title_of(messages: Iterable[Message]) -> str:
+    first = next((each.content for each in messages if isinstance(each, UserMessage)), "")
+    texts = (first,) if isinstance(first, str) else (part.text for part in first if isinstance(part, TextPart))
+    return one_line(next(iter(texts), "")[:READ], MAX_TITLE)
+
+
+def title_in(step: bytes | None) -> str:
+    """The title from the first bytes of a stored step that begins with a user's message."""
+    found = _TEXT.search(step or b"")
+    if found is None:
+        return ""
+    text = found[1].decode(errors="ignore")
+    return one_line(json.loads(f'"{text}"', strict=False), MAX_TITLE)

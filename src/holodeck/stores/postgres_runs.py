@@ -81,10 +81,8 @@ class PostgresRunStore:
         self._sessions.on_first, self._sessions.on_last = self._watched, self._not_watched
         self._looking: asyncio.Task[None] | None = None  # for runs that begin, while a session is watched
         self._heartbeats = Heartbeats()
-        self._beaten, self._pause = (
-            time.monotonic(),
-            math.inf,
-        )  # the last beat, and the time between it and the previous one
+        self._beaten = time.monotonic()  # the last beat
+        self._pause = math.inf  # the time between it and the previous one
         self._copier = LogCopier(self._store_pieces, self._store_at_once)
         self._link: ValkeyLink | None = None
         self._logs: dict[OwnedId, int] = {}  # runs whose logs are copied or followed here, by the numbers of their rows

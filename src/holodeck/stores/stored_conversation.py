@@ -26,8 +26,7 @@ from holodeck.core.sizes import MB
 from holodeck.errors import HoloDeckError
 from holodeck.sessions.port import KEEP, Keep, ServerSession, StoredSession
 from holodeck.sessions.recent_histories import RecentHistories
-from holodeck.sessions.title import READ, title_in
-from holodeck.sessions.transcript import HeldParts, check_room, place_of, summary_after_cut, whole_turns
+from holodeck.sessions.transcript import READ, HeldParts, check_room, place_of, summary_after_cut, title_in, whole_turns
 from holodeck.stores import records
 
 log = logging.getLogger(__name__)

@@ -35,10 +35,6 @@ def _tag(value: object) -> object:
     return _visible(value).strip().lstrip("#").strip().lower() if isinstance(value, str) else value
 
 
-def _without_repeats(tags: list[str]) -> list[str]:
-    return list(dict.fromkeys(tags))
-
-
 def _id(value: object) -> object:
     return _visible(value).strip().lower() if isinstance(value, str) else value
 
@@ -47,7 +43,7 @@ def _id(value: object) -> object:
 Title = Annotated[str, Field(min_length=1, max_length=200), BeforeValidator(_one_line)]
 Description = Annotated[str, Field(max_length=4000), BeforeValidator(_lines)]
 Tag = Annotated[str, Field(min_length=1, max_length=40), BeforeValidator(_tag)]
-Tags = Annotated[list[Tag], Field(max_length=20), AfterValidator(_without_repeats)]
+Tags = Annotated[list[Tag], Field(max_length=20), AfterValidator(lambda tags: list(dict.fromkeys(tags)))]
 Line = Annotated[str, Field(max_length=200), BeforeValidator(_one_line)]
 Identifier = Annotated[str, Field(max_length=64), BeforeValidator(_id)]
 UserId = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(checked_user)]

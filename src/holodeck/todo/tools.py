@@ -29,8 +29,7 @@ from holodeck.todo.dates import read_due_date, read_period, read_zone, write_ins
 from holodeck.todo.values import TodoAttributes, TodoError, TodoFilter, owner_name
 
 if TYPE_CHECKING:  # the store brings the database toolkit with it, which is loaded at the first call
-    from holodeck.todo.models import TodoRow
-    from holodeck.todo.store import TodoStore
+    from holodeck.todo.store import TodoRow, TodoStore
 
 LIST_LIMIT = 200
 

@@ -39,10 +39,6 @@ def _dropped(_message: Message) -> None:
     return None
 
 
-def _ignored() -> None:
-    return None
-
-
 class Link:
     """One connection, made by a transport. It is over once `end` is called, and never reopens.
 
@@ -53,7 +49,7 @@ class Link:
         self.server = server
         self.advice = advice
         self.receive: Callable[[Message], None] = _dropped
-        self.on_end: Callable[[], None] = _ignored
+        self.on_end: Callable[[], None] = lambda: None
         self.ended = asyncio.Event()
         self.credentials_advice = "Check its `headers`."  # shown if the server refuses the credentials
         self.protocol_version: str | None = None  # set after the handshake; some transports send it with each request

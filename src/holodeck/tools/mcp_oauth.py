@@ -60,9 +60,8 @@ class TokenFile:
         kept = tokens.model_dump(mode="json", exclude_none=True)
         before = self._kept.get("tokens", {})
         if "refresh_token" not in kept and "refresh_token" in before:
-            kept["refresh_token"] = before[
-                "refresh_token"
-            ]  # servers need not repeat a refresh token that stays the same
+            # Servers need not repeat a refresh token that stays the same.
+            kept["refresh_token"] = before["refresh_token"]
         self._kept["tokens"] = kept
         self._kept["expires_at"] = None if tokens.expires_in is None else time.time() + tokens.expires_in
         self._write()

@@ -24,11 +24,8 @@ from holodeck.tools.names import suggestion
 logger = logging.getLogger(__name__)
 
 MAX_WORK = 10_000  # keywords looked at in one check, which blocks the event loop; ordinary arguments need a few dozen
-_UNCHECKED = (
-    "pattern",
-    "patternProperties",
-    "unevaluatedProperties",
-)  # keywords that run the schema's own regular expressions, or depend on those
+# Keywords that run the schema's own regular expressions, or depend on those.
+_UNCHECKED = ("pattern", "patternProperties", "unevaluatedProperties")
 
 Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
 

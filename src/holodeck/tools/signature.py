@@ -40,9 +40,8 @@ class Signature:
     description: str
     parameters: dict[str, Any]
     model: type[BaseModel]
-    names: tuple[
-        str, ...
-    ]  # parameters behind the fields f0, f1, …: a parameter may be called `schema`, a field may not
+    # The parameters behind the fields f0, f1, …: a parameter may be called `schema`, a field may not.
+    names: tuple[str, ...]
     context_name: str | None = None
 
     def keywords(self, arguments: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import logging
 import pytest
 
 from holodeck.core.messages import AssistantMessage, ToolMessage, UserMessage
-from holodeck.core.output import OutputSchema
 from holodeck.errors import (
     ConfigError,
     ContentFiltered,
@@ -24,7 +23,7 @@ from holodeck.models.anthropic.content_blocks import KEPT
 from holodeck.models.anthropic.message_answer import MessageAnswer
 from holodeck.models.anthropic.messages_model import AnthropicModel
 from holodeck.models.chat_format import to_chat
-from holodeck.models.port import Prompt
+from holodeck.models.port import OutputSchema, Prompt
 from holodeck.models.providers import messages_models_url, messages_url
 from holodeck.models.settings import Deadlines, EndpointSettings, Reasoning
 from tests.models.anthropic.asking_anthropic import KEY, LOOK, OK, PROMPT, WITH_TOOLS, answers, asking, fails, shaped

@@ -9,7 +9,6 @@ import pytest
 from botocore.validate import ParamValidator
 
 from holodeck.core.messages import AssistantMessage, MediaPart, TextPart, ToolCall, ToolMessage, UserMessage
-from holodeck.core.output import OutputSchema
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import (
     ContextOverflow,
@@ -24,7 +23,7 @@ from holodeck.models.anthropic.content_blocks import KEPT
 from holodeck.models.bedrock.aws_credentials import ADVICE, AwsSigner
 from holodeck.models.bedrock.converse_model import ConverseModel
 from holodeck.models.bedrock.converse_request import ANSWER_NOW
-from holodeck.models.port import Prompt
+from holodeck.models.port import OutputSchema, Prompt
 from holodeck.models.settings import Deadlines, EndpointSettings, Reasoning
 from tests.models.bedrock.converse_api import converse_operation
 from tests.models.bedrock.converse_streams import (

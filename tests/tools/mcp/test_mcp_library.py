@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holodeck.cli.conversation.server_documents import (
+from holodeck.cli.conversation.commands import (
     filled_prompt,
     listed_prompts,
     listed_resources,

@@ -258,9 +258,8 @@ class ChatLoop(ABC):
         def stop() -> None:
             if self._leaving:
                 enough.set()
-                loop.call_later(
-                    LEAVE_SECONDS, os._exit, INTERRUPTED
-                )  # a tool that does not stop must not block the user
+                # A tool that does not stop must not block the user.
+                loop.call_later(LEAVE_SECONDS, os._exit, INTERRUPTED)
             self._leaving = True
             self._stop(reply)
 

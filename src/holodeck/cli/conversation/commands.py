@@ -1,27 +1,32 @@
 """The slash commands of a chat. Help, completion and dispatch read one table."""
 
+import asyncio
 import json
 import re
 import shlex
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, get_args
 
 from holodeck.access.private_file import write_private
 from holodeck.cli.conversation.archive import save_chat, typed_path
 from holodeck.cli.conversation.chat_context import ChatContext
 from holodeck.cli.conversation.chat_store import ChatEntry
-from holodeck.cli.conversation.export import to_markdown
-from holodeck.cli.conversation.server_documents import filled_prompt, listed_prompts, listed_resources, read_resource
 from holodeck.cli.conversation.session import ChatSession
 from holodeck.cli.models import model_line
 from holodeck.cli.plain_display import call_text
 from holodeck.config.model_schema import PriceSettings, Provider
 from holodeck.core.messages import AssistantMessage, Message, ToolMessage, UserMessage, text_of
-from holodeck.core.text import one_line, terminal_safe
+from holodeck.core.text import one_line, shorten, terminal_safe
 from holodeck.core.tools import Approval, ToolSchema
-from holodeck.errors import HoloDeckError, InvalidRequest
+from holodeck.errors import HoloDeckError, InvalidRequest, ToolUnavailable
 from holodeck.tools.names import suggestion
+from holodeck.tools.port import ServerDocument
+
+if TYPE_CHECKING:  # the chat starts without importing MCP
+    from holodeck.tools.mcp_library import McpLibrary
+    from holodeck.tools.mcp_wire import ListedPrompt
+
 
 SHORT_LINE = 100
 LONG_LINE = 300
@@ -341,3 +346,101 @@ COMMANDS = {
     "/exit": Command("exit", _exit),
 }
 ALIASES = {"/quit": "/exit", "/?": "/help"}
+
+
+SHORT_RESULT = 500
+
+
+def to_markdown(session: ChatSession, messages: Iterable[Message] | None = None) -> str:
+    """A conversation as a page that people can read and send on. `messages` are those to show, if not all."""
+    shown = session.transcript.messages if messages is None else messages
+    head = f"# {session.title or session.agent_name}\n\n{session.agent_name}, {session.started_at:%Y-%m-%d %H:%M} UTC"
+    return "\n\n".join([head, *filter(None, map(_section, shown))]) + "\n"
+
+
+def _section(message: Message) -> str:
+    match message:
+        case UserMessage():
+            return f"## You\n\n{terminal_safe(text_of(message.content))}"
+        case AssistantMessage():
+            return "\n\n".join(filter(None, [_reply(message), *_calls(message)]))
+        case ToolMessage():
+            mark = "✗" if message.failed else "✓"
+            result = shorten(terminal_safe(text_of(message.content)).strip(), SHORT_RESULT)
+            quoted = result.replace("\n", "\n> ")
+            return f"> {mark} {one_line(message.name)}\n>\n> {quoted}"
+
+
+def _reply(message: AssistantMessage) -> str:
+    if not message.content:
+        return ""
+    cut = f"\n\n*({one_line(message.cut)})*" if message.cut else ""
+    return f"## Agent\n\n{terminal_safe(message.content)}{cut}"
+
+
+def _calls(message: AssistantMessage) -> list[str]:
+    return [f"`{call_text(call.name, call.arguments, short=True)}`" for call in message.tool_calls]
+
+
+async def listed_prompts(libraries: Sequence["McpLibrary"]) -> list[tuple[str, str]]:
+    """Returns name with arguments, and description, of every prompt."""
+    return [(_signature(prompt), prompt.description or "") for _, prompt in await _all_prompts(libraries)]
+
+
+async def listed_resources(libraries: Sequence["McpLibrary"]) -> list[tuple[str, str]]:
+    found = await asyncio.gather(*(library.resources() for library in libraries))
+    return [(each.uri, each.description or each.name) for resources in found for each in resources]
+
+
+async def filled_prompt(libraries: Sequence["McpLibrary"], line: str) -> str:
+    """Returns the text of `NAME argument=value …`. Raises HoloDeckError with a sentence."""
+    try:
+        name, *words = shlex.split(line)
+    except ValueError as error:
+        raise InvalidRequest(f"The quotes in it do not match: {error}.") from error
+    known = await _all_prompts(libraries)
+    found = next(((library, prompt) for library, prompt in known if prompt.name == name), None)
+    if found is None:
+        near = suggestion(name, [prompt.name for _, prompt in known]) or "; /prompts lists them."
+        raise InvalidRequest(f"There is no prompt {one_line(name, 60)}{near}")
+    library, prompt = found
+    arguments = dict(_pair(word) for word in words)
+    wanted = [each.name for each in prompt.arguments or () if each.required and each.name not in arguments]
+    if wanted:
+        raise InvalidRequest(f"{_signature(prompt)} needs {', '.join(wanted)}: /prompts {prompt.name} {wanted[0]}=…")
+    return await library.prompt(name, arguments)
+
+
+async def read_resource(libraries: Sequence["McpLibrary"], uri: str) -> list[ServerDocument]:
+    """Reads from the server that lists it, else from the first that knows it, since templates are not listed."""
+    listing = await asyncio.gather(*(library.resources() for library in libraries))
+    owners = [
+        library
+        for library, resources in zip(libraries, listing, strict=True)
+        if any(each.uri == uri for each in resources)
+    ]
+    problem = f"No tool server has {one_line(uri, 200)}; /resources lists what they have."
+    for library in owners or libraries:
+        try:
+            return await library.resource(uri)
+        except ToolUnavailable as error:
+            problem = error.message
+    raise InvalidRequest(problem)
+
+
+async def _all_prompts(libraries: Sequence["McpLibrary"]) -> list[tuple["McpLibrary", "ListedPrompt"]]:
+    found = await asyncio.gather(*(library.prompts() for library in libraries))
+    return [(library, prompt) for library, prompts in zip(libraries, found, strict=True) for prompt in prompts]
+
+
+def _signature(prompt: "ListedPrompt") -> str:
+    """Formats `review file= [focus=]`: brackets around optional arguments."""
+    blanks = [f"{each.name}=" if each.required else f"[{each.name}=]" for each in prompt.arguments or ()]
+    return " ".join([prompt.name, *blanks])
+
+
+def _pair(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not equals:
+        raise InvalidRequest(f"'{one_line(word, 60)}' is not ARGUMENT=VALUE; put values with spaces into quotes.")
+    return name, value

@@ -17,8 +17,7 @@ from typing import IO, Any
 from rich.cells import cell_len
 from rich.text import Text
 
-from holodeck.cli.plain_display import SHORT_RESULT, call_text, progress_text, unshown, usage_text
-from holodeck.cli.safe_stream import SafeStream
+from holodeck.cli.plain_display import SHORT_RESULT, SafeStream, call_text, progress_text, unshown, usage_text
 from holodeck.cli.terminal import markdown_lines as md
 from holodeck.core import events as e
 from holodeck.core.messages import text_of

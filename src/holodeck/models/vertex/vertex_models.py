@@ -10,8 +10,8 @@ from holodeck.models.lessons import Lessons
 from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.port import Prompt
 from holodeck.models.providers import vertex_urls
-from holodeck.models.request_signing import RequestSigner
 from holodeck.models.settings import EndpointSettings
+from holodeck.models.streamed import RequestSigner
 
 ANTHROPIC_VERSION = "vertex-2023-10-16"
 

@@ -6,32 +6,19 @@ from starlette.responses import Response
 
 from holodeck.access.principal import METRICS
 from holodeck.access.route_access import needs, signed_in
-from holodeck.resilience.breaker import Phase
+from holodeck.resilience.breaker import CircuitBreakerState
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import PRINCIPAL
 from holodeck.server.intake import json_answer, server_of
 from holodeck.server.routing import Routes
-from holodeck.server.schemas import REFUSALS, AgentHealthResponse, HealthResponse, Moment, ToolServerHealth
+from holodeck.server.schemas import REFUSALS, AgentHealthResponse, HealthResponse, ToolServerHealth
 
 _HEALTH = signed_in(open_as="health")
 routes = Routes(tag="Health", responses={**REFUSALS, 503: HealthResponse}, before_ready=True, is_probe=True)
 
 
-class BreakerHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """State of one circuit breaker. `retry_after` is in seconds, while it is open."""
-
-    service: str
-    state: Phase
-    failure_count: int
-    consecutive_successes: int
-    last_error: str | None
-    last_failure_time: Moment | None
-    last_state_change: Moment
-    retry_after: float | None
-
-
 class DependenciesResponse(AgentHealthResponse, frozen=True, kw_only=True):
-    breakers: list[BreakerHealth]
+    breakers: list[CircuitBreakerState]
 
 
 @routes.get("/health", "Health of the server", access=_HEALTH, responses={200: HealthResponse})
@@ -70,11 +57,7 @@ async def agent_health(request: Request) -> Response:
             ToolServerHealth(name=each.name, ready=each.ready, required=each.required, detail=each.detail)
             for each in server.tool_servers()
         ],
-        breakers=[
-            BreakerHealth(**msgspec.structs.asdict(state))
-            for state in server.agent.breakers.states()
-            if state.service not in hidden
-        ],
+        breakers=[state for state in server.agent.breakers.states() if state.service not in hidden],
     )
     return _answer(server, health)
 

@@ -69,9 +69,7 @@ async def chat_stream(request: Request) -> Response:
 async def _start(server: AgentServer, request: Request) -> Run:
     owner, limits = owner_of(request), server.settings.files
     key = repeat_key_of(request, NAME, owner)
-    known = (
-        None if key is None else await chat_of(request, limits)
-    )  # only with a key is the body needed before admission
+    known = None if key is None else await chat_of(request, limits)  # only a key needs the body before admission
     arrival = Arrival(
         request=request,
         wire=NAME,

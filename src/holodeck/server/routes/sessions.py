@@ -25,7 +25,7 @@ from holodeck.server.intake import json_answer, no_session, server_of, session_o
 from holodeck.server.routing import Routes
 from holodeck.server.session_feed import SessionFeed
 from holodeck.sessions.port import ServerSession
-from holodeck.sessions.title import MAX_TITLE
+from holodeck.sessions.transcript import MAX_TITLE
 from holodeck.wires.body import MAX_NAME
 from holodeck.wires.sse import event_of
 
