@@ -17,7 +17,7 @@ from holodeck.runs.port import RunRecord, RunState
 from holodeck.runs.remote_runs import run_of
 from holodeck.runs.runs import Runs
 from holodeck.runs.stored_runs import StoredRuns
-from holodeck.runs.withdrawal import withdraw
+from holodeck.server.a2a_calls import withdraw
 from tests.agent.parts import PlainTools
 from tests.contracts.session_stores import ADA, EVE, RUN_STORES, SAME_NAME_ELSEWHERE, Clock
 

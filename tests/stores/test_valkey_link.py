@@ -8,7 +8,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError as LostConnection
 
-from holodeck.config.valkey_url import redis_url
+from holodeck.config.build_stores import redis_url
 from holodeck.core.events import RunFinished, TextAdded
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.owner import Owner

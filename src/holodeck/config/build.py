@@ -20,8 +20,7 @@ from holodeck.agent.settings import SystemPrompt
 from holodeck.agent.structured_output import OutputType
 from holodeck.config.build_model import build_model, native_files, reported_window, sees_images, shown_tokens
 from holodeck.config.environment import Keys, data_folder
-from holodeck.config.known_secrets import secrets_of
-from holodeck.config.load import DEFAULT_NAME, LoadedConfig, load_config
+from holodeck.config.load import DEFAULT_NAME, LoadedConfig, load_config, secrets_of
 from holodeck.config.schema import (
     AnnotateMiddleware,
     FilterMiddleware,

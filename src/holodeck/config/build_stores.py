@@ -1,4 +1,5 @@
 """Builds the stores of sessions and runs. A store that cannot be opened is an error; memory never replaces it."""
+
 # ruff: noqa: PLC0415  a store is imported when a file asks for it
 
 from collections.abc import Callable, Sequence
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from holodeck.config.load import LoadedConfig
 from holodeck.config.serving import WorkerSeat
-from holodeck.config.valkey_url import redis_url
 from holodeck.core.owner import Owner
 from holodeck.core.sizes import MB
 from holodeck.errors import StartError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holodeck.stores.sqlite_runs import SqliteRunStore
     from holodeck.stores.sqlite_sessions import SqliteSessionStore
     from holodeck.stores.valkey_link import ValkeyLink
+
 
 MAX_PER_USER = 10_000  # sessions, unless the file sets another limit: one key may serve many people
 FOLDER = ".holodeck"
@@ -244,3 +245,10 @@ def _database_of(config: LoadedConfig) -> "PostgresDatabase":
         raise StartError("sessions.store: postgres needs psycopg: pip install 'holodeck-agents[postgres]'") from error
     url = config.agent.sessions.url
     return PostgresDatabase("" if url is None else url.get_secret_value())
+
+
+def redis_url(url: str) -> str:
+    """Renames `valkey://` and `valkeys://` to Redis's schemes. Any other address stays unchanged."""
+    scheme, separator, rest = url.partition("://")
+    name, plus, kind = scheme.partition("+")  # +sentinel
+    return {"valkey": "redis", "valkeys": "rediss"}.get(name, name) + plus + kind + separator + rest

@@ -4,6 +4,8 @@ A refusal may quote the user's text, so it proves nothing about the endpoint by 
 request only. It applies to all further requests once the endpoint has accepted the repeated one.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
 
@@ -31,3 +33,11 @@ class Lessons(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NOTHING = Lessons()
+_REMEMBERED = 10_000  # messages and turns
+
+
+def remember(memory: dict[str, None], ids: Iterable[str]) -> None:
+    """Adds ids of messages whose content an endpoint refused, and drops the oldest when there are too many."""
+    memory |= dict.fromkeys(ids)
+    while len(memory) > _REMEMBERED:
+        del memory[next(iter(memory))]

@@ -19,7 +19,7 @@ from holodeck.models.answer import Answer
 from holodeck.models.chat_format import Chat, is_signed, members_beyond_the_usual, to_chat, unsigned
 from holodeck.models.chunks import cleaned
 from holodeck.models.diagnosis import EndpointRefusal
-from holodeck.models.lessons import Lessons
+from holodeck.models.lessons import Lessons, remember
 from holodeck.models.port import Listener, Prompt
 from holodeck.models.providers import chat_url, is_gemini, models_url
 from holodeck.models.response_body import AnswerStream
@@ -173,8 +173,6 @@ def _tool(tool: ToolSchema) -> dict[str, Any]:
 
 log = logging.getLogger(__name__)
 
-_MOST_REMEMBERED = 10_000
-
 
 class OpenAIChatModel(StreamedModel):
     """One model behind one endpoint. The keyword arguments are those of StreamedModel."""
@@ -217,9 +215,7 @@ class OpenAIChatModel(StreamedModel):
         refused = [each.id for each in signed if each.id not in self._unsigned]
         if refused:
             log.warning("%s refused the signatures of %d earlier replies; they are dropped", self.name, len(refused))
-            self._unsigned |= dict.fromkeys(refused)
-        while len(self._unsigned) > _MOST_REMEMBERED:
-            del self._unsigned[next(iter(self._unsigned))]
+            remember(self._unsigned, refused)
         return bool(refused)
 
     def _failure_of(self, refusal: EndpointRefusal) -> ModelError:

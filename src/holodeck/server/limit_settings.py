@@ -3,8 +3,8 @@
 import logging
 from urllib.parse import urlsplit
 
+from holodeck.config.build_stores import redis_url
 from holodeck.config.load import LoadedConfig
-from holodeck.config.valkey_url import redis_url
 from holodeck.core.usage import Price
 from holodeck.errors import StartError
 from holodeck.limits.leases import LeaseStore, ValkeyLeases

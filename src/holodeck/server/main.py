@@ -29,8 +29,7 @@ from holodeck.agent.definition import AgentDefinition
 from holodeck.config.auth import API_KEY_VARIABLE, build_access
 from holodeck.config.build import build_agent, build_chain, build_files, build_run_settings
 from holodeck.config.build_stores import Stores, build_stores
-from holodeck.config.known_secrets import secrets_of
-from holodeck.config.load import LoadedConfig
+from holodeck.config.load import LoadedConfig, secrets_of
 from holodeck.config.serving import ServeOptions, WorkerSeat
 from holodeck.core.events import Observer
 from holodeck.core.sizes import MB

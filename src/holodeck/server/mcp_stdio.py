@@ -15,8 +15,7 @@ import msgspec
 from starlette.types import Message, Scope
 
 from holodeck.config.build_stores import Stores, build_sqlite, build_stores
-from holodeck.config.known_secrets import secrets_of
-from holodeck.config.load import LoadedConfig
+from holodeck.config.load import LoadedConfig, secrets_of
 from holodeck.config.serving import ServeOptions
 from holodeck.core.events import Observer
 from holodeck.errors import StartError

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from holodeck.config.limit_schema import ServerLimits
-from holodeck.config.schema import ServerBlock
+from holodeck.config.schema import ClusterSettings, ServerBlock
 from holodeck.config.serving import DEFAULT_PROTOCOLS
-from holodeck.config.session_schema import ClusterSettings
 from holodeck.core.sizes import MB
 from holodeck.core.usage import Price
 from holodeck.files.fetch import is_public

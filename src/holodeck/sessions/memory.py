@@ -407,16 +407,8 @@ class _MemoryConversation:
     def __init__(self, store: MemorySessionStore, kept: _Kept, last: int | None) -> None:
         self._store, self._kept, self._closed = store, kept, False
         self._cut: str | None = None  # the message before which the next commit cuts the history
-        self._messages: list[Message] = _end_of(kept, last)
-        self._earlier = kept.message_count - len(self._messages)
-
-    @property
-    def messages(self) -> Sequence[Message]:
-        return self._messages
-
-    @property
-    def earlier(self) -> int:
-        return self._earlier
+        self.messages: list[Message] = _end_of(kept, last)
+        self.earlier = kept.message_count - len(self.messages)
 
     @property
     def pending(self) -> PendingStep | None:
@@ -429,23 +421,23 @@ class _MemoryConversation:
     @property
     def summary(self) -> Summary | None:
         summary = None if self._kept.summary is None else _decoded_summary(self._kept.summary)
-        return summary if self._cut is None else summary_after_cut(summary, self._messages)
+        return summary if self._cut is None else summary_after_cut(summary, self.messages)
 
     async def history(self) -> Sequence[Message]:
-        if not self._earlier:
-            return tuple(self._messages)
+        if not self.earlier:
+            return tuple(self.messages)
         session = self._kept.owner, self._kept.session_id
-        return await self._store.histories.whole(session, self._earlier, self._messages, self._earlier_ones)
+        return await self._store.histories.whole(session, self.earlier, self.messages, self._earlier_ones)
 
     async def stored(self) -> Sequence[Message]:
         return self._kept.steps.messages()
 
     async def _earlier_ones(self) -> Sequence[Message]:
-        return self._kept.steps.messages()[: self._earlier]
+        return self._kept.steps.messages()[: self.earlier]
 
     async def rewind(self, before: str) -> None:
         messages = self._kept.steps.messages()
-        self._messages, self._earlier, self._cut = messages[: place_of(before, messages)], 0, before
+        self.messages, self.earlier, self._cut = messages[: place_of(before, messages)], 0, before
 
     async def commit(
         self,
@@ -483,7 +475,7 @@ class _MemoryConversation:
         size = (
             kept.size
             if self._cut is None
-            else sum(size_of(_encode(turn), len(turn)) for turn in whole_turns(self._messages))
+            else sum(size_of(_encode(turn), len(turn)) for turn in whole_turns(self.messages))
         )
         check_room(messages, added, size, self._store.max_bytes)
         if messages or isinstance(pending, PendingStep):
@@ -493,7 +485,7 @@ class _MemoryConversation:
                 kept.steps.add(turn, encoded if len(turn) == len(messages) else _encode(turn))
             kept.message_count += len(messages)
             kept.title = kept.title or title_of(messages)
-            self._messages.extend(messages)
+            self.messages.extend(messages)
         if pending is not KEEP:
             kept.pending = None if pending is None else _encode(pending)
         if state is not KEEP:

@@ -13,6 +13,7 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 import psycopg
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
 Values: TypeAlias = Mapping[str, Any]
+NO_VALUES: Values = MappingProxyType({})
 
 CONNECT_SECONDS = 5
 CLOSE_SECONDS = 2.0  # for attempts to connect that are under way
@@ -125,12 +127,7 @@ class PostgresDatabase:
         return f"a power failure loses nothing that was acknowledged (synchronous_commit {commit}, no standby)"
 
     async def rows(
-        self,
-        statement: str,
-        values: Values = {},  # noqa: B006  never changed
-        *,
-        again: bool = False,
-        lane: Lane = Lane.RUN,
+        self, statement: str, values: Values = NO_VALUES, *, again: bool = False, lane: Lane = Lane.RUN
     ) -> Sequence[tuple[Any, ...]]:
         """Executes one statement, which is its own transaction.
 
@@ -144,12 +141,7 @@ class PostgresDatabase:
         return await self._attempt(execute, again=again, lane=lane)
 
     async def row(
-        self,
-        statement: str,
-        values: Values = {},  # noqa: B006  never changed
-        *,
-        again: bool = False,
-        lane: Lane = Lane.RUN,
+        self, statement: str, values: Values = NO_VALUES, *, again: bool = False, lane: Lane = Lane.RUN
     ) -> tuple[Any, ...] | None:
         found = await self.rows(statement, values, again=again, lane=lane)
         return found[0] if found else None

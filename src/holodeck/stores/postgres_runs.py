@@ -36,7 +36,7 @@ from holodeck.stores.postgres_run_statements import (
     FoundSession,
     RunClause,
 )
-from holodeck.stores.run_rows import COLUMNS, KEY_SECONDS, run_of
+from holodeck.stores.records import COLUMNS, KEY_SECONDS, run_of
 from holodeck.stores.session_watches import SessionWatches
 
 if TYPE_CHECKING:

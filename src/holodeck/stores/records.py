@@ -5,14 +5,17 @@ newer version, or one that cannot be read, raises and is left unchanged.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
 
 from holodeck.core.events import AnyEvent, Ending, Event
 from holodeck.core.messages import Message, PendingStep, Summary
+from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import SessionBroken, SessionNewer
+from holodeck.runs.port import RunRecord, RunState
 from holodeck.runs.recovery import HOLE
 
 VERSION = 1
@@ -94,3 +97,33 @@ def _read(decoder: "msgspec.json.Decoder[T]", body: bytes, version: int) -> T:
         return decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError, KeyError) as error:
         raise SessionBroken("This session cannot be read; its data is kept as it is.") from error
+
+
+KEY_SECONDS = 24 * 3600.0  # how long an idempotency key is kept after its run's end; a record at least as long
+COLUMNS = (
+    "tenant, {user}, id, session, wire, repeat_key, fingerprint, state, accepted, ended, v, request, ending, recovered,"
+    " root, replica, stop_wanted"
+)
+
+
+def run_of(row: Sequence[Any]) -> RunRecord:
+    """`row` has the values of `COLUMNS`: the same in SQLite and PostgreSQL except for the name of one column."""
+    tenant, user, run_id, session, wire, key, fingerprint, state, accepted, ended, v, request, ending, *rest = row
+    recovered, root, replica, stop_wanted = rest
+    return RunRecord(
+        run_id=run_id,
+        owner=Owner(tenant, user),
+        session_id=session,
+        wire=wire,
+        key=key,
+        fingerprint=fingerprint or b"",
+        state=RunState(state),
+        created_at=datetime.fromtimestamp(accepted, UTC),
+        finished_at=None if ended is None else datetime.fromtimestamp(ended, UTC),
+        request=request_of(request, v),
+        ending=ending_of(ending, v),
+        recovered=recovered,
+        root=root or "",
+        replica=replica or "",
+        stop_wanted=bool(stop_wanted),
+    )

@@ -18,7 +18,7 @@ from holodeck.runs.port import Begun, RunRecord, RunState, kept_after_end, state
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.log_copier import LogCopier, LogPiece
-from holodeck.stores.run_rows import COLUMNS, KEY_SECONDS, run_of
+from holodeck.stores.records import COLUMNS, KEY_SECONDS, run_of
 from holodeck.stores.sqlite_file import NAMED, OF_AGENT, Job, SqliteFile
 from holodeck.stores.sqlite_indexes import RUN_OF_SESSION, note_new
 

@@ -25,7 +25,7 @@ from holodeck.runs.port import Begun, Pulse, RunExists, RunRecord, RunState, Ses
 from holodeck.stores import records
 from holodeck.stores.heartbeats import Heartbeats, OpenRun
 from holodeck.stores.log_copier import LogPiece
-from holodeck.stores.run_rows import KEY_SECONDS, run_of
+from holodeck.stores.records import KEY_SECONDS, run_of
 from holodeck.stores.sqlite_changes import SqliteChanges
 from holodeck.stores.sqlite_file import NAMED, OF_OWNER, SqliteFile, check_version, connect, locked, prepare, words_of
 from holodeck.stores.sqlite_indexes import note_new

@@ -100,8 +100,6 @@ def _fingerprint(tool: ListedTool) -> str:
     return hashlib.sha256(msgspec.json.encode(seen_by_model, order="deterministic")).hexdigest()
 
 
-__all__ = ["McpSettings", "McpToolset"]
-
 IN_FLIGHT = 8
 MAX_ERROR = 2_000
 PROGRESS = "tool_progress"  # the kind of the activity

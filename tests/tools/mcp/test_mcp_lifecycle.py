@@ -14,8 +14,9 @@ import uvloop
 
 from holodeck.errors import StartError
 from holodeck.tools import mcp_server, stdio
-from holodeck.tools.mcp import McpSettings, McpToolset
+from holodeck.tools.mcp import McpToolset
 from holodeck.tools.mcp_server import pause_before_attempt
+from holodeck.tools.mcp_settings import McpSettings
 from tests.tools.mcp.rogue_client import Rogue, rogue_settings, until
 
 
@@ -152,7 +153,8 @@ PARENT = """
 import asyncio, sys
 from pathlib import Path
 from holodeck.tools import mcp_server
-from holodeck.tools.mcp import McpSettings, McpToolset
+from holodeck.tools.mcp import McpToolset
+from holodeck.tools.mcp_settings import McpSettings
 
 async def main():
     toolset = McpToolset(McpSettings(name="rogue", command=sys.executable, args=tuple(sys.argv[1:])))

@@ -5,17 +5,15 @@ endpoint rejects: the messages go back without their thinking, and the conversat
 """
 
 import logging
-from collections.abc import Container, Sequence
 
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.models.anthropic.content_blocks import THINKING, kept_blocks
 from holodeck.models.anthropic.message_lessons import refuses_blocks, refuses_thinking, wants_thinking
 from holodeck.models.diagnosis import EndpointRefusal
+from holodeck.models.lessons import remember
 from holodeck.models.port import Prompt
 
 log = logging.getLogger(__name__)
-
-_REMEMBERED = 10_000  # messages and turns
 
 
 class RefusedThinking:
@@ -23,13 +21,8 @@ class RefusedThinking:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._unsigned: dict[str, None] = {}  # ids of messages whose thinking the endpoint refused; the oldest first
+        self.unsigned: dict[str, None] = {}  # ids of messages that go back without their thinking
         self._thoughtless: dict[str, None] = {}  # ids of user messages whose turn continues without thinking
-
-    @property
-    def unsigned(self) -> Container[str]:
-        """Ids of the messages that go back without their thinking."""
-        return self._unsigned
 
     def thinks(self, prompt: Prompt) -> bool:
         """Whether the model may think in this turn."""
@@ -39,15 +32,15 @@ class RefusedThinking:
         """Remembers thinking that the endpoint refused or required. Returns whether to repeat the request without it."""
         if wants_thinking(refusal.status, refusal.text) and self.thinks(prompt):
             log.warning("%s wants the thinking of an earlier reply; the turn continues without thinking", self._name)
-            _remember(self._thoughtless, [_turn(prompt)])
+            remember(self._thoughtless, [_turn(prompt)])
             return True
-        signed = [message.id for message in prompt.messages if _thought(message) and message.id not in self._unsigned]
+        signed = [message.id for message in prompt.messages if _thought(message) and message.id not in self.unsigned]
         if not (signed and refuses_thinking(refusal.status, refusal.text)):
             return False
         log.warning(
             "%s refused the thinking of earlier replies (another model may have signed it); it is dropped", self._name
         )
-        _remember(self._unsigned, signed)
+        remember(self.unsigned, signed)
         return True
 
 
@@ -59,21 +52,16 @@ class RefusedBlocks:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._plain: dict[str, None] = {}
-
-    @property
-    def plain(self) -> Container[str]:
-        """Ids of the messages that go back as text and calls."""
-        return self._plain
+        self.plain: dict[str, None] = {}  # ids of the messages that go back as text and calls
 
     def learn(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:
         """Remembers blocks that the endpoint refused. Returns whether to repeat the request without them."""
         kept = [each.id for each in prompt.messages if isinstance(each, AssistantMessage) and kept_blocks(each)]
-        refused = [message_id for message_id in kept if message_id not in self._plain]
+        refused = [message_id for message_id in kept if message_id not in self.plain]
         if not (refused and refuses_blocks(refusal.status, refusal.text)):
             return False
         log.warning("%s refused blocks of earlier replies; they are sent as text", self._name)
-        _remember(self._plain, refused)
+        remember(self.plain, refused)
         return True
 
 
@@ -86,9 +74,3 @@ def _thought(message: object) -> bool:
     return isinstance(message, AssistantMessage) and any(
         block.get("type") in THINKING for block in kept_blocks(message)
     )
-
-
-def _remember(memory: dict[str, None], keys: Sequence[str]) -> None:
-    memory.update(dict.fromkeys(keys))
-    while len(memory) > _REMEMBERED:
-        del memory[next(iter(memory))]

@@ -16,7 +16,7 @@ from holodeck.core.tools import ToolSchema
 from holodeck.errors import ModelError, ModelRejected
 from holodeck.models.chunks import cleaned
 from holodeck.models.diagnosis import EndpointRefusal
-from holodeck.models.lessons import Lessons
+from holodeck.models.lessons import Lessons, remember
 from holodeck.models.openai_responses.growing_response import LARGEST_EVENT, GrowingResponse
 from holodeck.models.openai_responses.input_items import messages_with_items, to_input
 from holodeck.models.port import Listener, Model, ModelReply, Prompt
@@ -147,7 +147,6 @@ _REFUSED_ITEMS = re.compile(
     r"|invalid.{0,40}signature|duplicate item|no tool (call|output) found",
     re.IGNORECASE | re.DOTALL,
 )
-_MOST_REMEMBERED = 10_000
 
 
 class ResponsesModel(StreamedModel):
@@ -195,9 +194,7 @@ class ResponsesModel(StreamedModel):
             "%s does not accept the reasoning of %d earlier messages (another model's?); it is left out",
             self.name, len(refused),
         )  # fmt: skip
-        self._plain |= dict.fromkeys(refused)
-        while len(self._plain) > _MOST_REMEMBERED:
-            del self._plain[next(iter(self._plain))]
+        remember(self._plain, refused)
         return True
 
     def _failure_of(self, refusal: EndpointRefusal) -> ModelError:
