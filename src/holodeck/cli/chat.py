@@ -185,7 +185,7 @@ def _changed(config: LoadedConfig, model: str | None, system: str | None) -> Loa
 async def _listed(config: LoadedConfig, user_id: str) -> list[str]:
     store = ChatStore(config, user_id=user_id, keeps=False, complain=_complain)
     try:
-        return listed(await store.entries())
+        return listed(await store.entries(), store.agent_name)
     finally:
         await store.close()
 

@@ -4,13 +4,9 @@ A chat that is not to be saved stays in memory while the program runs. Resuming 
 into the store.
 """
 
-import contextlib
 import math
 import os
-from collections.abc import Callable
-from datetime import datetime
-
-import msgspec
+from collections.abc import Callable, Sequence
 
 from holodeck.cli.conversation.archive import ChatFileError, load_chat, typed_path
 from holodeck.cli.conversation.session import ChatSession
@@ -20,7 +16,7 @@ from holodeck.core.ids import new_ulid
 from holodeck.core.messages import now
 from holodeck.core.owner import DEFAULT_TENANT, Owner
 from holodeck.core.text import one_line
-from holodeck.errors import HoloDeckError, InvalidRequest, StartError
+from holodeck.errors import InvalidRequest, StartError
 from holodeck.sessions.port import ServerSession, SessionStore, StoredSession
 from holodeck.sessions.transcript import Transcript
 
@@ -30,21 +26,12 @@ MAX_SEARCHED = 10_000  # sessions that are searched for a part of an id
 _SHORTEST_PART_OF_AN_ID = 4
 
 
-class ChatEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A chat as a list shows it."""
-
-    session_id: str
-    agent_name: str
-    saved_at: datetime
-    title: str = ""
-
-
 class ChatStore:
     """The chats of one user with one agent."""
 
     def __init__(self, config: LoadedConfig, *, user_id: str, keeps: bool, complain: Callable[[str], None]) -> None:
         """`keeps`: chats outlive the program. `complain` is called once if they cannot."""
-        self.owner = Owner(DEFAULT_TENANT, user_id)
+        self.owner, self.agent_name = Owner(DEFAULT_TENANT, user_id), config.agent.name
         self._config, self._complain = config, complain
         self._has_file = config.agent.sessions.store != "memory"
         self.keeps = keeps and self._has_file
@@ -92,7 +79,7 @@ class ChatStore:
         stored = await self._stored(wanted)
         if stored is not None:
             session = ChatSession(
-                agent_name=self._config.agent.name,
+                agent_name=self.agent_name,
                 session_id=stored.session.session_id,
                 started_at=stored.session.created_at,
                 transcript=_transcript_of(stored),
@@ -114,22 +101,16 @@ class ChatStore:
 
         Raises StartError if the store cannot be used: an answer without the earlier messages would be wrong.
         """
-        session = ChatSession(agent_name=self._config.agent.name, session_id=session_id)
+        session = ChatSession(agent_name=self.agent_name, session_id=session_id)
         if self.keeps:
             await self._opened_file()
         await self.refresh(session)
         return session
 
-    async def entries(self) -> list[ChatEntry]:
+    async def entries(self) -> Sequence[ServerSession]:
         """Lists the user's chats, newest first."""
-        found: list[ChatEntry] = []
-        if (store := await self._existing_file()) is None:
-            return found
-        for session in await store.sessions_of(owner=self.owner, limit=MAX_LISTED):
-            with contextlib.suppress(HoloDeckError):  # one that cannot be read
-                stored = await store.read(session.session_id, owner=self.owner)
-                found += [] if stored is None else [self._entry(stored)]
-        return found
+        store = await self._existing_file()
+        return () if store is None else await store.sessions_of(owner=self.owner, limit=MAX_LISTED)
 
     # the agent's session file
 
@@ -182,16 +163,6 @@ class ChatStore:
                 state=transcript.state,
                 summary=transcript.summary,
             )
-        )
-
-    def _entry(self, stored: StoredSession) -> ChatEntry:
-        session = stored.session
-        chat = ChatSession(agent_name=self._config.agent.name, transcript=_transcript_of(stored))
-        return ChatEntry(
-            session_id=session.session_id,
-            agent_name=chat.agent_name,
-            saved_at=session.last_activity,
-            title=chat.title,
         )
 
 

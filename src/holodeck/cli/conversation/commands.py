@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, get_args
 from holodeck.access.private_file import write_private
 from holodeck.cli.conversation.archive import save_chat, typed_path
 from holodeck.cli.conversation.chat_context import ChatContext
-from holodeck.cli.conversation.chat_store import ChatEntry
 from holodeck.cli.conversation.session import ChatSession
 from holodeck.cli.models import model_line
 from holodeck.cli.plain_display import call_text
@@ -20,6 +19,7 @@ from holodeck.core.messages import AssistantMessage, Message, ToolMessage, UserM
 from holodeck.core.text import one_line, shorten, terminal_safe
 from holodeck.core.tools import Approval, ToolSchema
 from holodeck.errors import HoloDeckError, InvalidRequest, ToolUnavailable
+from holodeck.sessions.port import ServerSession
 from holodeck.tools.names import suggestion
 from holodeck.tools.port import ServerDocument
 
@@ -127,7 +127,7 @@ async def _load(talk: ChatContext, argument: str) -> None:
     if not argument:
         entries = (await talk.store.entries())[:SHORT_LIST]
         width = len(str(len(entries)))
-        for number, line in enumerate(listed(entries), 1):
+        for number, line in enumerate(listed(entries, talk.store.agent_name), 1):
             talk.say(f"{number:>{width}}  {line}" if entries else line)
         if entries:
             talk.say(talk.paint.dim("/load NUMBER continues one."))
@@ -147,14 +147,14 @@ async def _numbered(talk: ChatContext, argument: str) -> str:
     return entries[int(argument) - 1].session_id
 
 
-def listed(entries: Sequence[ChatEntry]) -> list[str]:
-    return [_entry_line(each) for each in entries] or ["There are no saved chats."]
+def listed(entries: Sequence[ServerSession], agent_name: str) -> list[str]:
+    return [_entry_line(each, agent_name) for each in entries] or ["There are no saved chats."]
 
 
-def _entry_line(entry: ChatEntry) -> str:
-    when = entry.saved_at.astimezone()
+def _entry_line(entry: ServerSession, agent_name: str) -> str:
+    when = entry.last_activity.astimezone()
     title = one_line(entry.title, SHORT_DESCRIPTION)
-    return f"{one_line(entry.session_id)}  {when:%Y-%m-%d %H:%M}  {one_line(entry.agent_name, 20)}  {title}"
+    return f"{one_line(entry.session_id)}  {when:%Y-%m-%d %H:%M}  {one_line(agent_name, 20)}  {title}"
 
 
 async def _tools(talk: ChatContext, argument: str) -> None:

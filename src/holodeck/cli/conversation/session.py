@@ -12,14 +12,12 @@ from typing import Any
 import msgspec
 
 from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id, new_ulid
-from holodeck.core.messages import AssistantMessage, Message, UserMessage, now, text_of
+from holodeck.core.messages import AssistantMessage, Message, UserMessage, now
 from holodeck.core.owner import ANONYMOUS
-from holodeck.core.text import one_line
 from holodeck.core.usage import TokenUsage, total
-from holodeck.sessions.transcript import Transcript
+from holodeck.sessions.transcript import Transcript, title_of
 
 MAX_MESSAGES = 50
-TITLE = 60
 
 
 class SessionState(StrEnum):
@@ -97,8 +95,7 @@ class ChatSession:
 
     @property
     def title(self) -> str:
-        texts = (text_of(each.content) for each in self.transcript.messages if isinstance(each, UserMessage))
-        return one_line(next(texts, ""), TITLE)
+        return title_of(self.transcript.messages)
 
     @property
     def last_question(self) -> UserMessage | None:
