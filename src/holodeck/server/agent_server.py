@@ -48,7 +48,6 @@ from holodeck.telemetry.metrics import Metrics
 from holodeck.telemetry.run_logger import RunLogger
 from holodeck.telemetry.watchdog import Watchdog
 from holodeck.telemetry.worker_figures import WorkerFigures
-from holodeck.tools.port import ToolsetHealth
 
 _SERVER = Owner("system", "system:server")  # no credential can have this name
 _SECRET, _CODE = "secret", "page-code"
@@ -287,16 +286,14 @@ class AgentServer:
     def uptime(self) -> float:
         return time.monotonic() - self._started_at
 
-    def tool_servers(self) -> Sequence[ToolsetHealth]:
-        return self.agent.tools.health()
-
     @property
     def can_serve(self) -> bool:
         """Returns whether a run that starts now has what it needs."""
         alive = self.state in (ServerState.READY, ServerState.RUNNING)
         has_model = not self.agent.breakers.cut_off(Dependency.MODEL)
         has_store = self._replica is None or self._replica.is_connected
-        return alive and has_model and has_store and all(each.ready for each in self.tool_servers() if each.required)
+        has_tools = all(each.ready for each in self.agent.tools.health() if each.required)
+        return alive and has_model and has_store and has_tools
 
     @property
     def retry_after(self) -> int:

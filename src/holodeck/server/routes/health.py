@@ -53,10 +53,7 @@ async def agent_health(request: Request) -> Response:
         state=server.state.value,
         model=server.agent.model.name,
         active_runs=server.runs.busy,
-        tool_servers=[
-            ToolServerHealth(name=each.name, ready=each.ready, required=each.required, detail=each.detail)
-            for each in server.tool_servers()
-        ],
+        tool_servers=msgspec.convert(server.agent.tools.health(), list[ToolServerHealth], from_attributes=True),
         breakers=[state for state in server.agent.breakers.states() if state.service not in hidden],
     )
     return _answer(server, health)

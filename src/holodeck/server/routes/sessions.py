@@ -12,7 +12,7 @@ from holodeck.access.principal import RUNS_READ, SESSIONS_DELETE, SESSIONS_READ
 from holodeck.access.route_access import needs
 from holodeck.core.events import HistoryCompacted, StateReplaced
 from holodeck.core.ids import is_foreign_id
-from holodeck.core.messages import Message, PendingStep, Summary, UserMessage, text_of
+from holodeck.core.messages import Message, PendingStep, UserMessage, text_of
 from holodeck.core.owner import Owner
 from holodeck.core.text import one_line
 from holodeck.errors import InvalidRequest, SessionBusy
@@ -127,6 +127,7 @@ async def show(request: Request) -> Response:
     if stored is None:
         raise no_session(key)
     session, chain, summary = stored.session, server.chain() or Chain(), stored.summary
+    shows_summary = summary is not None and chain.shown(HistoryCompacted(summary.messages))
     response = schemas.SessionResponse(
         session_id=key,
         created_at=session.created_at,
@@ -134,7 +135,7 @@ async def show(request: Request) -> Response:
         message_count=session.message_count,
         messages=[_shown(message) for message in chain.shown_messages(stored.messages)],
         pending=None if stored.pending is None else _waiting(stored.pending, chain),
-        summary=_summary(summary) if summary and chain.shown(HistoryCompacted(summary.messages)) else None,
+        summary=msgspec.convert(summary, schemas.SummaryResponse, from_attributes=True) if shows_summary else None,
         state=stored.state if chain.shown(StateReplaced(stored.state)) else None,
         active_runs=await server.stored_runs.active(key, owner=owner),
     )
@@ -157,12 +158,6 @@ async def forget(request: Request) -> Response:
     await server.store.delete(key, owner=owner)
     decided("session_deleted", owner, session_id=key)
     return Response(status_code=204)
-
-
-def _summary(summary: Summary) -> schemas.SummaryResponse:
-    return schemas.SummaryResponse(
-        content=summary.content, until=summary.until, messages=summary.messages, timestamp=summary.timestamp
-    )
 
 
 def _waiting(pending: PendingStep, chain: Chain) -> schemas.PendingResponse:

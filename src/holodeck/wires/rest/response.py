@@ -101,13 +101,7 @@ def how_it_ended(ending: RunFinished) -> dict[str, Any]:
 
 
 def token_counts(usage: TokenUsage | None) -> TokenCounts | None:
-    if usage is None:
-        return None
-    return TokenCounts(
-        prompt_tokens=usage.prompt_tokens,
-        completion_tokens=usage.completion_tokens,
-        total_tokens=usage.total_tokens,
-    )
+    return None if usage is None else msgspec.convert(usage, TokenCounts, from_attributes=True)
 
 
 def _used(execution: ToolExecution) -> ToolCallInfo:
