@@ -355,6 +355,27 @@ async def test_the_bytes_of_an_owner_are_those_in_the_file_again_after_room_was_
         await store.close()
 
 
+async def test_nothing_is_counted_of_an_owner_whose_sessions_are_gone(opened):
+    store = await opened()
+    await say(store, "hello")
+    await say(store, "hello", name="other")
+    await store.delete("s", owner=ME)
+    assert list(store._stored) == [ME]
+    await store.delete_all(owner=ME)
+    assert store._stored == {}
+
+
+async def test_bytes_that_are_stored_while_a_session_is_copied_count_too(opened):
+    store = await opened()
+    await say(store, "hello")
+    one = store.stored_bytes(ME)
+    forking = asyncio.create_task(store.fork("s", owner=ME))
+    await asyncio.sleep(0)  # it waits for the file
+    store.grew(ME, 1000)
+    await forking
+    assert store.stored_bytes(ME) == 2 * one + 1000
+
+
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_a_run_that_has_ended_keeps_its_messages_in_its_session_alone(opened, at_once):
     store = await opened()

@@ -172,7 +172,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         self.write_accepted(owner, session_id)
         was_there, size = await asyncio.shield(self.change((owner, session_id), job))
         self.histories.forget(owner, session_id)
-        self._stored[owner] -= size
+        self._count(owner, -size)
         if self.runs is not None:
             self.runs.forget_endings(owner, session_id)
         return was_there
@@ -191,7 +191,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         while found := await self.file.read(lambda connection: connection.execute(some, values).fetchall()):
             for (name,) in found:  # one by one, so that no run waits long
                 job = partial(self._delete, owner=owner, session_id=name)
-                self._stored[owner] -= await asyncio.shield(self.change((owner, name), job))
+                self._count(owner, -await asyncio.shield(self.change((owner, name), job)))
         await self.file.write(partial(self.values.forget_owner, owner=owner))
         self.histories.forget(owner)
         if self.runs is not None:
@@ -219,7 +219,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
             filled = _fill(connection, row, cut_before(stored, before), now)
             return 0 if filled is None else filled.size - row.size
 
-        self._stored[owner] += await asyncio.shield(self.change((owner, session_id), job))
+        self._count(owner, await asyncio.shield(self.change((owner, session_id), job)))
 
     async def fork(self, session_id: str, at: str | None = None, *, owner: Owner) -> str:
         now, new_id = self.now(), new_ulid()
@@ -230,7 +230,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
             filled = _fill(connection, self.insert(connection, owner, new_id, now), content, now)
             return 0 if filled is None else filled.size
 
-        self._stored[owner] += await self.file.write(job)
+        self._count(owner, await self.file.write(job))
         return new_id
 
     async def restore(self, stored: StoredSession) -> None:
@@ -243,7 +243,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
             filled = _fill(connection, row, stored, seconds_of(session.last_activity, now))
             return 0 if filled is None else filled.size
 
-        self._stored[session.owner] += await asyncio.shield(self.change((session.owner, session.session_id), job))
+        self._count(session.owner, await asyncio.shield(self.change((session.owner, session.session_id), job)))
 
     async def cleanup_expired(self) -> int:
         return await in_batches(self._remove_batch)
@@ -251,7 +251,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
     async def _remove_batch(self) -> tuple[int, bool]:
         gone, are_more = await self.file.write(partial(self._remove_expired, before=self.now() - self._ttl))
         for owner, size in gone:
-            self._stored[owner] -= size
+            self._count(owner, -size)
         return len(gone), are_more
 
     async def count(self) -> int:
@@ -320,8 +320,13 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         _add_steps(connection, row.key, 0, steps)
         return row
 
-    def grew(self, owner: Owner, added: int) -> None:
+    def _count(self, owner: Owner, added: int) -> None:
         self._stored[owner] += added
+        if not self._stored[owner]:  # owners come and go
+            del self._stored[owner]
+
+    def grew(self, owner: Owner, added: int) -> None:
+        self._count(owner, added)
         limit = self._max_owner_bytes
         if added > 0 and limit is not None and (counted := self._stored[owner]) > limit:
             future = self.file.write(lambda connection: self._make_space(connection, owner, limit))
@@ -396,7 +401,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
     def _made_space(self, owner: Owner, counted: int, done: "asyncio.Future[int]") -> None:
         """Adopts the sum from the file. Ours lacks deletions that made room, and those of other processes."""
         if not done.cancelled() and done.exception() is None:
-            self._stored[owner] += done.result() - counted
+            self._count(owner, done.result() - counted)
 
     def _begin_sum(self, connection: sqlite3.Connection, tenant: str) -> int:
         """Adds up what a tenant stores. From then on, triggers keep the sum."""
