@@ -17,6 +17,7 @@ from holodeck.runs.replica import Replica
 from holodeck.sessions.values import KeptValue
 from holodeck.stores import postgres_database as postgres_database_module
 from holodeck.stores import postgres_runs as postgres_runs_module
+from holodeck.stores import postgres_sessions as postgres_sessions_module
 from holodeck.stores.postgres_database import PostgresDatabase
 from holodeck.stores.postgres_run_statements import SMALL_SESSION
 from holodeck.stores.postgres_runs import PostgresRunStore
@@ -422,3 +423,19 @@ async def test_a_process_that_was_taken_for_dead_enters_itself_again_before_it_b
     await one.runs.begin(run())
     assert await other.runs.take_over(60) == []
     assert (await one.runs.beat()).is_alive
+
+
+async def test_the_owners_whose_bytes_are_counted_are_bounded(postgres_database, monkeypatch):
+    """A server sees any number of users. The total of one that it has forgotten is read again."""
+    monkeypatch.setattr(postgres_sessions_module, "MAX_UNCHECKED", 3)
+    store = PostgresSessionStore(PostgresDatabase(postgres_database), "tester", max_owner_bytes=1_000_000)
+    await store.start()
+    try:
+        owners = [Owner("t", f"u{number}") for number in range(10)]
+        for owner in (*owners, owners[9]):
+            store.grew(owner, 5)
+        assert store._unchecked == {owners[7]: 0, owners[8]: 0, owners[9]: 5}
+        store.grew(owners[0], 5)
+        assert owners[0] in store._making_space
+    finally:
+        await store.close()

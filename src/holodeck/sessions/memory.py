@@ -350,6 +350,8 @@ class MemorySessionStore:
         del shelf.kept[kept.session_id]
         shelf.size -= kept.size
         self._of_tenants[kept.owner.tenant] -= kept.size
+        if not self._of_tenants[kept.owner.tenant]:
+            del self._of_tenants[kept.owner.tenant]
         if not shelf.kept:
             del self._shelves[kept.owner]
         self.values.forget_session(kept.owner, kept.session_id)

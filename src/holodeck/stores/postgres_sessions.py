@@ -53,6 +53,7 @@ from holodeck.stores.stored_conversation import (
 
 log = logging.getLogger(__name__)
 
+MAX_UNCHECKED = 10_000  # owners; the total of any other is read with its next commit
 CHECKED_SHARE = 16  # an owner's total is read again after it has grown by this part of the limit
 _OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"
 _NAMED = f"{_OF_OWNER} AND id = %(id)s"
@@ -298,6 +299,8 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
             return
         unchecked = self._unchecked.get(owner)
         self._unchecked[owner] = total = (unchecked or 0) + added
+        if len(self._unchecked) > MAX_UNCHECKED:
+            del self._unchecked[next(iter(self._unchecked))]
         if owner not in self._making_space and (unchecked is None or total * CHECKED_SHARE >= self._max_owner_bytes):
             self._unchecked[owner] = 0
             self._making_space[owner] = task = asyncio.create_task(self._make_space(owner, self._max_owner_bytes))
