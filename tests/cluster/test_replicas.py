@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import aiohttp
+import psycopg
 import pytest
 
 from tests.cluster.replicas import (
@@ -252,6 +253,75 @@ async def test_a_server_that_stops_leaves_its_background_run_to_the_other(tmp_pa
         assert pace.asked == 2
         stored = await other.messages(begun["conversation"]["id"])
         assert stored[-1]["content"] == WORDS
+
+
+async def know_each_other(database: str) -> None:
+    """Waits until each server has raised its counter twice since the other one is there."""
+    async with (
+        asyncio.timeout(PATIENCE),
+        await psycopg.AsyncConnection.connect(database, autocommit=True) as connection,
+    ):
+        before = dict(await (await connection.execute("SELECT id, beats FROM holodeck.replicas")).fetchall())
+        assert len(before) == 2
+        while True:
+            now = dict(await (await connection.execute("SELECT id, beats FROM holodeck.replicas")).fetchall())
+            if all(now[replica] >= beats + 2 for replica, beats in before.items()):
+                return
+            await asyncio.sleep(0.05)
+
+
+async def has_readers(server, count: int) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while (await server.get("/runs/r1"))["readers"] != count:
+            await asyncio.sleep(0.02)
+
+
+class Browser(Client):
+    """An EventSource that reconnects at once: to its server as long as that one answers, then to the other.
+
+    It gives up after any status but 200, as the standard demands.
+    """
+
+    async def read_on(self, server, other) -> None:
+        while self.types[-1] != "RUN_FINISHED":
+            headers = {"Accept": "text/event-stream", "Last-Event-ID": self.last_id}
+            try:
+                async with (
+                    aiohttp.ClientSession() as client,
+                    client.get(f"{server.url}/runs/{self.run_id}/events", headers=headers) as answer,
+                ):
+                    await self._read(answer)
+            except aiohttp.ClientConnectorError:
+                server = other
+                continue
+            except aiohttp.ClientError:
+                continue  # the connection broke
+            assert self.status == 200, "it gives up"
+
+
+@pytest.mark.req("D14", "SRV-20")
+async def test_a_browser_that_reconnects_to_the_server_that_stops_gets_the_rest_from_the_other(
+    tmp_path, postgres_database
+):
+    pace = Pace()
+    async with replicas(tmp_path, postgres_database, pace, seconds=4, drain=0.2) as (one, other):
+        browser = Browser("slow", run="r1")
+        asking = asyncio.create_task(browser.post(one))
+        pace.permit(3)
+        await browser.until("TEXT_MESSAGE_CONTENT", 2)
+        asking.cancel()
+        await asyncio.wait({asking})
+        await has_readers(one, 0)
+        await know_each_other(postgres_database)
+        reading = asyncio.create_task(browser.read_on(one, other))
+        await has_readers(one, 1)
+        await one.end(signal.SIGTERM)
+        pace.permit(50)
+        await asyncio.wait_for(reading, PATIENCE)
+        assert [kind for kind in browser.types if kind in ("RUN_FINISHED", "RUN_ERROR")] == ["RUN_FINISHED"]
+        assert (await other.in_state("r1", "finished"))["status"] == 200
+        assert browser.text.endswith(WORDS)
+        assert browser.ids == sorted(set(browser.ids))
 
 
 async def answered_by_any(servers, count):

@@ -101,6 +101,27 @@ async def test_stopping_ends_the_run_and_the_stream():
             assert await again.json() == {"stopped": False, "state": "cancelled"}
 
 
+@pytest.mark.req("SRV-20", "D14")
+@pytest.mark.parametrize("last", ["", "r:0", "all"])
+async def test_a_reader_of_a_run_that_a_stopping_server_has_left_is_sent_to_the_next_one(last):
+    """204 would be the end for an EventSource, and so would any other status but 200."""
+    gate = Gate()
+    async with served(says("a b c", pause=gate)) as s:
+        async with s.post(ask(run="r")) as answer:
+            await read_to(answer, "TEXT_MESSAGE_CONTENT")
+            run = s.run("r")
+            s.server.runs.is_closing = True
+            run.log.cut()
+            known = {"Last-Event-ID": f"r:{run.next_number - 1}" if last == "all" else last} if last else {}
+            async with s.get("/runs/r/events", Accept="text/event-stream", **known) as browser:
+                assert (browser.status, browser.content_type) == (200, "text/event-stream")
+                assert await browser.read() == b"retry: 1000\n\n"
+            async with s.get("/runs/r/events", **known) as other:
+                assert (other.status, other.headers["Retry-After"]) == (503, "5")
+                assert (await other.json(content_type=None))["type"].endswith("/shutting-down")
+        gate.open.set()
+
+
 @pytest.mark.req("SRV-11")
 async def test_sessions_are_shown_and_forgotten():
     async with served(calls(("echo", "{}")), says("fine"), tools=PlainTools(echo=echo)) as s:

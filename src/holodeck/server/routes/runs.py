@@ -6,7 +6,7 @@ from starlette.responses import Response
 from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP
 from holodeck.access.route_access import needs
 from holodeck.core.request import RunRequest
-from holodeck.errors import InvalidRequest, SessionBusy
+from holodeck.errors import InvalidRequest, SessionBusy, ShuttingDown
 from holodeck.runs.run import OpenEncoder, Run
 from holodeck.server import schemas
 from holodeck.server.agent_server import slot_of
@@ -16,12 +16,14 @@ from holodeck.server.intake import Arrival, begin, json_answer, server_of, text_
 from holodeck.server.routing import Routes
 from holodeck.server.stream import follow
 from holodeck.server.wires import WIRES
+from holodeck.wires import sse
 from holodeck.wires.sse import position_after
 
 # Clients choose the ids, which may contain a slash. An unescaped slash works as far as possible, hence `:path`;
 # the bare id comes last, since it matches all.
 routes = Routes("/runs", tag="Runs", responses=schemas.PROBLEMS)
 
+RECONNECT = b"retry: 1000\n\n"  # milliseconds
 NUMBERS = range(-1, 10**15 + 1)
 AFTER = schemas.parameter(
     "after", "query", "The last event that is known", type="integer", minimum=NUMBERS[0], maximum=NUMBERS[-1]
@@ -48,12 +50,24 @@ async def events(request: Request) -> Response:
     """
     after = whole_number(request, "after", NUMBERS)
     run = await _run_of(request)
+    if server_of(request).runs.is_closing and (run.log.is_cut or run.is_remote):
+        return _elsewhere(request)
     first = _first(run, after, text_header(request, "last-event-id"))
     if run.log.ended and first == run.next_number:
         return Response(status_code=204)
     await slot_of(request).take(owner_of(request))
     encode = _encoder_of(run)
     return follow(server_of(request), run, encode, accept=request.headers.get("accept"), first=first, returns=True)
+
+
+def _elsewhere(request: Request) -> Response:
+    """Sends a reader away from a server that stops: another one, or the next, has the rest of the run.
+
+    An EventSource gives up for good after any status but 200, and reconnects after a stream that ends.
+    """
+    if sse.CONTENT_TYPE not in request.headers.get("accept", ""):
+        raise ShuttingDown("The server is shutting down and another one continues the run; ask again in a moment.")
+    return Response(RECONNECT, headers={**sse.HEADERS, "Content-Type": sse.CONTENT_TYPE})
 
 
 def _first(run: Run, after: int | None, last_event_id: str | None) -> int:
