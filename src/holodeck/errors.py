@@ -5,7 +5,7 @@
     ├── StartError             it is right, but cannot start               (exit code 2)
     ├── RequestError           the client can do something about it        4xx
     │   ├── InvalidRequest  Unauthorized  Forbidden  NotFound  AgentNotFound  SessionNotFound  RunNotFound
-    │   └── MethodNotAllowed  SessionBusy  PayloadTooLarge  UnsupportedMediaType  RateLimited
+    │   └── MethodNotAllowed  SessionBusy  SessionDeleted  PayloadTooLarge  UnsupportedMediaType  RateLimited
     ├── ServerError            the server, or a service behind it, failed          5xx
     │   ├── InternalError  NotReady  AuthUnavailable  LimitsUnavailable  ShuttingDown  Overloaded  ToolUnavailable  RunTimeout  BudgetExceeded  StorageFull
     │   └── ModelError         the model endpoint failed; `reason` says how
@@ -113,6 +113,15 @@ class LostClaim(RequestError):
     """Another process writes to the session now, so this run may not."""
 
     code, status, title, retryable = "session-taken", 409, "Another process has taken this session over", True
+
+
+class SessionDeleted(RequestError):
+    """The session was deleted during a run, which can store nothing more."""
+
+    code, status, title = "session-deleted", 410, "The conversation was deleted"
+
+    def __init__(self, message: str = "This conversation was deleted while its run was in progress.") -> None:
+        super().__init__(message)
 
 
 class SessionFull(RequestError):

@@ -101,3 +101,26 @@ async def follows_a_task_that_the_other_goes_on_with(one, other):
             async with client.post(f"{other.url}/a2a/message:send", json=body) as answer:
                 assert (await answer.json(content_type=None))["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
             assert b"TASK_STATE_COMPLETED" in await updates.read(), "and the stream ends"
+
+
+@pytest.mark.req("SRV-11")
+async def test_a_run_whose_session_the_other_worker_deletes_writes_into_no_session_that_begins_then(tmp_path):
+    """The next one begins at once, mostly before the worker of the run has learned of the deletion."""
+    pace = Pace()
+    async with siblings(tmp_path, pace) as (one, other):
+        for number in range(3):
+            late = Client("slow", run=f"a{number}", thread=f"ann{number}")
+            reading = asyncio.create_task(late.post(one))
+            pace.permit(1)
+            await late.until("TEXT_MESSAGE_CONTENT")
+            assert await other.delete(f"/sessions/ann{number}") == 204
+            new = Client("slow", run=f"b{number}", thread=f"bob{number}")
+            answering = asyncio.create_task(new.post(one))
+            await asyncio.wait_for(reading, PATIENCE)
+            pace.permit(pace.words)
+            await asyncio.wait_for(answering, PATIENCE)
+            assert (new.types[-1], new.text) == ("RUN_FINISHED", WORDS)
+            assert [message["content"] for message in await other.messages(f"bob{number}")] == ["slow", WORDS]
+            assert (await other.in_state(f"b{number}", "finished"))["status"] == 200
+            for server in (one, other):
+                assert (await server.get(f"/sessions/ann{number}"))["status"] == 404

@@ -10,9 +10,11 @@ from holodeck.core.events import Outcome, RunFinished
 from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, ToolMessage, UserMessage
 from holodeck.core.request import RunRequest
 from holodeck.core.usage import TokenUsage
+from holodeck.errors import SessionDeleted
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs import stored_runs
 from holodeck.runs.log import RunLog
+from holodeck.runs.memory_runs import MemoryRunStore
 from holodeck.runs.port import RunRecord, RunState
 from holodeck.runs.remote_runs import run_of
 from holodeck.runs.runs import Runs
@@ -245,6 +247,43 @@ async def test_one_record_can_be_removed_and_the_session_stays(stores):
     assert not await stores[1].remove("r1", owner=ADA)
     assert await ids(stores[1]) == ["r2"]
     assert (await stores[0].get("s", owner=ADA)).message_count == 4
+
+
+@pytest.mark.req("SRV-11")
+@pytest.mark.parametrize("forgotten", [True, False])  # `Runs.forget_session` releases the run before its task has ended
+async def test_a_run_whose_session_was_deleted_stores_nothing_more_and_nothing_in_a_run_that_begins_then(
+    stores, forgotten
+):
+    store, runs = stores
+
+    async def begun(name, owner):
+        record = RunRecord(run_id=name, owner=owner, session_id=name)
+        runs.register(record)
+        conversation = await store.open(name, owner=owner, run_id=name, create=True)
+        await conversation.commit([UserMessage(content=name, run_id=name)])
+        return record, conversation
+
+    record, late = await begun("late", ADA)
+    if forgotten:
+        runs.release(record)
+    await store.delete("late", owner=ADA)
+    other, new = await begun("new", EVE)
+    for ending in (None, RunFinished("late", "late")):
+        with pytest.raises(SessionDeleted):
+            await late.commit([AssistantMessage(content="a secret")], ending=ending)
+    late.close()
+    if not forgotten:
+        runs.release(record)
+    assert await runs.find("late", owner=ADA) is None
+    found = await runs.find("new", owner=EVE)
+    assert found is None or found.ending is None
+    await new.commit([AssistantMessage(content="ho", run_id="new")], ending=RunFinished("new", "new"))
+    new.close()
+    runs.release(other)
+    assert [each.content for each in (await store.read("new", owner=EVE)).messages] == ["new", "ho"]
+    again, _ = await begun("late", ADA)  # the client sends its request again
+    await runs.store_request(again)
+    assert await runs.find("late", owner=ADA) is not None or type(runs) is MemoryRunStore
 
 
 @pytest.mark.req("SRV-11")

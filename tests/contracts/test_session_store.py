@@ -18,7 +18,7 @@ from holodeck.core.messages import (
 )
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.core.usage import TokenUsage
-from holodeck.errors import InvalidRequest, SessionBusy, SessionFull, SessionNotFound
+from holodeck.errors import InvalidRequest, SessionBusy, SessionDeleted, SessionFull, SessionNotFound
 from holodeck.sessions.port import KEEP
 from holodeck.sessions.values import KeptValue
 from tests.contracts.session_stores import ADA, EVE, SAME_NAME_ELSEWHERE, STORES, Clock
@@ -569,10 +569,50 @@ async def test_deleting_is_idempotent_and_returns_whether_there_was_something(st
 async def test_a_run_that_continues_after_its_session_was_deleted_does_not_bring_it_back(store):
     conversation = await conversation_of(store)
     await store.delete("s", owner=ADA)
-    await conversation.commit([UserMessage(content="late")])
+    with pytest.raises(SessionDeleted):
+        await conversation.commit([UserMessage(content="late")])
     conversation.close()
     assert await store.get("s", owner=ADA) is None
     assert await store.count() == 0
+
+
+async def test_nothing_of_a_run_whose_session_was_deleted_reaches_a_session_that_begins_then(store):
+    """Not even if the new one gets the place of the old one in the store: it may be another user's."""
+    late = await store.open("secret", owner=ADA, create=True)
+    await late.commit([UserMessage(content="question")])
+    await store.delete("secret", owner=ADA)
+    new = await store.open("other", owner=EVE, create=True)
+    await new.commit([UserMessage(content="hello")])
+    step = PendingStep(assistant=STEP[0], begun=("c",), run_id="r")
+    for write in (
+        lambda: late.commit(STEP),
+        lambda: late.commit([], step),
+        lambda: late.begin_calls(step),
+        lambda: late.commit([], KEEP, ending=ENDING),
+        lambda: accepted(late, [UserMessage(content="another question")]),
+        lambda: ended(late, STEP),
+    ):
+        with pytest.raises(SessionDeleted):
+            await write()
+    assert "hello" not in [each.content for each in (*await late.stored(), *await late.history())]
+    late.close()
+    await new.commit([AssistantMessage(content="ho")])
+    new.close()
+    stored = await store.read("other", owner=EVE)
+    assert ([each.content for each in stored.messages], stored.pending) == (["hello", "ho"], None)
+    assert await store.get("secret", owner=ADA) is None
+
+
+async def accepted(conversation, messages):
+    stored = conversation.accept(messages)
+    if stored is not None:
+        await stored
+
+
+async def ended(conversation, messages):
+    stored = conversation.end(messages, None, state=KEEP, ending=ENDING)
+    if stored is not None:
+        await stored
 
 
 @pytest.mark.parametrize("other", [EVE, SAME_NAME_ELSEWHERE])

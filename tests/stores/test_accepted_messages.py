@@ -8,7 +8,7 @@ import pytest
 from holodeck.core.events import RunFinished
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
-from holodeck.errors import StorageFull, StoreUnavailable
+from holodeck.errors import SessionDeleted, StorageFull, StoreUnavailable
 from holodeck.runs.port import RunRecord
 from tests.stores.stored_sessions import say, texts
 
@@ -119,7 +119,8 @@ async def test_a_session_that_is_deleted_while_its_first_message_waits_does_not_
     accepted = conversation.accept([UserMessage(content="question")])
     await (store.delete_all(owner=ME) if everything else store.delete("s", owner=ME))
     await accepted
-    await conversation.commit([AssistantMessage(content="answer")])
+    with pytest.raises(SessionDeleted):
+        await conversation.commit([AssistantMessage(content="answer")])
     assert await texts(store) is None
 
 

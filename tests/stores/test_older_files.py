@@ -3,14 +3,18 @@
 The older process is its SQL on a connection of its own, which keeps its prepared statements.
 """
 
+import contextlib
+import signal
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 
 from holodeck.core.events import RunFinished
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
-from holodeck.runs.port import RunState
+from holodeck.runs.port import RunRecord, RunState
 from holodeck.stores import records
 from holodeck.stores.migrations import APPLICATION_ID, MIGRATIONS
 from holodeck.stores.sqlite_file import SqliteFile
@@ -137,3 +141,88 @@ async def test_an_older_process_continues_to_store_while_a_newer_one_brings_the_
     finally:
         await store.close()
         older.connection.close()
+
+
+KEYS = "SELECT (SELECT max(key) FROM sessions), (SELECT max(key) FROM runs)"
+
+
+def of_version(path, version):
+    """A file as an older version has left it, with one session and one run in progress."""
+    with contextlib.closing(OlderProcess(path, version).connection) as old:
+        old.execute(
+            "INSERT INTO sessions (key, agent, tenant, user, id, created, used, v)"
+            " VALUES (7, 'tester', 'default', 'anonymous', 'older', 1, 9e9, 1)"
+        )
+        old.execute(
+            "INSERT INTO runs (key, agent, tenant, user, id, session, wire, state, accepted, v, request)"
+            " VALUES (9, 'tester', 'default', 'anonymous', 'older', 'older', '', 'running', 1, 1, x'7b7d')"
+        )
+
+
+@pytest.mark.parametrize("version", [0, 1, len(MIGRATIONS) - 1])
+async def test_a_key_is_never_given_out_twice(tmp_path, version):
+    """A run that was not stopped yet names its session by key: it may not reach the session that comes next."""
+    path, given = tmp_path / "sessions.db", []
+    if version:
+        of_version(path, version)
+    for number in range(3):  # processes, one after the other
+        file = SqliteFile(path, durable=False)
+        store = SqliteSessionStore(file, "tester", runs=SqliteRunStore(file, "tester"))
+        await store.start()
+        for name in ("a", "b"):
+            await store.runs.begin(RunRecord(run_id=name, owner=ME, session_id=name))
+            await say(store, "hello", name)
+            given.append(await store.file.read(lambda connection: connection.execute(KEYS).fetchone()))
+        for name in ("older", "a", "b") if number % 2 else ("older", "b", "a"):
+            await store.delete(name, owner=ME)
+        await store.close()
+    sessions, runs = zip(*given, strict=True)
+    assert len({*sessions}) == len({*runs}) == 6
+    assert (list(sessions), list(runs)) == (sorted(sessions), sorted(runs)), "in the order in which they begin"
+    assert sessions[0] > 7 * (version > 0)
+    assert runs[0] > 9 * (version > 0)
+
+
+KILLED = """
+import os, shutil, signal, sys
+from pathlib import Path
+from holodeck.stores.sqlite_file import connect, migrate
+
+def child(path, left):
+    def traced(statement):
+        nonlocal left
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+    connection = connect(path)
+    connection.set_trace_callback(traced)
+    migrate(connection)
+    os._exit(0)
+
+for number in range(100):
+    path = Path(f"{sys.argv[1]}.{number}")
+    shutil.copy(sys.argv[1], path)
+    pid = os.fork()
+    if not pid:
+        child(path, number)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+def test_a_migration_that_is_killed_leaves_the_file_as_it_was(tmp_path):
+    """SIGKILL before each statement of the last migrations, and before their COMMIT."""
+    path = tmp_path / "sessions.db"
+    of_version(path, 10)
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        file.execute("PRAGMA journal_mode=DELETE")  # all of it is in the one file that is copied
+    made = subprocess.run([sys.executable, "-c", KILLED, str(path)], capture_output=True, text=True, check=True)
+    codes = [int(line) for line in made.stdout.split()]
+    killed = codes.index(0)
+    assert codes == [-signal.SIGKILL] * killed + [0] * (100 - killed)
+    assert killed > 20, "so many statements"
+    for number in range(killed + 1):
+        with contextlib.closing(sqlite3.connect(f"{path}.{number}")) as file:
+            assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            assert file.execute(KEYS).fetchone() == (7, 9)
+            expected = len(MIGRATIONS) if number == killed else 10
+            assert file.execute("PRAGMA user_version").fetchone() == (expected,)

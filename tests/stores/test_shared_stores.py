@@ -13,7 +13,7 @@ from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, KeptAnswer, PendingStep, ToolCall, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
-from holodeck.errors import LostClaim, SessionBusy, ShuttingDown, StoreUnavailable
+from holodeck.errors import LostClaim, SessionBusy, SessionDeleted, ShuttingDown, StoreUnavailable
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import Pulse, RunExists, RunState
@@ -295,7 +295,8 @@ async def test_deleting_a_session_elsewhere_ends_its_run(opened):
     await conversation.commit([UserMessage(content="hi")])
     await other.delete("s", owner=ME)
     assert [(await one.runs.beat()).gone for _ in range(2)] == [[], [(ME, "r")]]
-    await conversation.commit([AssistantMessage(content="late")])
+    with pytest.raises(SessionDeleted):
+        await conversation.commit([AssistantMessage(content="late")])
     await one.runs.end(run(), ENDING)
     assert await other.runs.find("r", owner=ME) is None
     assert await texts(other) is None, "a run that goes on does not bring it back"

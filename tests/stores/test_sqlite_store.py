@@ -14,7 +14,7 @@ from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
-from holodeck.errors import SessionBroken, SessionNewer, StartError, StorageFull, StoreUnavailable
+from holodeck.errors import SessionBroken, SessionDeleted, SessionNewer, StartError, StorageFull, StoreUnavailable
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord
 from holodeck.sessions.values import KeptValue
@@ -615,7 +615,8 @@ async def test_deleting_a_session_deletes_what_its_runs_were_asked_and_answered(
     left = "SELECT (SELECT group_concat(id) FROM runs), (SELECT count(*) FROM pieces), (SELECT count(*) FROM steps)"
     assert await store.file.read(lambda connection: connection.execute(left).fetchone()) == ("kept", 1, 1)
     assert await store.runs.find("gone", owner=ME) is None
-    await conversation.commit([AssistantMessage(content="late")], ending=RunFinished("gone", "gone"))
+    with pytest.raises(SessionDeleted):
+        await conversation.commit([AssistantMessage(content="late")], ending=RunFinished("gone", "gone"))
     assert await store.runs.find("gone", owner=ME) is None, "a run that goes on does not bring it back"
 
 

@@ -8,7 +8,7 @@ from holodeck.core.events import RunFinished, TextAdded
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
-from holodeck.errors import InternalError, SessionBusy, StorageFull
+from holodeck.errors import InternalError, SessionBusy, SessionDeleted, StorageFull
 from holodeck.runs.log import RunLog
 from holodeck.runs.session_news import SessionNews
 from holodeck.stores.log_copier import LogPiece
@@ -170,8 +170,9 @@ async def test_a_session_that_a_command_deletes_under_a_running_server_stays_del
     if stored == "a message":
         await conversation.commit([UserMessage(content="hi")])
     await command.delete("s", owner=ME)
-    await conversation.commit([UserMessage(content="late")])
-    await conversation.commit([AssistantMessage(content="too late")], ending=ENDING)
+    for late, ending in ((UserMessage(content="late"), None), (AssistantMessage(content="too late"), ENDING)):
+        with pytest.raises(SessionDeleted):
+            await conversation.commit([late], ending=ending)
     await server.runs.end(run(), ENDING)
     assert await command.runs.find("r", owner=ME) is None
     assert await texts(command) is None

@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -61,6 +62,7 @@ from holodeck.errors import (
     ModelError,
     ModelRejected,
     RunTimeout,
+    SessionDeleted,
 )
 from holodeck.models.port import ModelReply, Prompt
 from holodeck.sessions.port import KEEP, Conversation
@@ -207,7 +209,8 @@ class _Run:
             prompt, reply = await self._reply(prompt)
         except (asyncio.CancelledError, HoloDeckError) as error:
             is_refused = isinstance(error, ContextOverflow | ContentFiltered) or getattr(error, "of_request", False)
-            await self._keep_partial(reason_for_cut(error), is_refused=is_refused)
+            with suppress(SessionDeleted):  # a run is stopped when its session is deleted
+                await self._keep_partial(reason_for_cut(error), is_refused=is_refused)
             raise
         self.model = reply.model or self.agent.model.name
         self.emitter.reply_ended()
@@ -283,7 +286,8 @@ class _Run:
             await self.tools.run(batch, self.context.client_tools)
         except BaseException:  # cancelled or out of time: the step is stored whole, then the exception propagates
             self.tools.abandon(batch)
-            await self._keep(batch)
+            with suppress(SessionDeleted):
+                await self._keep(batch)
             raise
 
     # before the first step

@@ -22,7 +22,7 @@ from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message, PendingStep, Summary, UserMessage
 from holodeck.core.owner import Owner
 from holodeck.core.sizes import MB
-from holodeck.errors import InvalidRequest, RateLimited, SessionBusy, SessionNotFound
+from holodeck.errors import InvalidRequest, RateLimited, SessionBusy, SessionDeleted, SessionNotFound
 from holodeck.sessions.port import KEEP, Conversation, Keep, ServerSession, StoredSession
 from holodeck.sessions.recent_histories import RecentHistories
 from holodeck.sessions.transcript import (
@@ -279,6 +279,10 @@ class MemorySessionStore:
     def cut(self, kept: _Kept, before: str) -> None:
         self._replace(kept, kept, before)
 
+    def refuse_deleted(self, kept: _Kept) -> None:
+        if kept not in self._all:
+            raise SessionDeleted
+
     def touch(self, kept: _Kept) -> None:
         kept.last_activity = time.time()
         kept.expires = self._clock() + self._ttl
@@ -473,6 +477,7 @@ class _MemoryConversation:
         summary: Summary | Keep | None,
     ) -> None:
         kept, encoded = self._kept, _encode(messages) if messages else b""
+        self._store.refuse_deleted(kept)
         added = size_of(encoded, len(messages))
         size = (
             kept.size
@@ -499,6 +504,7 @@ class _MemoryConversation:
             self._store.grew(kept, added)
 
     async def begin_calls(self, step: PendingStep) -> None:
+        self._store.refuse_deleted(self._kept)
         self._cut_now()
         self._kept.pending = _encode(step)
 

@@ -83,7 +83,8 @@ class Conversation(Protocol):
         `ending` ends a run that is not in progress: `end` is for one that is. Cancelling the caller does not interrupt
         the commit: a store that has to wait shields itself.
 
-        Raises SessionFull for user messages that do not fit, LostClaim if another process has taken the session over.
+        Raises SessionFull for user messages that do not fit, LostClaim if another process has taken the session over,
+        SessionDeleted if it was deleted. Then nothing of the commit is stored.
         """
 
     def end(

@@ -3,6 +3,10 @@
 Migrations only add tables and columns, drop indexes and replace triggers: the previous version may still serve a file
 while a newer one is rolled out. Bodies are JSON as in `records`.
 
+A key of a session or a run is never given out again. A late write of a run names its session by key alone: under a
+reused key it would reach the session of another user. SQLite reuses the key of the last row after that row is deleted,
+so `spent_keys` remembers it. AUTOINCREMENT would write one more page with each request, and this only with a deletion.
+
 Each index and each table that a commit changes is one more page that it writes, and 10 to 20 µs that a client waits.
 Indexes that only the clean-up and rare reads need are therefore filled later: see `sqlite_indexes`.
 """
@@ -116,4 +120,19 @@ MIGRATIONS = (
     CREATE INDEX runs_in_progress ON runs (agent, tenant, user, session) WHERE ended IS NULL;
     CREATE UNIQUE INDEX one_per_key ON runs (agent, tenant, user, wire, repeat_key) WHERE repeat_key <> id;
     """,
+    """
+    CREATE TABLE spent_keys (sessions INTEGER NOT NULL, runs INTEGER NOT NULL) STRICT;
+    INSERT INTO spent_keys VALUES (0, 0);
+    CREATE TRIGGER last_session_deleted AFTER DELETE ON sessions
+      WHEN NOT EXISTS (SELECT 1 FROM sessions WHERE key > old.key) BEGIN
+      UPDATE spent_keys SET sessions = max(sessions, old.key); END;
+    CREATE TRIGGER last_run_deleted AFTER DELETE ON runs
+      WHEN NOT EXISTS (SELECT 1 FROM runs WHERE key > old.key) BEGIN
+      UPDATE spent_keys SET runs = max(runs, old.key); END;
+    """,
 )
+
+
+def next_key(table: str) -> str:
+    """The expression for the key of a new row of `sessions` or `runs`: above all that the table has or had."""
+    return f"max(coalesce((SELECT max(key) FROM {table}), 0), (SELECT {table} FROM spent_keys)) + 1"

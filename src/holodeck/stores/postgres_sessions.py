@@ -23,6 +23,7 @@ from holodeck.errors import (
     RateLimited,
     SessionBroken,
     SessionBusy,
+    SessionDeleted,
     SessionNotFound,
 )
 from holodeck.sessions.port import Conversation, ServerSession, StoredSession
@@ -457,12 +458,12 @@ class _PostgresConversation(StoredConversation):
 
     def _begin_write(
         self, steps: Sequence[Step], parts: Mapping[str, bytes | None], ending: Ending | None, cut: str | None
-    ) -> "asyncio.Future[SessionRow | None]":
+    ) -> "asyncio.Future[SessionRow]":
         return asyncio.get_running_loop().create_task(self._store_all(steps, parts, ending, cut))
 
     async def _store_all(
         self, steps: Sequence[Step], parts: Mapping[str, bytes | None], ending: Ending | None, cut: str | None
-    ) -> SessionRow | None:
+    ) -> SessionRow:
         store, runs, row = self._store, self._store.runs, self._row
         run = None if runs is None or not self._run_id else await runs.with_commit(self._owner, self._run_id, ending)
         has_run = run is not None and not run.has_ended
@@ -493,7 +494,7 @@ class _PostgresConversation(StoredConversation):
             return await self._without_effect(commit, ending)
         return msgspec.structs.replace(commit.row_after, key=found[0])
 
-    async def _without_effect(self, commit: Commit, ending: Ending | None) -> SessionRow | None:
+    async def _without_effect(self, commit: Commit, ending: Ending | None) -> SessionRow:
         """Handles a commit that wrote nothing.
 
         The session was deleted, another writer changed it, or the commit succeeded before its connection broke. Only
@@ -502,7 +503,7 @@ class _PostgresConversation(StoredConversation):
         key, store = commit.row.key, self._store
         current = await (store.current(key) if key is not None else self._created())
         if current is None and key is not None:
-            return None
+            raise SessionDeleted
         wanted = commit.row_after
         is_ours = (
             store.runs is not None

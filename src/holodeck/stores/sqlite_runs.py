@@ -18,6 +18,7 @@ from holodeck.runs.port import Begun, RunRecord, RunState, kept_after_end, state
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.log_copier import LogCopier, LogPiece
+from holodeck.stores.migrations import next_key
 from holodeck.stores.records import COLUMNS, KEY_SECONDS, run_of
 from holodeck.stores.sqlite_file import NAMED, OF_AGENT, Job, SqliteFile
 from holodeck.stores.sqlite_indexes import RUN_OF_SESSION, note_new
@@ -34,9 +35,10 @@ _HOLDS_KEY = "(ended IS NULL OR ended > ?6)"
 _BY_ID_AS_KEY = f"SELECT {RUN_COLUMNS} FROM runs WHERE {_IS_ID} AND {_HOLDS_KEY}"
 _BY_KEY = f"{_BY_ID_AS_KEY} UNION ALL SELECT {RUN_COLUMNS} FROM runs WHERE {_IS_OWN} AND {_HOLDS_KEY}"
 _FREE_KEY = f"UPDATE runs SET repeat_key = NULL WHERE {_IS_OWN} AND NOT {_HOLDS_KEY}"
+NEXT_KEY = next_key("runs")
 _INSERT = (
-    "INSERT INTO runs (agent, tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, ended, ending,"
-    " v, request, root) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO runs (key, agent, tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, ended,"
+    f" ending, v, request, root) VALUES ({NEXT_KEY}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (agent, tenant, user, id) DO UPDATE SET state = excluded.state, request = excluded.request,"
     " root = excluded.root, v = excluded.v, replica = NULL, ended = excluded.ended, ending = excluded.ending"
 )
@@ -228,8 +230,9 @@ class SqliteRunStore:
         or the session before anything of the run was stored: then its conversation stores nothing more.
         """
         if session is not None and run not in self._stored and not has_session(connection, session):
-            self._registered.pop(run, None)
-            self._stored.add(run)
+            if self._registered.pop(run, None) is not None:
+                self._stored.add(run)  # until it is released: its ending is not stored either
+            return False
         record, is_stored = self._registered.get(run), run in self._stored
         if record is not None and not is_stored:
             self._insert(connection, record, now, ending)

@@ -20,11 +20,20 @@ from holodeck.core.events import Ending
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message
 from holodeck.core.owner import ANONYMOUS_OWNER, OwnedId, Owner
-from holodeck.errors import InvalidRequest, LostClaim, RateLimited, SessionBroken, SessionBusy, SessionNotFound
+from holodeck.errors import (
+    InvalidRequest,
+    LostClaim,
+    RateLimited,
+    SessionBroken,
+    SessionBusy,
+    SessionDeleted,
+    SessionNotFound,
+)
 from holodeck.sessions.port import Conversation, ServerSession, StoredSession
 from holodeck.sessions.transcript import cut_before, summary_after_cut, wanted_messages
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
+from holodeck.stores.migrations import next_key
 from holodeck.stores.sqlite_file import NAMED, OF_OWNER, Job, SqliteFile
 from holodeck.stores.sqlite_indexes import NEW_SESSION, RUN_OF_SESSION, note_new
 from holodeck.stores.sqlite_runs import SqliteRunStore, has_session
@@ -52,6 +61,7 @@ log = logging.getLogger(__name__)
 LOOKED_AT = 64 * 1024  # bytes: sessions up to this size are read in the loop, longer ones by the file's thread
 _MICROSECONDS = "CAST(used * 1e6 AS INTEGER)"  # as in `described`: a page ends exactly where the next begins
 _TITLE = FIRST_STEP.format(steps="steps", sessions="sessions")
+_NEXT_KEY = next_key("sessions")
 _SESSION = f"SELECT {COLUMNS} FROM sessions WHERE {NAMED}"
 _OVERDUE = (
     "SELECT tenant, user, id FROM sessions WHERE agent = ?1 AND noted <= ?2 AND used <= ?2"
@@ -216,8 +226,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
             if self._is_used(connection, owner, session_id):
                 raise SessionBusy(f"Session {session_id!r} has a run in progress; stop it first.")
             stored = _stored(connection, owner, session_id, row)
-            filled = _fill(connection, row, cut_before(stored, before), now)
-            return 0 if filled is None else filled.size - row.size
+            return _fill(connection, row, cut_before(stored, before), now).size - row.size
 
         self._count(owner, await asyncio.shield(self.change((owner, session_id), job)))
 
@@ -227,8 +236,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         def job(connection: sqlite3.Connection) -> int:
             stored = _stored(connection, owner, session_id, self._existing(connection, owner, session_id, now))
             content = stored if at is None else cut_before(stored, at)
-            filled = _fill(connection, self.insert(connection, owner, new_id, now), content, now)
-            return 0 if filled is None else filled.size
+            return _fill(connection, self.insert(connection, owner, new_id, now), content, now).size
 
         self._count(owner, await self.file.write(job))
         return new_id
@@ -240,8 +248,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
             if self._find(connection, session.owner, session.session_id, now) is not None:
                 raise InvalidRequest(f"There is a session {session.session_id!r} already.", field="session_id")
             row = self.insert(connection, session.owner, session.session_id, seconds_of(session.created_at, now))
-            filled = _fill(connection, row, stored, seconds_of(session.last_activity, now))
-            return 0 if filled is None else filled.size
+            return _fill(connection, row, stored, seconds_of(session.last_activity, now)).size
 
         self._count(session.owner, await asyncio.shield(self.change((session.owner, session.session_id), job)))
 
@@ -304,8 +311,8 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         row = new_row(now).grown(steps, epoch=0, used=now)
         columns = "".join([f", {name}" for name in parts])
         statement = (
-            f"INSERT INTO sessions (agent, tenant, user, id, created, used, messages, steps, size, v{columns})"
-            f" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?{', ?' * len(parts)})"
+            f"INSERT INTO sessions (key, agent, tenant, user, id, created, used, messages, steps, size, v{columns})"
+            f" VALUES ({_NEXT_KEY}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?{', ?' * len(parts)})"
         )
         name, counts = self._name(owner, session_id), (row.messages, row.steps, row.size)
         values = (*name, now, now, *counts, records.VERSION, *parts.values())
@@ -490,25 +497,22 @@ class _SqliteConversation(StoredConversation):
 
     def _begin_write(
         self, steps: Sequence[Step], parts: Mapping[str, bytes | None], ending: Ending | None, cut: str | None
-    ) -> "asyncio.Future[SessionRow | None]":
+    ) -> "asyncio.Future[SessionRow]":
         store, row, claimed, now = self._store, self._row, self._claimed, self._store.now()
         run = self._owner, self._run_id
 
-        def job(connection: sqlite3.Connection) -> SessionRow | None:
+        def job(connection: sqlite3.Connection) -> SessionRow:
             if store.runs is not None and self._run_id:
                 is_there = store.runs.store_with_commit(connection, run, ending, now, row.key)
                 if not is_there:
-                    return None
+                    raise SessionDeleted
             if row.key is None:  # without steps there is nothing to keep, so no session
                 new = (connection, self._owner, self._session_id, now)
                 return store.insert(*new, steps=steps, parts=parts) if steps else row
             current = row
             if cut is not None:
                 whole = _stored(connection, self._owner, self._session_id, current)
-                shortened = _fill(connection, current, cut_before(whole, cut), now)
-                if shortened is None:
-                    return None
-                current = shortened
+                current = _fill(connection, current, cut_before(whole, cut), now)
             return _add(connection, current, steps, parts, now, claim=not claimed)
 
         future = store.change((self._owner, self._session_id), job)
@@ -525,8 +529,8 @@ def _add(
     now: float,
     *,
     claim: bool,
-) -> SessionRow | None:
-    """Adds to a session that nothing else has claimed since it was read. None if it was deleted: it stays deleted."""
+) -> SessionRow:
+    """Adds to a session that nothing else has claimed since it was read."""
     grown = row.grown(steps, epoch=row.epoch + claim, used=now)
     columns = "".join([f", {name} = ?" for name in parts])
     counts = (grown.messages, grown.steps, grown.size)
@@ -538,7 +542,7 @@ def _add(
     if cursor.rowcount == 0:
         if row.key is not None and has_session(connection, row.key):
             raise LostClaim("Another process writes to this conversation now; this run can no longer store messages.")
-        return None
+        raise SessionDeleted
     if steps:
         _add_steps(connection, row.key, row.steps, steps)
     return grown
@@ -552,8 +556,8 @@ def _add_steps(connection: sqlite3.Connection, session: int | None, first: int, 
         )
 
 
-def _fill(connection: sqlite3.Connection, row: SessionRow, content: StoredSession, used: float) -> SessionRow | None:
-    """Replaces the whole content of a session. A run that has it open loses its claim. None if it was deleted."""
+def _fill(connection: sqlite3.Connection, row: SessionRow, content: StoredSession, used: float) -> SessionRow:
+    """Replaces the whole content of a session. A run that has it open loses its claim."""
     connection.execute("DELETE FROM steps WHERE session = ?", (row.key,))
     connection.execute("UPDATE sessions SET messages = 0, steps = 0, size = 0 WHERE key = ?", (row.key,))
     parts = {

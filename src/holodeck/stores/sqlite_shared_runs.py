@@ -29,7 +29,7 @@ from holodeck.stores.records import KEY_SECONDS, run_of
 from holodeck.stores.sqlite_changes import SqliteChanges
 from holodeck.stores.sqlite_file import NAMED, OF_OWNER, SqliteFile, check_version, connect, locked, prepare, words_of
 from holodeck.stores.sqlite_indexes import note_new
-from holodeck.stores.sqlite_runs import RUN_COLUMNS, SqliteRunStore
+from holodeck.stores.sqlite_runs import NEXT_KEY, RUN_COLUMNS, SqliteRunStore
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +45,8 @@ _FIRST = (
     f"NOT EXISTS (SELECT 1 FROM runs other WHERE {_SAME_SESSION} AND (other.state = 'running' OR other.key < runs.key))"
 )
 _BEGIN = (
-    "INSERT INTO runs (agent, tenant, user, id, session, wire, repeat_key, fingerprint, replica, state, accepted, v,"
-    " request, root) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO runs (key, agent, tenant, user, id, session, wire, repeat_key, fingerprint, replica, state, accepted, v,"
+    f" request, root) VALUES ({NEXT_KEY}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (agent, tenant, user, id) DO UPDATE SET state = excluded.state, request = excluded.request,"
     " v = excluded.v, root = excluded.root, replica = excluded.replica, stop_wanted = 0, ended = NULL, ending = NULL"
     " WHERE runs.ended IS NOT NULL AND ? RETURNING key"

@@ -190,7 +190,7 @@ class StoredConversation(HeldParts, ABC):
         self._claimed = False
         self._cut: str | None = None  # the message before which the next commit cuts the history
         self._size = row.size  # after the history is cut
-        self._writing: asyncio.Future[SessionRow | None] | None = None
+        self._writing: asyncio.Future[SessionRow] | None = None
         self._queued: asyncio.Task[None] | None = None  # the last commit that waits for its turn
         self._accepted: _Accepted | None = None
         self.pending = None if row.pending is None else records.pending_of(row.pending, row.v)
@@ -204,8 +204,8 @@ class StoredConversation(HeldParts, ABC):
     @abstractmethod
     def _begin_write(
         self, steps: Sequence[Step], parts: Mapping[str, bytes | None], ending: Ending | None, cut: str | None
-    ) -> "asyncio.Future[SessionRow | None]":
-        """Writes everything in one transaction. The row is None if the session was deleted meanwhile.
+    ) -> "asyncio.Future[SessionRow]":
+        """Writes everything in one transaction. SessionDeleted if the session was deleted meanwhile: it stays deleted.
 
         With `cut`, the stored history is first cut before that user message, as `sessions.transcript.cut_before` does.
         The write continues if its caller is cancelled.
@@ -342,7 +342,7 @@ class StoredConversation(HeldParts, ABC):
         parts: Mapping[str, bytes | None],
         ending: Ending | None,
         added: _Added | None,
-    ) -> "asyncio.Future[SessionRow | None]":
+    ) -> "asyncio.Future[SessionRow]":
         """Writes these and all accepted messages. When they are stored, `added` is added to the parts in memory."""
         accepted, self._accepted = self._accepted, None
         if accepted is not None:
@@ -364,7 +364,7 @@ class StoredConversation(HeldParts, ABC):
         added: _Added | None,
         cut: str | None,
         stored: "asyncio.Future[None] | None",
-        done: "asyncio.Future[SessionRow | None]",
+        done: "asyncio.Future[SessionRow]",
     ) -> None:
         """Updates the parts in memory after a write.
 
@@ -376,7 +376,7 @@ class StoredConversation(HeldParts, ABC):
             stored.set_result(None) if error is None else stored.set_exception(error)
         if error is not None:
             return
-        before, self._row, self._claimed = self._row, done.result() or self._row, True
+        before, self._row, self._claimed = self._row, done.result(), True
         if cut is not None:
             self._cut = None
         if self._cut is None:
