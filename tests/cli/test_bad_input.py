@@ -183,3 +183,9 @@ def test_check_shows_the_approvals_of_the_file_beside_a_pattern_that_matches_no_
     assert result.code == 2
     assert "✗ todo has no tool 'x_*' (include); it has" in result.err
     assert [line.split()[0] for line in result.out.splitlines() if "(asks first)" in line] == ["delete_todo"]
+
+
+def test_a_server_that_cannot_start_logs_no_stop(tmp_path):
+    (tmp_path / "agent.yaml").write_text(START + "tools: [{name: gone, type: mcp, command: no-such-server}]\n")
+    result = holodeck("serve", "--port", "0", folder=tmp_path)
+    assert (result.code, "server_stopping" in result.out, "no-such-server" in result.err) == (2, False, True)

@@ -114,9 +114,28 @@ async def test_a_signal_restores_the_terminal_and_keeps_the_chat(tmp_path, fake_
         assert json.loads(exported.out)["messages"][-1]["cut"] == "stopped"
         async with chat(tmp_path, "--resume", "last") as terminal:
             await terminal.prompt()
-            assert "(stopped)" in terminal.lines
+            assert "(stopped; /retry asks again)" in terminal.lines
     else:
         assert "there are no stored sessions" in exported.err
+
+
+async def test_a_question_whose_answer_a_crash_cut_is_not_shown_with_an_earlier_answer(tmp_path, fake_model):
+    async with chat(tmp_path) as terminal:
+        await terminal.prompt()
+        terminal.enter("first")
+        fake_model.say("One.")
+        fake_model.end()
+        await terminal.wait_for("One.")
+        await terminal.prompt()
+        terminal.enter("second")
+        fake_model.say("Half")
+        await terminal.wait_for("Half")
+        terminal.signal(signal.SIGKILL)
+        await terminal.exit_code()
+    async with chat(tmp_path, "--resume", "last") as terminal:
+        await terminal.prompt()
+        shown = [line for line in terminal.lines if line]
+    assert shown[1:] == ["3 messages: first", "> second", "(no answer was stored; /retry asks again)", ">"]
 
 
 async def test_keys_pressed_during_an_answer_wait_for_the_prompt(tmp_path, fake_model):

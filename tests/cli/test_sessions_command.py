@@ -127,10 +127,10 @@ def test_a_time_in_a_file_ends_no_other_session(folder, used):
 
 
 def test_one_is_deleted_and_the_file_is_vacuumed_and_backed_up(folder):
-    ran(folder, "backup", "copy.db")
+    assert ran(folder, "backup", "copy.db").err.startswith("Wrote copy.db, ")
     assert "exists" in ran(folder, "backup", "copy.db", code=2).err
     assert "there is no folder nowhere" in ran(folder, "backup", "nowhere/copy.db", code=2).err
-    ran(folder, "delete", "first")
+    assert ran(folder, "delete", "first").err == "1 session deleted.\n"
     ran(folder, "vacuum")
     assert len(ran(folder, "list").out.splitlines()) == 3
     for name in ("sessions.db-wal", "sessions.db-shm"):

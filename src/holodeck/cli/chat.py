@@ -27,7 +27,7 @@ from holodeck.cli.conversation.commands import COMMANDS, listed
 from holodeck.cli.conversation.remote_chat import HELP as REMOTE_COMMANDS
 from holodeck.cli.conversation.remote_chat import RemoteChat, RemoteContext
 from holodeck.cli.conversation.remote_server import RemoteServer
-from holodeck.cli.conversation.session import MAX_MESSAGES, ChatConfig, ChatSession, SessionState
+from holodeck.cli.conversation.session import MAX_MESSAGES, ChatConfig, ChatSession, SessionState, counted
 from holodeck.cli.conversation.validation import InputChecks, load_checks
 from holodeck.cli.lines import Lines, OneMessage, PipedLines, TypedAnswers, silence, whole_input
 from holodeck.cli.paint import Paint
@@ -278,7 +278,7 @@ def _greet(shared: ChatContext, config: LoadedConfig) -> None:
     about = "/".join(filter(None, (model.provider, model.name)))
     shared.say(f"{shared.paint.bold(one_line(config.agent.name))} {shared.paint.dim(f'({one_line(about)}); /help')}")
     if shared.session.message_count:
-        shared.say(shared.paint.dim(f"{shared.session.message_count} messages: {shared.session.title}"))
+        shared.say(shared.paint.dim(f"{counted(shared.session.message_count)}: {shared.session.title}"))
         shared.show_last_exchange()
 
 

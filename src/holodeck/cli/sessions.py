@@ -184,16 +184,17 @@ def delete(
     if all_of_user == (session_id is not None) or (all_of_user and user is None):
         raise click.UsageError("Write either the ID of a session, or --all and --user.")
 
-    async def deleted(store: Store) -> None:
+    async def deleted(store: Store) -> int:
         found = await _found(store, session_id or "", user, tenant)
         await store.delete(found.session_id, owner=found.owner)
+        return 1
 
     if user is None or not all_of_user:
-        _with_store(path, demo, deleted)
+        number = _with_store(path, demo, deleted)
     else:
         owner = Owner(tenant, user)
         number = _with_store(path, demo, lambda store: store.delete_all(owner=owner))
-        click.echo(f"{_sessions(number)} deleted.", err=True)
+    click.echo(f"{_sessions(number)} deleted.", err=True)
 
 
 @command.command("vacuum")
@@ -235,6 +236,7 @@ def backup(*, target: Path, path: str | None, demo: bool) -> None:
         with closing(sqlite3.connect(source)) as original, closing(sqlite3.connect(part)) as copy:
             original.backup(copy)
         part.rename(target)
+        click.echo(f"Wrote {target}, {target.stat().st_size // 1000:,} kB.", err=True)
     except (sqlite3.Error, OSError) as error:
         raise StartError(f"{source} cannot be copied: {error}") from error
     finally:

@@ -254,6 +254,7 @@ class Service:
         self._server, self._listener, self._options, self._last_words = server, listener, options, last_words
         self._http = http_server(server)
         self._stop_requested = asyncio.Event()
+        self._has_started = False
 
     async def run(self) -> None:
         worker = self._options.worker
@@ -284,6 +285,7 @@ class Service:
         starting.result()
         _settle_memory()
         self._server.serve()
+        self._has_started = True
         return True
 
     async def _first(self, *tasks: "asyncio.Task[object]") -> None:
@@ -292,7 +294,8 @@ class Service:
 
     async def _stop(self, serving: "asyncio.Task[None] | None") -> None:
         seconds = self._options.config.agent.server.shutdown_timeout
-        self._announce_stop(self._server.runs.busy, seconds)
+        if self._has_started:
+            self._announce_stop(self._server.runs.busy, seconds)
         await self._server.drain(seconds)
         self._http.should_exit = True
         if serving is not None:

@@ -10,13 +10,13 @@ from holodeck.agent.prompting import latest, unsummarized
 from holodeck.cli.conversation.attachments import Attachments
 from holodeck.cli.conversation.chat_loop import Around
 from holodeck.cli.conversation.chat_store import ChatStore
-from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionState
+from holodeck.cli.conversation.session import NO_ANSWER, ChatConfig, ChatSession, SessionState, counted
 from holodeck.config.build import build_agent
 from holodeck.config.build_model import build_model, offered_models, shown_tokens
 from holodeck.config.load import LoadedConfig, with_model
 from holodeck.config.model_schema import ModelChoice
 from holodeck.core.events import TextAdded, TextEnded
-from holodeck.core.messages import AssistantMessage, Content, Message, text_of
+from holodeck.core.messages import AssistantMessage, Content, Message, UserMessage, text_of
 from holodeck.core.request import FileNote
 from holodeck.core.text import one_line
 from holodeck.errors import HoloDeckError
@@ -155,9 +155,18 @@ class ChatContext(Around):
     def _reading(self, name: str, page: int, pages: int) -> None:
         self.display.wait_for(f"{name}: reading scanned page {page} of {pages}")
 
+    def _answer(self) -> AssistantMessage | None:
+        """The answer to the last question; None if there is none: the process that wrote it was killed."""
+        for message in reversed(self.shown_messages):
+            if isinstance(message, AssistantMessage) and message.content:
+                return message
+            if isinstance(message, UserMessage):
+                break
+        return None
+
     def show_last_exchange(self) -> None:
         """Shows the last question and its answer, so that the user sees where a resumed chat stopped."""
-        question, reply = self.session.last_question, self.last_reply
+        question, reply = self.session.last_question, self._answer()
         if question is not None:
             self.say(self.paint.dim(f"> {one_line(text_of(question.content), LONG_QUESTION)}"))
         if reply is not None:
@@ -165,17 +174,19 @@ class ChatContext(Around):
             self.display.emit(TextEnded(message_id=""))
             self.display.close()
             if reply.cut:
-                self.say(self.paint.dim(f"({one_line(reply.cut)})"))
+                self.say(self.paint.dim(f"({one_line(reply.cut)}; /retry asks again)"))
+        elif self.session.is_unanswered:
+            self.say(self.paint.dim(NO_ANSWER))
 
     def length(self, agent: AgentDefinition | None) -> str:
         """Describes how long the conversation is, and what of it the model no longer sees."""
         count, limit = self.session.message_count, self.config.max_messages
         if agent is None:
-            return f"{count} messages"
+            return counted(count)
         summary, rest, max_tokens = unsummarized(agent, self.session.transcript)
         seen = len(latest(rest, agent.max_messages, max_tokens))
         if seen == count:
-            return f"{count}/{limit} messages" if count <= limit else f"{count} messages"
+            return f"{count}/{limit} messages" if count <= limit else counted(count)
         return f"{count} messages, the model sees the last {seen}{' and a summary of the rest' if summary else ''}"
 
     def show_attachments(self) -> None:

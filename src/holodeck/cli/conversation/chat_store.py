@@ -26,6 +26,10 @@ MAX_SEARCHED = 10_000  # sessions that are searched for a part of an id
 _SHORTEST_PART_OF_AN_ID = 4
 
 
+def _is_path(wanted: str) -> bool:
+    return os.sep in wanted or wanted.endswith(".json")
+
+
 class ChatStore:
     """The chats of one user with one agent."""
 
@@ -84,10 +88,15 @@ class ChatStore:
                 started_at=stored.session.created_at,
                 transcript=_transcript_of(stored),
             )
-        elif os.sep in wanted or wanted.endswith(".json"):
+        elif _is_path(wanted):
             session = load_chat(typed_path(wanted))
         else:
-            raise ChatFileError(f"there is no saved chat {wanted!r}; `holodeck chat --list` shows them")
+            short = (
+                ""
+                if len(wanted) >= _SHORTEST_PART_OF_AN_ID
+                else f" (write at least {_SHORTEST_PART_OF_AN_ID} characters)"
+            )
+            raise ChatFileError(f"there is no saved chat {wanted!r}{short}; `holodeck chat --list` shows them")
         store = await self.opened()
         is_there = await store.get(session.session_id, owner=self.owner) is not None
         if is_there and stored is None:
@@ -136,7 +145,7 @@ class ChatStore:
             newest = await store.sessions_of(owner=self.owner, limit=1)
             wanted = newest[0].session_id if newest else LAST
         found = await store.read(wanted, owner=self.owner)
-        if found is None and len(wanted) >= _SHORTEST_PART_OF_AN_ID and wanted.isalnum():
+        if found is None and len(wanted) >= _SHORTEST_PART_OF_AN_ID and not _is_path(wanted):
             ids = [each.session_id for each in await store.sessions_of(owner=self.owner, limit=MAX_SEARCHED)]
             part = wanted.upper()
             like = [each for each in ids if each.upper().startswith(part) or each.upper().endswith(part)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, get_args
 from holodeck.access.private_file import write_private
 from holodeck.cli.conversation.archive import save_chat, typed_path
 from holodeck.cli.conversation.chat_context import ChatContext
-from holodeck.cli.conversation.session import ChatSession
+from holodeck.cli.conversation.session import ChatSession, counted
 from holodeck.cli.models import model_line
 from holodeck.cli.plain_display import call_text
 from holodeck.config.model_schema import PriceSettings, Provider
@@ -134,7 +134,7 @@ async def _load(talk: ChatContext, argument: str) -> None:
         return
     session = await talk.store.find(await _numbered(talk, argument))
     talk.change_session(session)
-    talk.say(f"{session.message_count} messages: {session.title}")
+    talk.say(f"{counted(session.message_count)}: {session.title}")
     talk.show_last_exchange()
 
 

@@ -18,6 +18,7 @@ from holodeck.cli.conversation.attachments import dropped_files, file_bytes, nam
 from holodeck.cli.conversation.chat_loop import Around, ChatLoop, Reply
 from holodeck.cli.conversation.remote_run import RemoteRun
 from holodeck.cli.conversation.remote_server import RemoteServer, RemoteSession
+from holodeck.cli.conversation.session import NO_ANSWER, counted
 from holodeck.cli.lines import Lines
 from holodeck.core.events import Ending, Event, Interrupt, TextAdded, TextEnded
 from holodeck.core.ids import new_ulid
@@ -76,8 +77,10 @@ class RemoteChat(ChatLoop):
         if self._interactive and not context.quiet:
             context.say(f"{context.paint.bold(one_line(agent))} {context.paint.dim(f'at {context.server.url}; /help')}")
             if found.messages:
-                context.say(context.paint.dim(f"{len(found.messages)} messages"))
+                context.say(context.paint.dim(counted(len(found.messages))))
                 self._show(found, SHOWN_MESSAGES)
+                if not (found.questions or found.is_active or found.messages[-1].get("role") == "assistant"):
+                    context.say(context.paint.dim(NO_ANSWER))
         return found.questions
 
     @property

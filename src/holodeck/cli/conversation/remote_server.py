@@ -43,6 +43,7 @@ class RemoteSession:
 
     messages: Sequence[Mapping[str, Any]] = ()
     questions: Sequence[Interrupt] = ()
+    is_active: bool = False  # a run of it has not ended
 
 
 class RemoteServer:
@@ -77,7 +78,7 @@ class RemoteServer:
         pending = found.get("pending") or {}
         questions = [] if pending.get("client_calls") else [_question(each) for each in pending.get("questions") or ()]
         self.note(questions)
-        return RemoteSession(found.get("messages") or (), questions)
+        return RemoteSession(found.get("messages") or (), questions, bool(found.get("active_runs")))
 
     @property
     def tools(self) -> Mapping[str, str]:

@@ -17,6 +17,7 @@ from holodeck.core.owner import ANONYMOUS
 from holodeck.core.usage import TokenUsage, total
 from holodeck.sessions.transcript import Transcript, title_of
 
+NO_ANSWER = "(no answer was stored; /retry asks again)"
 MAX_MESSAGES = 50
 
 
@@ -101,6 +102,16 @@ class ChatSession:
     def last_question(self) -> UserMessage | None:
         return next((each for each in reversed(self.transcript.messages) if isinstance(each, UserMessage)), None)
 
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the last question has no answer, and none is under way: the process that wrote it was killed."""
+        last = self.transcript.messages[-1] if self.transcript.messages else None
+        return last is not None and not isinstance(last, AssistantMessage) and self.transcript.pending is None
+
     def until(self, message: UserMessage) -> list[Message]:
         messages = list(self.transcript.messages)
         return messages[: messages.index(message) + 1]
+
+
+def counted(messages: int) -> str:
+    return f"{messages} message{'s' * (messages != 1)}"
