@@ -1,6 +1,8 @@
 """`holodeck sessions`: on a file as a server leaves it."""
 
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -114,6 +116,32 @@ def test_a_file_that_no_server_could_use_is_refused_as_a_whole(folder, bad, prob
     assert "line 2 cannot be stored, nothing was read" in refused
     assert problem in refused
     assert "there is no session 'good'" in ran(folder, "show", "good", code=2).err
+
+
+def test_an_import_that_would_delete_sessions_is_refused_as_a_whole(folder):
+    (folder / "agent.yaml").write_text(AGENT + "sessions: {max_per_user: 3}\n")
+    (folder / "more.jsonl").write_text("".join(line(f"new{number}") for number in range(4)))
+    refused = ran(folder, "import", "more.jsonl", code=2).err
+    assert "default/ann would have 4 sessions, and sessions.max_per_user is 3: nothing was imported" in refused
+    assert len(ran(folder, "list").out.splitlines()) == 4
+
+
+def spoil(folder, session_id, change):
+    with closing(sqlite3.connect(folder / ".holodeck" / "sessions.db")) as file, file:
+        file.execute(f"UPDATE steps SET {change} WHERE session = (SELECT key FROM sessions WHERE id = ?)", [session_id])
+
+
+@pytest.mark.req("D16")
+@pytest.mark.parametrize("change", ["body = x'5b7b'", "v = 99"], ids=["broken", "newer"])
+def test_one_that_cannot_be_read_is_named_by_an_export_and_can_be_deleted(folder, change):
+    spoil(folder, "first", change)
+    done = ran(folder, "export", code=2)
+    assert len(done.out.splitlines()) == 3
+    assert "1 session could not be exported; all others were." in done.err
+    assert "first of default/anonymous: " in done.err
+    ran(folder, "show", "first", code=2)
+    ran(folder, "delete", "first")
+    assert len(ran(folder, "export").out.splitlines()) == 3
 
 
 @pytest.mark.parametrize("used", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00", "0001-01-01T00:00:00Z"])

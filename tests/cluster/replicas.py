@@ -352,3 +352,10 @@ async def stops_approves_and_deletes(one: Server, other: Server, pace: Pace, fol
     await asyncio.wait_for(reading, PATIENCE)
     for server in (one, other):
         assert (await server.get("/sessions/delete"))["status"] == 404
+
+    ended = Client("hello", run="r8", thread="delete")
+    await asyncio.wait_for(ended.post(one), PATIENCE)
+    assert await other.delete("/sessions/delete") == 204
+    for server in (one, other):
+        for path in ("/sessions/delete", "/runs/r8", "/runs/r8/events"):
+            assert (await server.get(path))["status"] == 404, path

@@ -256,6 +256,9 @@ async def test_a_session_that_cannot_be_read_is_set_aside_and_the_others_are_ser
     assert caplog.text.count("is set aside") == 1
     assert await texts(store, "good") == ["good"]
     assert (body,) in sql(postgres_database, "SELECT body FROM holodeck.steps")
+    assert [each.session_id for each in await store.named("bad")] == ["bad"]
+    assert await store.delete("bad", owner=ME)
+    assert await store.named("bad") == []
 
 
 @pytest.mark.req("D16")

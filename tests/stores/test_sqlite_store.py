@@ -212,6 +212,9 @@ async def test_a_session_that_cannot_be_read_is_set_aside_and_the_others_are_ser
     assert await texts(store, "good") == ["good"]
     kept = await store.file.read(lambda connection: connection.execute("SELECT body FROM steps").fetchall())
     assert (body,) in kept
+    assert [each.session_id for each in await store.named("bad")] == ["bad"]
+    assert await store.delete("bad", owner=ME)
+    assert await store.named("bad") == []
 
 
 @pytest.mark.req("D16")

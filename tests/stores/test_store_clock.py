@@ -1,6 +1,7 @@
 """The clock of a store: it is never behind what is stored, unless that was stored under a wrong clock."""
 
 import sqlite3
+import time
 from contextlib import closing
 
 import pytest
@@ -28,6 +29,30 @@ def test_it_begins_at_the_time_that_ends_no_session_early(latest, wall, shown):
     clock = StoreClock()
     clock.begin(latest, wall)
     assert clock() == pytest.approx(shown, abs=50)
+
+
+@pytest.mark.req("D09")
+async def test_a_start_with_a_clock_that_is_weeks_ahead_deletes_nothing(tmp_path, monkeypatch):
+    path, wall = tmp_path / "sessions.db", time.time
+    for ahead in (0, 40 * DAY_SECONDS, 0):
+        monkeypatch.setattr(time, "time", lambda ahead=ahead: wall() + ahead)
+        store = SqliteSessionStore(SqliteFile(path, durable=False), "tester")
+        await store.start()
+        if await store.get("a", owner=ME) is None and not ahead:
+            await say(store, "hi", "a")
+        await store.clean()
+        await store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM steps").fetchall() == [(1,)]
+
+
+@pytest.mark.req("D09")
+def test_expired_sessions_of_an_unused_store_are_deleted_after_a_day(monkeypatch):
+    clock, monotonic = StoreClock(), time.monotonic
+    clock.begin(NOW - 40 * DAY_SECONDS, NOW)
+    assert clock.is_doubted
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic() + DAY_SECONDS)
+    assert not clock.is_doubted
 
 
 @pytest.mark.req("D09", "D05")

@@ -6,6 +6,7 @@ needs `--user`.
 
 import asyncio
 import sqlite3
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -21,7 +22,7 @@ from holodeck.core.ids import is_foreign_id
 from holodeck.core.messages import AssistantMessage, ToolMessage, has_stray_results, text_of, unanswered
 from holodeck.core.owner import DEFAULT_TENANT, OwnedId, Owner, is_owner_name
 from holodeck.core.text import one_line, terminal_safe
-from holodeck.errors import StartError
+from holodeck.errors import HoloDeckError, SessionBroken, SessionNewer, StartError
 from holodeck.sessions.port import ServerSession, StoredSession
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 
@@ -64,9 +65,8 @@ def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> None:
             click.echo(msgspec.json.encode(each).decode())
         return
     for each in found:
-        user = "/".join(one_line(name) for name in (each.owner.tenant, each.owner.user))
         used, size = each.last_activity.astimezone().strftime("%Y-%m-%d %H:%M"), f"{each.size / 1024:.0f} kB"
-        about = f"{each.message_count:>5} messages  {size:>9}  {user}  {one_line(each.title)}"
+        about = f"{each.message_count:>5} messages  {size:>9}  {_user_of(each)}  {one_line(each.title)}"
         click.echo(f"{one_line(each.session_id)}  {used}  {about}".rstrip())
     if not found:
         click.echo("No sessions yet; answers to a single question are stored only with --session ID.", err=True)
@@ -96,16 +96,30 @@ def show(*, session_id: str, path: str | None, demo: bool, user: str | None, ten
 @agent_options
 @owner_options
 def export(*, session_id: str | None, path: str | None, demo: bool, user: str | None, tenant: str) -> None:
-    """Write a session, or all of them, as lines of JSON."""
+    """Write a session, or all of them, as lines of JSON.
 
-    async def exported(store: Store) -> list[StoredSession]:
+    Sessions that cannot be read are named and left out; the exit code is then 2.
+    """
+
+    async def exported(store: Store) -> list[str]:
         if session_id is not None:
-            return [await _read(store, session_id, user, tenant)]
-        found = [await store.read(each.session_id, owner=each.owner) for each in await store.all_sessions(10**9)]
-        return [each for each in found if each is not None]
+            click.echo(msgspec.json.encode(await _read(store, session_id, user, tenant)).decode())
+            return []
+        unreadable = []
+        for each in await store.all_sessions(-1):
+            try:
+                stored = await store.read(each.session_id, owner=each.owner)
+            except (SessionBroken, SessionNewer) as error:
+                unreadable.append(f"{one_line(each.session_id)} of {_user_of(each)}: {error.message}")
+            else:
+                if stored is not None:  # it was deleted meanwhile
+                    click.echo(msgspec.json.encode(stored).decode())
+        return unreadable
 
-    for stored in _with_store(path, demo, exported):
-        click.echo(msgspec.json.encode(stored).decode())
+    if unreadable := _with_store(path, demo, exported):
+        raise StartError(
+            f"{_sessions(len(unreadable))} could not be exported; all others were.\n" + "\n".join(unreadable)
+        )
 
 
 @command.command("import")
@@ -113,7 +127,10 @@ def export(*, session_id: str | None, path: str | None, demo: bool, user: str | 
 @click.option("--skip-existing", is_flag=True, help="Leave existing sessions as they are, and import the others.")
 @agent_options
 def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> None:
-    """Read sessions as `export` wrote them; `-` is standard input. If one of them exists already, none is read."""
+    """Read sessions as `export` wrote them; `-` is standard input.
+
+    If one of them exists already, or a user would have too many, none is read.
+    """
     lines = [(number, _stored(line, number)) for number, line in enumerate(file, 1) if line.strip()]
     for number, problem in _problems(lines):
         raise StartError(f"line {number} cannot be stored, nothing was read: {problem}")
@@ -124,9 +141,16 @@ def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> 
         if there and not skip_existing:
             raise StartError(_exist_already(there))
         taken = {(each.session.owner, each.session.session_id) for each in there}
-        for stored in found:
-            if (stored.session.owner, stored.session.session_id) not in taken:
+        new = [each for each in found if (each.session.owner, each.session.session_id) not in taken]
+        await _refuse_too_many(store, new)
+        for number, stored in enumerate(new):
+            try:
                 await store.restore(stored)
+            except HoloDeckError as error:
+                raise StartError(
+                    f"session {one_line(stored.session.session_id)} could not be stored: {error.message}"
+                    f" {_sessions(number)} before it were read; --skip-existing continues with the others"
+                ) from error
         kept = [await store.get(each.session.session_id, owner=each.session.owner) for each in found]
         return len(there), kept.count(None)
 
@@ -134,6 +158,21 @@ def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> 
     left_out = f", {skipped} left as they were" if skipped else ""
     over = f" Older than sessions.ttl_seconds, and will be deleted: {expired}." if expired else ""
     click.echo(f"{_sessions(len(found) - skipped)} read{left_out}.{over}", err=True)
+
+
+async def _refuse_too_many(store: Store, new: Sequence[StoredSession]) -> None:
+    """Refuses an import that would delete sessions: the store drops a user's oldest ones over the limit."""
+    for owner, added in Counter(each.session.owner for each in new).items():
+        limit = store.most_sessions(owner)
+        if limit is not None and (total := len(await store.sessions_of(owner=owner, limit=-1)) + added) > limit:
+            raise StartError(
+                f"{owner.tenant}/{owner.user} would have {_sessions(total)}, and sessions.max_per_user is {limit}:"
+                " nothing was imported; raise the limit, or delete some first"
+            )
+
+
+def _user_of(session: ServerSession) -> str:
+    return "/".join(one_line(name) for name in (session.owner.tenant, session.owner.user))
 
 
 def _sessions(number: int, *, expired: bool = False) -> str:
@@ -285,11 +324,7 @@ async def _read(store: Store, session_id: str, user: str | None, tenant: str) ->
 
 
 async def _found(store: Store, session_id: str, user: str | None, tenant: str) -> ServerSession:
-    if user is not None:
-        session = await store.get(session_id, owner=Owner(tenant, user))
-        found = [] if session is None else [session]
-    else:
-        found = [each for each in await store.all_sessions(10**9) if each.session_id == session_id]
+    found = await store.named(session_id, owner=None if user is None else Owner(tenant, user))
     if len(found) > 1:
         raise StartError(f"{len(found)} users have a session {session_id!r}; add --user and --tenant")
     if not found:

@@ -85,6 +85,8 @@ class StoredRuns:
         if self._records is None or is_here or not is_foreign_id(run_id):
             return self._runs.get(run_id, owner=owner)
         record = await self._records.find(run_id, owner=owner)
+        if record is None and found is not None and found.record is not None:  # deleted with its session, elsewhere
+            await self._runs.remove(found)
         is_known = found is not None and record is not None and not is_continued_elsewhere(found, record)
         if record is None or (is_known and record.ending is not None):
             run = self._runs.get(run_id, owner=owner)

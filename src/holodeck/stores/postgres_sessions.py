@@ -162,9 +162,9 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
             raise
 
     async def delete(self, session_id: str, *, owner: Owner) -> bool:
-        there = await self._find(owner, session_id, self.now())
+        there = await self.named(session_id, owner=owner)
         await self._delete(session_id, owner)
-        return there is not None
+        return bool(there)
 
     async def delete_all(self, *, owner: Owner) -> int:
         """Deletes everything that is stored of an owner, including expired and unreadable sessions.
@@ -275,25 +275,22 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
 
     async def make_way(self, owner: Owner, session_id: str, now: float) -> None:
         """Deletes the row of an expired session. At `max_per_user`, also deletes the least recently used one."""
-        counted = f"(SELECT count(*) FROM holodeck.sessions WHERE {_OF_OWNER})" if self.limits_sessions(owner) else "0"
+        most = self.most_sessions(owner)
+        counted = "0" if most is None else f"(SELECT count(*) FROM holodeck.sessions WHERE {_OF_OWNER})"
         left = await self.database.row(
             f"WITH gone AS (DELETE FROM holodeck.sessions s WHERE {_NAMED} AND used <= %(before)s AND NOT {_OPEN_RUN}"
             f" RETURNING 1) SELECT {counted} - count(*) FROM gone",
             {**self.name(owner, session_id), "before": now - self._ttl},
             again=True,
         )
-        if self._max_per_user is None or left is None or left[0] < self._max_per_user:
+        if most is None or left is None or left[0] < most:
             return
         theirs = await self._by_last_use(owner)
         idle = [key for key, _, used in theirs if not used]
-        surplus = len(theirs) + 1 - self._max_per_user
+        surplus = len(theirs) + 1 - most
         if surplus > len(idle):
             raise RateLimited(f"Session limit reached: {len(theirs)} active (sessions.max_per_user).")
         await self._delete_keys(idle[: max(0, surplus)])
-
-    def limits_sessions(self, owner: Owner) -> bool:
-        """Whether the number of the owner's sessions is limited."""
-        return self._max_per_user is not None and not (self._spares_anonymous and owner.is_anonymous)
 
     def grew(self, owner: Owner, added: int) -> None:
         if self._max_owner_bytes is None:
@@ -400,17 +397,22 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
 
         await self.database.transaction(job)
 
-    async def _listed(self, owner: Owner | None, limit: int, after: ServerSession | None = None) -> list[ServerSession]:
+    async def _listed(
+        self, owner: Owner | None, limit: int, after: ServerSession | None = None, *, session_id: str | None = None
+    ) -> list[ServerSession]:
         whose = "agent = %(agent)s" if owner is None else _OF_OWNER
         values = {"agent": self.agent} if owner is None else self.name(owner, "")
         if after is not None:
             whose += f' AND ({_MICROSECONDS}, id COLLATE "C") < (%(place)s, %(last)s)'
             values |= {"place": microseconds_of(after.last_activity), "last": after.session_id}
+        if session_id is not None:
+            whose += " AND id = %(named)s"
+            values |= {"named": session_id}
         found = await self.database.rows(
             f"SELECT tenant, user_name, id, {_TITLE}, {COLUMNS} FROM holodeck.sessions s WHERE {whose}"
             f" AND (used > %(before)s OR {_OPEN_RUN} OR {_USED_HERE})"
             f' ORDER BY {_MICROSECONDS} DESC, id COLLATE "C" DESC LIMIT %(limit)s',
-            {**values, "before": self.now() - self._ttl, "limit": limit, **self._used_here()},
+            {**values, "before": self.now() - self._ttl, "limit": None if limit < 0 else limit, **self._used_here()},
             again=True,
         )
         return [
@@ -472,7 +474,9 @@ class _PostgresConversation(StoredConversation):
                 await store.database.rows(f"WITH {run.lock}, {run.change('TRUE')} SELECT 1", run.values, again=True)
             return row
         now = store.now()
-        if row.key is None and (run is None or store.limits_sessions(self._owner)):  # a run keeps an expired session
+        if row.key is None and (
+            run is None or store.most_sessions(self._owner) is not None
+        ):  # a run keeps an expired session
             await store.make_way(self._owner, self._session_id, now)
         raised = RAISED_BY_RUN if has_run else RAISED_BY_OTHERS
         commit = Commit(

@@ -19,7 +19,7 @@ import msgspec
 from holodeck.core.events import Ending
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message
-from holodeck.core.owner import ANONYMOUS_OWNER, OwnedId, Owner
+from holodeck.core.owner import OwnedId, Owner
 from holodeck.errors import (
     InvalidRequest,
     LostClaim,
@@ -176,7 +176,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         now = self.now()
 
         def job(connection: sqlite3.Connection) -> tuple[bool, int]:
-            row = self._find(connection, owner, session_id, now)
+            row = self._unexpired(connection, owner, session_id, now)
             return row is not None, self._delete(connection, owner, session_id)
 
         self.write_accepted(owner, session_id)
@@ -358,13 +358,20 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
     def _find(
         self, connection: sqlite3.Connection, owner: Owner, session_id: str, now: float, *, own_use: int = 0
     ) -> SessionRow | None:
+        row = self._unexpired(connection, owner, session_id, now, own_use=own_use)
+        if row is not None and row.broken is not None:
+            raise SessionBroken("This session cannot be read; its data is kept as it is.")
+        return row
+
+    def _unexpired(
+        self, connection: sqlite3.Connection, owner: Owner, session_id: str, now: float, *, own_use: int = 0
+    ) -> SessionRow | None:
+        """The row, also of a session that cannot be read."""
         row = self._row(connection, owner, session_id)
         if row is None or (
             row.used + self._ttl <= now and not self._is_used(connection, owner, session_id, own_use=own_use)
         ):
             return None
-        if row.broken is not None:
-            raise SessionBroken("This session cannot be read; its data is kept as it is.")
         return row
 
     def _is_used(self, connection: sqlite3.Connection, owner: Owner, session_id: str, *, own_use: int = 0) -> bool:
@@ -380,13 +387,14 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         return row
 
     def _make_room(self, connection: sqlite3.Connection, owner: Owner) -> None:
-        if self._max_per_user is None or (self._spares_anonymous and owner == ANONYMOUS_OWNER):
+        most = self.most_sessions(owner)
+        if most is None:
             return
         counted = f"SELECT count(*) FROM sessions WHERE {OF_OWNER}"
-        if connection.execute(counted, (self.agent, owner.tenant, owner.user)).fetchone()[0] < self._max_per_user:
+        if connection.execute(counted, (self.agent, owner.tenant, owner.user)).fetchone()[0] < most:
             return
         theirs = self._by_last_use(connection, owner)
-        surplus = len(theirs) + 1 - self._max_per_user
+        surplus = len(theirs) + 1 - most
         idle = [key for key, name, _ in theirs if surplus > 0 and not self._is_used(connection, owner, name)]
         if surplus > len(idle):
             raise RateLimited(f"Session limit reached: {len(theirs)} active (sessions.max_per_user).")
@@ -443,17 +451,21 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         gone = [(Owner(tenant, user), size) for _, tenant, user, _, size, _ in unused]
         return gone, are_new or len(later) + len(unused) >= BATCH
 
-    async def _listed(self, owner: Owner | None, limit: int, after: ServerSession | None = None) -> list[ServerSession]:
+    async def _listed(
+        self, owner: Owner | None, limit: int, after: ServerSession | None = None, *, session_id: str | None = None
+    ) -> list[ServerSession]:
         now = self.now()
         place = () if after is None else (microseconds_of(after.last_activity), after.session_id)
+        id_ = () if session_id is None else (session_id,)
 
         def job(connection: sqlite3.Connection) -> list[ServerSession]:
             whose, names = ("", ()) if owner is None else ("AND tenant = ? AND user = ?", (owner.tenant, owner.user))
             later = f"AND ({_MICROSECONDS}, id) < (?, ?)" if place else ""
+            named = "AND id = ?" if id_ else ""
             found = connection.execute(
-                f"SELECT tenant, user, id, {_TITLE}, {COLUMNS} FROM sessions WHERE agent = ? {whose} {later}"
+                f"SELECT tenant, user, id, {_TITLE}, {COLUMNS} FROM sessions WHERE agent = ? {whose} {later} {named}"
                 f" ORDER BY {_MICROSECONDS} DESC, id DESC LIMIT ?",
-                (self.agent, *names, *place, limit),
+                (self.agent, *names, *place, *id_, limit),
             )
             rows = [(Owner(tenant, user), name, SessionRow(*row), step) for tenant, user, name, step, *row in found]
             alive = (each for each in rows if each[2].used + self._ttl > now or self._is_used(connection, *each[:2]))

@@ -35,7 +35,7 @@ ACCEPT_SECONDS = 0.002  # how long messages wait for a commit to join: one flush
 TTL_SECONDS = 30 * 24 * 3600.0
 CLEAN_SECONDS = 60.0
 DAY_SECONDS = 24 * 3600.0
-AHEAD_SECONDS = 2 * DAY_SECONDS  # by which a stored time may be ahead of a clock that was set back
+AHEAD_SECONDS = 2 * DAY_SECONDS  # by which a stored time may be ahead of a clock that was set back, or behind it
 COLUMNS = "key, epoch, created, used, messages, steps, size, v, pending, state, summary, broken"
 
 # The beginning of the first step that begins with a user's message, for the title: format it with both tables' names.
@@ -138,14 +138,26 @@ class StoreClock:
 
     def __init__(self) -> None:
         self._offset = time.time() - time.monotonic()
+        self._doubted_until = 0.0
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether the wall clock may have been set ahead: then no session is deleted because of its age."""
+        return time.monotonic() < self._doubted_until
 
     def begin(self, latest: float, now: float | None = None) -> None:
         """Starts the clock.
 
         `latest` is the newest stored time, `now` the time by the store's own clock if it has one. A stored time that is
-        far ahead was written under a wrong clock: at that time all other sessions would have expired.
+        far ahead was written under a wrong clock: at that time all other sessions would have expired. If all stored times
+        are far behind, either nothing was stored for days, or the clock is wrong now. So the operator has a day to
+        correct it before expired sessions are deleted.
         """
         wall = time.time() if now is None else now
+        if latest and wall > latest + AHEAD_SECONDS:
+            days = (wall - latest) / DAY_SECONDS
+            log.warning("the last session was stored %.0f days ago by this clock; none is deleted for a day", days)
+            self._doubted_until = time.monotonic() + DAY_SECONDS
         if wall >= _PLAUSIBLE and latest > wall + AHEAD_SECONDS:
             log.warning("a session was stored at a time that is %.0f days ahead", (latest - wall) / DAY_SECONDS)
             latest = wall
@@ -431,6 +443,10 @@ class SqlSessionStore(ABC, Generic[R, V]):
         self.accepted: dict[OwnedId, Callable[[], None]] = {}  # starts to write what a conversation has accepted
         self._cleaner: asyncio.Task[None] | None = None
 
+    def most_sessions(self, owner: Owner) -> int | None:
+        """How many sessions the owner may have. None: any number."""
+        return None if self._spares_anonymous and owner.is_anonymous else self._max_per_user
+
     async def sessions_of(
         self, *, owner: Owner, limit: int = 100, after: ServerSession | None = None
     ) -> Sequence[ServerSession]:
@@ -440,9 +456,18 @@ class SqlSessionStore(ABC, Generic[R, V]):
         """Sessions of all owners, most recently used first, for the operator."""
         return await self._listed(None, limit)
 
+    async def named(self, session_id: str, *, owner: Owner | None = None) -> Sequence[ServerSession]:
+        """The sessions with this id, of one owner or of all, for the operator. Includes those that cannot be read."""
+        return await self._listed(owner, -1, session_id=session_id)
+
     @abstractmethod
-    async def _listed(self, owner: Owner | None, limit: int, after: ServerSession | None = None) -> list[ServerSession]:
-        """Sessions of one owner, or of all, most recently used first, starting after `after`."""
+    async def _listed(
+        self, owner: Owner | None, limit: int, after: ServerSession | None = None, *, session_id: str | None = None
+    ) -> list[ServerSession]:
+        """Sessions of one owner, or of all, most recently used first, starting after `after`.
+
+        A negative `limit` is none. With `session_id`, only those with that id.
+        """
 
     @abstractmethod
     async def cleanup_expired(self) -> int:
@@ -462,8 +487,9 @@ class SqlSessionStore(ABC, Generic[R, V]):
             self.accepted[session]()
 
     async def clean(self) -> None:
-        """Deletes everything past its time to live."""
-        await self.cleanup_expired()
+        """Deletes everything past its time to live, but no session while its age is in doubt."""
+        if not (isinstance(self.now, StoreClock) and self.now.is_doubted):
+            await self.cleanup_expired()
         await self.values.remove_expired()
         if self.runs is not None:
             await self.runs.remove_old()
