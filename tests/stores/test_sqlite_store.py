@@ -1,9 +1,11 @@
 """What only a store in a file has to show: other processes, other versions, broken rows, disks that fill up."""
 
 import asyncio
+import gc
 import json
 import os
 import sqlite3
+import sys
 import threading
 
 import pytest
@@ -281,6 +283,40 @@ async def test_a_statement_that_sqlite_refuses_harms_no_other_job(opened):
     await asyncio.gather(blocked, before)
     assert await after == (1,)
     assert await texts(store) == ["kept", "before"]
+
+
+WRITE = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute(sys.argv[2]); c.commit()"
+
+
+@pytest.mark.req("D16")
+@pytest.mark.parametrize("damage", ["v = 99", "body = x'5b7b'"])
+@pytest.mark.parametrize("size", ["short", "long"])  # read in the loop, or by the thread
+async def test_a_session_that_cannot_be_read_leaves_no_snapshot_open(opened, path, damage, size):
+    """With one, this process could store nothing more after another has, and would not see what that one has stored."""
+    store, errors = await opened(), []
+    for name in ("bad", "good"):
+        for number in range(3):
+            await say(store, f"{number}" if size == "short" else "x" * LOOKED_AT, name)
+    bad = "(SELECT key FROM sessions WHERE id = 'bad')"
+    await store.file.execute(f"UPDATE steps SET {damage} WHERE session = {bad}", ())
+    gc.disable()
+    try:
+        for read in (store.open, store.read, store.open):
+            with pytest.raises((SessionNewer, SessionBroken)) as caught:
+                await read("bad", owner=ME)
+            errors.append(caught.value)  # its callers may keep it
+            await store.file.execute(
+                "UPDATE sessions SET broken = NULL", ()
+            )  # so that the next one reads its steps, too
+        change = "UPDATE sessions SET state = CAST('\"changed\"' AS BLOB) WHERE id = 'good'"
+        other = await asyncio.create_subprocess_exec(sys.executable, "-c", WRITE, str(path), change)
+        assert await other.wait() == 0
+        conversation = await store.open("good", owner=ME)
+        assert conversation.state == "changed"
+        await conversation.commit([UserMessage(content="stored")])
+        assert (await texts(store, "good"))[-1] == "stored"
+    finally:
+        gc.enable()
 
 
 async def test_a_job_that_fails_alone_leaves_nothing(opened):

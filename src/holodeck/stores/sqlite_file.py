@@ -20,6 +20,7 @@ import shutil
 import sqlite3
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,6 +105,9 @@ class SqliteFile:
             return job(self._reader)
         except sqlite3.Error:  # locked for a moment, or damaged: the thread waits, and reports
             return await self.read(job)
+        except Exception as error:
+            _close_cursors(error)
+            raise
 
     def glance(self, job: Job[T]) -> T:
         """Like `look`, but never waits. Raises sqlite3.Error if the file is locked for a moment."""
@@ -354,10 +358,20 @@ def _try(connection: sqlite3.Connection, task: _Task) -> bool:
     except OSError:
         raise
     except Exception as error:
+        _close_cursors(error)
         task.error = error
         if not isinstance(error, HoloDeckError):
             log.exception("a job of the session store failed")
     return task.error is None
+
+
+def _close_cursors(error: BaseException) -> None:
+    """Drops the local variables of the frames in which a job failed.
+
+    The error may be kept for long, and with its frames a cursor that was not read to its end. That would keep a read
+    transaction open: this connection could write nothing more after another process has written, and would not see it.
+    """
+    traceback.clear_frames(error.__traceback__)
 
 
 def _failure(error: BaseException) -> HoloDeckError:
