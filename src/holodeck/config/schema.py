@@ -243,6 +243,14 @@ class FileSettings(Block):
         default=[], max_length=100, description="Hosts that AG-UI file parts may name by URL; others are refused"
     )
 
+    @property
+    def limits(self) -> FileLimits:
+        return FileLimits(
+            max_files=self.max_files,
+            max_file_bytes=round(self.max_file_mb * MB),
+            max_request_bytes=round(self.max_request_mb * MB),
+        )
+
 
 class ObservabilitySettings(Block):
     """OpenTelemetry."""

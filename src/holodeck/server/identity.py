@@ -8,7 +8,6 @@ calls the gate with the operation that matched, never with a path.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 from urllib.parse import parse_qsl
 
 from starlette.requests import HTTPConnection, Request
@@ -21,6 +20,7 @@ from holodeck.access.principal import ACT_AS, ADMIN, ANONYMOUS_PRINCIPAL, Princi
 from holodeck.access.route_access import SIGNED_IN, RouteAccess
 from holodeck.access.tickets import Tickets
 from holodeck.core.owner import Owner
+from holodeck.core.request import Resume
 from holodeck.errors import AuthUnavailable, Forbidden, HoloDeckError, InvalidRequest, RateLimited, Unauthorized
 from holodeck.server.audit import Audit, admin_access, decided
 from holodeck.server.connection import connection_of
@@ -31,16 +31,6 @@ _CODES = {"invalid": "invalid_token", "expired": "invalid_token", "two-credentia
 _OWN_KEYS = frozenset({"api_key", "hook"})  # `server.limits.key` counts their credential ids
 _REVOCABLE = frozenset({"api_key", "ticket"})
 REVOKED_GRACE = 1.0  # seconds for the last event of a stopped run to reach its readers
-
-
-class GivenAnswer(Protocol):
-    """A person's answer to an approval, on any wire."""
-
-    @property
-    def interrupt_id(self) -> str: ...
-
-    @property
-    def approved(self) -> bool: ...
 
 
 PRINCIPAL = "holodeck.principal"  # the key in the scope
@@ -100,7 +90,7 @@ def api_key_of(request: HTTPConnection) -> str | None:
     return principal.credential_id if principal.via == "api_key" else None
 
 
-def note_approvals(owner: Owner, resume: Sequence[GivenAnswer]) -> None:
+def note_approvals(owner: Owner, resume: Sequence[Resume]) -> None:
     """Logs answers that a run accepted. An answer to a question that is not open was refused earlier."""
     for answer in resume:
         decided("approval_decided", owner, interrupt_id=answer.interrupt_id, approved=answer.approved)

@@ -35,7 +35,6 @@ from holodeck.core.events import Observer
 from holodeck.core.sizes import MB
 from holodeck.core.text import one_line
 from holodeck.errors import StartError
-from holodeck.files.limits import FileLimits
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.app import Application
@@ -226,11 +225,7 @@ def settings_of(options: ServeOptions, *, keys: bool = False) -> ServerSettings:
         spending=spending_of(options.config, has_keys=keys),
         max_connections=room_for(file.server.max_connections),
         max_upload=round((file.files.max_request_mb + 1) * MB),
-        files=FileLimits(
-            max_files=file.files.max_files,
-            max_file_bytes=round(file.files.max_file_mb * MB),
-            max_request_bytes=round(file.files.max_request_mb * MB),
-        ),
+        files=file.files.limits,
         streams=StreamSettings(keepalive=file.server.keepalive, stall_timeout=file.server.runs.stall_timeout),
         protocols=options.protocols,
         root_path=options.root_path,

@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 
-from holodeck.core.events import Ending
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message, PendingStep, Summary, UserMessage
 from holodeck.core.owner import Owner
@@ -26,6 +25,7 @@ from holodeck.errors import InvalidRequest, RateLimited, SessionBusy, SessionDel
 from holodeck.sessions.port import KEEP, Conversation, Keep, ServerSession, StoredSession
 from holodeck.sessions.recent_histories import RecentHistories
 from holodeck.sessions.transcript import (
+    AddedAtOnce,
     check_room,
     place_of,
     size_of,
@@ -407,7 +407,7 @@ class MemorySessionStore:
             await self.values.remove_expired()
 
 
-class _MemoryConversation:
+class _MemoryConversation(AddedAtOnce):
     """Decodes the end of the history when a run opens it. Every commit goes to the store immediately."""
 
     def __init__(self, store: MemorySessionStore, kept: _Kept, last: int | None) -> None:
@@ -444,30 +444,6 @@ class _MemoryConversation:
     async def rewind(self, before: str) -> None:
         messages = self._kept.steps.messages()
         self.messages, self.earlier, self._cut = messages[: place_of(before, messages)], 0, before
-
-    async def commit(
-        self,
-        messages: Sequence[Message],
-        pending: PendingStep | Keep | None = None,
-        *,
-        state: Any = KEEP,
-        summary: Summary | Keep | None = KEEP,
-        ending: Ending | None = None,  # noqa: ARG002  nothing here outlives the process
-    ) -> None:
-        self._add(messages, pending, state, summary)
-
-    def end(
-        self,
-        messages: Sequence[Message],
-        pending: PendingStep | Keep | None,
-        *,
-        state: Any,
-        ending: Ending,  # noqa: ARG002  nothing here outlives the process
-    ) -> None:
-        self._add(messages, pending, state, KEEP)
-
-    def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> None:
-        self._add(messages, None, state, KEEP)
 
     def _add(
         self,

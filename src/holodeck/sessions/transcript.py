@@ -5,6 +5,7 @@
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -99,7 +100,44 @@ class HeldParts:
             self.summary = summary
 
 
-class Transcript(HeldParts):
+class AddedAtOnce(ABC):
+    """A conversation in memory: what is added is there at once, and no ending is stored with it."""
+
+    def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> None:
+        self._add(messages, None, state, KEEP)
+
+    async def commit(
+        self,
+        messages: Sequence[Message],
+        pending: PendingStep | Keep | None = None,
+        *,
+        state: Any = KEEP,
+        summary: Summary | Keep | None = KEEP,
+        ending: Ending | None = None,  # noqa: ARG002  see above
+    ) -> None:
+        self._add(messages, pending, state, summary)
+
+    def end(
+        self,
+        messages: Sequence[Message],
+        pending: PendingStep | Keep | None,
+        *,
+        state: Any,
+        ending: Ending,  # noqa: ARG002  see above
+    ) -> None:
+        self._add(messages, pending, state, KEEP)
+
+    @abstractmethod
+    def _add(
+        self,
+        messages: Sequence[Message],
+        pending: PendingStep | Keep | None,
+        state: Any,
+        summary: Summary | Keep | None,
+    ) -> None: ...
+
+
+class Transcript(HeldParts, AddedAtOnce):
     def __init__(
         self,
         messages: Iterable[Message] = (),
@@ -119,30 +157,6 @@ class Transcript(HeldParts):
 
     async def stored(self) -> Sequence[Message]:
         return tuple(self.messages)
-
-    def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> None:
-        self._add(messages, None, state, KEEP)
-
-    async def commit(
-        self,
-        messages: Sequence[Message],
-        pending: PendingStep | Keep | None = None,
-        *,
-        state: Any = KEEP,
-        summary: Summary | Keep | None = KEEP,
-        ending: Ending | None = None,  # noqa: ARG002  nothing here outlives the process
-    ) -> None:
-        self._add(messages, pending, state, summary)
-
-    def end(
-        self,
-        messages: Sequence[Message],
-        pending: PendingStep | Keep | None,
-        *,
-        state: Any,
-        ending: Ending,  # noqa: ARG002  nothing here outlives the process
-    ) -> None:
-        self._add(messages, pending, state, KEEP)
 
     async def begin_calls(self, step: PendingStep) -> None:
         self.pending = step

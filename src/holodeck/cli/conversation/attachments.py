@@ -105,7 +105,7 @@ class Attachments:
         `progress` is called while a scan is read, page by page.
         """
         if self._read is None:
-            self._read = self._reader()
+            self._read = build_files(self._config, self.settings.limits).read
         upload = import_module("holodeck.files.upload").Upload
         uploads = [upload(data=file_bytes(path), name=path.name) for path in self.paths]
         uploads += [
@@ -119,14 +119,6 @@ class Attachments:
         self.documents.clear()
         self.piped = b""
         return (TextPart(text), *(each.part for each in read)), [each.note for each in read]
-
-    def _reader(self) -> Callable[..., Awaitable[Sequence[ReadAttachment]]]:
-        limits = import_module("holodeck.files.limits").FileLimits(
-            max_files=self.settings.max_files,
-            max_file_bytes=round(self.settings.max_file_mb * MB),
-            max_request_bytes=round(self.settings.max_request_mb * MB),
-        )
-        return build_files(self._config, limits).read
 
 
 def file_bytes(path: Path) -> bytes:
