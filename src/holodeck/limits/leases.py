@@ -5,19 +5,16 @@ A lease in Valkey ends by itself after 30 seconds unless it is renewed, so the l
 
 import asyncio
 import contextlib
-import hashlib
 import itertools
 import os
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
+from holodeck.limits.valkey import ValkeyWindows, key_of
 from holodeck.limits.window import StoreDown
-
-if TYPE_CHECKING:
-    from holodeck.limits.valkey import ValkeyWindows
 
 LEASE_SECONDS = 30.0
 RENEW_SECONDS = 10.0
@@ -101,7 +98,7 @@ class MemoryLeases:
 class ValkeyLeases:
     """Leases that replicas share. While the store is down, they are counted in this process."""
 
-    def __init__(self, windows: "ValkeyWindows") -> None:
+    def __init__(self, windows: ValkeyWindows) -> None:
         self._store = windows
         self._local = MemoryLeases()
         self._mine: dict[str, Lease] = {}
@@ -111,7 +108,7 @@ class ValkeyLeases:
     async def acquire(self, shares: Sequence[Share]) -> Lease | Share:
         lease = Lease(os.urandom(12).hex(), tuple(shares))
         limits = [each.limit for each in shares]
-        keys = [_key(each) for each in shares]
+        keys = [key_of(each.name, each.subject) for each in shares]
         number = await self._store.run_script(ACQUIRE, keys, [round(LEASE_SECONDS * 1000), lease.id, *limits])
         if number is None:
             return await self._local.acquire(shares)
@@ -131,7 +128,7 @@ class ValkeyLeases:
         task.add_done_callback(self._tasks.discard)
 
     async def held(self, share: Share) -> int:
-        number = await self._store.run_script(HELD, [_key(share)], [])
+        number = await self._store.run_script(HELD, [key_of(share.name, share.subject)], [])
         return await self._local.held(share) if number is None else int(number)
 
     async def close(self) -> None:
@@ -147,7 +144,7 @@ class ValkeyLeases:
     async def _give_back(self, lease: Lease) -> None:
         script = "for _, key in ipairs(KEYS) do redis.call('ZREM', key, ARGV[1]) end return 0"
         with contextlib.suppress(StoreDown):  # then it ends by itself
-            await self._store.run_script(script, [_key(each) for each in lease.shares], [lease.id])
+            await self._store.run_script(script, [key_of(each.name, each.subject) for each in lease.shares], [lease.id])
 
     async def _renew_for_ever(self) -> None:
         script = """
@@ -161,9 +158,6 @@ class ValkeyLeases:
             await asyncio.sleep(RENEW_SECONDS)
             for lease, share in [(each, share) for each in self._mine.values() for share in each.shares]:
                 with contextlib.suppress(StoreDown):  # the store may recover before the lease ends
-                    await self._store.run_script(script, [_key(share)], [round(LEASE_SECONDS * 1000), lease.id])
-
-
-def _key(share: Share) -> str:
-    subject = hashlib.sha256(share.subject.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return f"hd:1:{{limits}}:{share.name}:{subject}"
+                    await self._store.run_script(
+                        script, [key_of(share.name, share.subject)], [round(LEASE_SECONDS * 1000), lease.id]
+                    )

@@ -165,7 +165,7 @@ class ValkeyWindows:
             window = use.window
             arguments += [use.amount, window.limit, round(window.seconds * 1000), round(window.grain * 1000)]
             arguments.append(int(use.partly))
-        return await self.run_script(SCRIPT, [_key(use.window) for use in uses], arguments)
+        return await self.run_script(SCRIPT, [key_of(use.window.name, use.window.subject) for use in uses], arguments)
 
     async def run_script(self, script: str, keys: Sequence[str], arguments: Sequence[str | int]) -> Any:
         """Runs a script and returns its answer.
@@ -195,10 +195,10 @@ class ValkeyWindows:
             log.error("limits_store_down", extra={"details": {"error": type(error).__name__, "then": self._when_down}})
 
 
-def _key(window: Window) -> str:
-    """The key of a window.
+def key_of(name: str, subject: str) -> str:
+    """The key of a window or a lease.
 
     All windows of a request must be in one slot despite several subjects: they share a hash tag.
     """
-    subject = hashlib.sha256(window.subject.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return f"hd:1:{{limits}}:{window.name}:{subject}"
+    hashed = hashlib.sha256(subject.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"hd:1:{{limits}}:{name}:{hashed}"
