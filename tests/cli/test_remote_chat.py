@@ -137,6 +137,7 @@ async def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
         ("--url", "localhost:1", "hi"): "localhost:1 is not the address of a server; did you mean http://localhost:1?",
         ("--url", "http://127.0.0.1:1", "--sesion", "t"): "--session",
         ("--url", "http://127.0.0.1:1", "--demo", "hi"): "leave out --demo",
+        ("--url", "http://127.0.0.1:1", "--resume", "last"): "--session ID continues one",
         ("--url", "http://127.0.0.1:1", "agent.yaml", "hi"): "leave out agent.yaml",
         ("--key-file", "empty", "hi"): "--key-file is for --url",
         ("--url", "http://127.0.0.1:1", "--key-file", "empty", "hi"): "empty must contain one key",

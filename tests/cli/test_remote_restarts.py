@@ -176,6 +176,8 @@ async def test_a_lost_connection_continues_after_the_last_event(tmp_path: Path) 
     async with served(says("one two three", pause=gate), settings=ServerSettings(protocols=("ag-ui",))) as s:
         waiting = asyncio.create_task(asyncio.to_thread(holodeck, "chat", "--url", s.url, "hi", folder=tmp_path))
         await until(lambda: any(len(run.log) > 3 for run in s.server.runs.active))
+        (run,) = s.server.runs.active
+        assert (run.readers, run.returning) == (1, 1)  # so that a server that stops leaves the run to another one
         for connection in list(s.http.server_state.connections):
             connection.transport.abort()
         gate.open.set()

@@ -129,6 +129,8 @@ def _server(url: str | None, key_file: str | None, path: str | None) -> RemoteSe
         for option in context.command.params
         if option.name in LOCAL_ONLY and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
     ]
+    if given == ["--resume"] and path is None:
+        raise click.UsageError("with --url the server has the conversations: --session ID continues one")
     if path is not None or given:
         raise click.UsageError(f"with --url the server has its own agent: leave out {one_line(path or given[0])}")
     return RemoteServer(url, _key(key_file))
