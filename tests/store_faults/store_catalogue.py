@@ -26,7 +26,7 @@ RESTART, DURABLE = "tests/faults/test_kill_and_restart.py", "tests/agent/test_du
 REPLICAS, KILLED = "tests/cluster/test_replicas.py", "tests/cluster/test_killed_replicas.py"
 MODEL, POSTGRES_STORE = "tests/stores/test_protocol_model.py", "tests/stores/test_postgres_store.py"
 LINK, SQLITE_STORE = "tests/stores/test_valkey_link.py", "tests/stores/test_sqlite_store.py"
-SESSIONS, RECOVERY = "tests/contracts/test_session_store.py", "tests/runs/test_recovery.py"
+SESSIONS, RECOVERY = "tests/contracts/test_session_limits.py", "tests/runs/test_recovery.py"
 
 
 @dataclass(frozen=True)
