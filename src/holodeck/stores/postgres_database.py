@@ -21,6 +21,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from holodeck.errors import HoloDeckError, StartError, StorageFull, StoreUnavailable
+from holodeck.stores.cancellations import noticing_cancellation
 from holodeck.stores.postgres_schema import LOCK, MIGRATIONS
 
 log = logging.getLogger(__name__)
@@ -138,7 +139,7 @@ class PostgresDatabase:
             cursor = await connection.execute(statement, values, binary=True)
             return [] if cursor.rownumber is None else await cursor.fetchall()
 
-        return await self._attempt(execute, again=again, lane=lane)
+        return await noticing_cancellation(self._attempt(execute, again=again, lane=lane))
 
     async def row(
         self, statement: str, values: Values = NO_VALUES, *, again: bool = False, lane: Lane = Lane.RUN
@@ -153,7 +154,7 @@ class PostgresDatabase:
             async with connection.transaction():
                 return await job(connection)
 
-        return await self._attempt(execute, again=False, lane=Lane.RUN)
+        return await noticing_cancellation(self._attempt(execute, again=False, lane=Lane.RUN))
 
     async def _attempt(self, job: Callable[[Connection], Awaitable[T]], *, again: bool, lane: Lane) -> T:
         deadline = time.monotonic() + PATIENCE_SECONDS

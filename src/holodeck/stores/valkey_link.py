@@ -23,6 +23,7 @@ from holodeck.core.events import ENDINGS
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.errors import StartError
 from holodeck.runs.recovery import HOLE
+from holodeck.stores.cancellations import noticing_cancellation
 from holodeck.stores.log_copier import LogPiece
 from holodeck.stores.valkey_line import ValkeyLine
 from holodeck.stores.valkey_pool import pool_of
@@ -304,7 +305,7 @@ class ValkeyLink:
 
     async def _tried(self, work: Any) -> list[Any] | None:
         try:
-            answers: list[Any] = await work
+            answers: list[Any] = await noticing_cancellation(work)
         except _ERRORS as error:
             self.lost(error)
             return None
