@@ -26,8 +26,8 @@ async def test_nothing_of_a_request_waits_for_the_collector(client, monkeypatch)
         runs: list[weakref.ref[Run]] = []
         start = s.server.runs.start
 
-        async def starts(request, open_encoder=None, **more):
-            run = await start(request, open_encoder, **more)
+        async def starts(request, **more):
+            run = await start(request, **more)
             runs.append(weakref.ref(run))
             return run
 

@@ -82,7 +82,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     detached: bool = False  # it continues without readers: no grace timer
     time_limit: float | None = None  # in seconds, including the time in the queue
     throw_away: bool = False  # its session is deleted when it ends
-    wire: str = ""  # the protocol of the request, for readers that reconnect after a restart
+    wire: str = ""  # the protocol of the request, in which readers of the run get it, also after a restart
+    encoding: Mapping[str, Any] = {}  # what that wire has to know of the request to encode the run again; JSON values
     rewind_to: str | None = None  # the user message to answer again: the stored messages after it are dropped
     only_adds: bool = False  # its ids are not ours: a message that the client lacks does not mean that it went back
     options: RunOptions = RunOptions()
@@ -91,5 +92,6 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     shortened: bool = False  # in storage: the parts for the model were too long and were left out
     handovers: int = 0  # in storage: how often a stopping server has left the run to another process
     compared: bool = False  # in storage: `messages` are those that the run adds to its session
+    new_session: bool = False  # in storage: the session that the client named has expired, or is unknown
     answered: tuple[bytes, ...] = ()  # in storage: fingerprints of the resumes that continued it under its own id
     agent_version: str = ""  # in storage: `AgentDefinition.version` of the agent that began the run

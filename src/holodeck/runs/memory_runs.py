@@ -139,6 +139,8 @@ def _ended(record: RunRecord, ending: Ending) -> RunRecord:
         parent_run_id=given.parent_run_id,
         owner=record.owner,
         wire=given.wire,
+        keeps_history=given.keeps_history,
+        new_session=given.new_session,
         answered=given.answered,
     )
     return msgspec.structs.replace(record, request=request, ending=ending, state=state_after(ending), finished_at=now())

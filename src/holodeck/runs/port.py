@@ -57,12 +57,18 @@ MAX_KEPT_BYTES = 128 * 1024
 """How much of its client's tools, context, state and answers a stored request may keep, together, as JSON."""
 
 
+MAX_ENCODING_BYTES = 16 * 1024
+"""How long `RunRequest.encoding` may be in storage, as JSON. Readers of a run without it get the wire's defaults."""
+
+
 def kept_of(request: RunRequest, agent_version: str = "") -> RunRequest:
     """Returns the part of a request that is stored: only what a run needs to continue after a crash.
 
     The only client property that it keeps is the time zone. If tools, context, state and answers are too long, they are
-    left out and the request is marked: its run cannot continue.
+    left out and the request is marked: its run cannot continue. An `encoding` that is too long is left out.
     """
+    if request.encoding and len(msgspec.json.encode(request.encoding)) > MAX_ENCODING_BYTES:
+        request = msgspec.structs.replace(request, encoding={})
     zone = request.properties.get("timezone")
     properties = {"timezone": zone} if isinstance(zone, str) and is_zone(zone) else {}
     kept = msgspec.structs.replace(request, properties=properties, agent_version=agent_version)

@@ -216,6 +216,7 @@ def flattened(pieces: Pieces) -> list[Event]:
 
 
 def run_of(record: RunRecord, run_log: RunLog, *, earlier: Run | None = None, first_number: int = 0) -> Run:
+    age = (now() - record.created_at).total_seconds()
     return Run(
         request=record.request,
         run_id=record.run_id,
@@ -223,6 +224,8 @@ def run_of(record: RunRecord, run_log: RunLog, *, earlier: Run | None = None, fi
         owner=record.owner,
         log=run_log,
         created_at=record.created_at,
+        begun=time.monotonic() - max(0.0, age),
+        is_new_session=record.request.new_session,
         fingerprint=record.fingerprint,
         record=record,
         earlier=earlier,

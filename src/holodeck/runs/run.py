@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
-from holodeck.core.encoder import Encoder
 from holodeck.core.events import Emit, Ending, Outcome, RunFinished, failure
 from holodeck.core.messages import now
 from holodeck.core.owner import OwnedId, Owner
@@ -25,9 +24,6 @@ from holodeck.errors import HoloDeckError
 from holodeck.runs.log import RunLog, size_of_messages
 from holodeck.runs.port import RunRecord, RunResult, RunState, state_after
 from holodeck.sessions.port import Conversation
-
-OpenEncoder: TypeAlias = Callable[["Run", str | None], Encoder]
-"""Makes the encoder of one reader from a run and an Accept header. The run holds it, so it must not hold the run."""
 
 T = TypeVar("T")
 
@@ -118,7 +114,6 @@ class Run:
     task: "asyncio.Task[None] | None" = None
     grace: asyncio.TimerHandle | None = None
     size: int = 0  # of log and request in bytes, about; set when it has ended
-    open_encoder: OpenEncoder | None = None  # how the wire that started it encodes it
     fingerprint: bytes = b""  # of the request, if it has an idempotency key
     deadline: asyncio.TimerHandle | None = None
     earlier: "Run | None" = None  # the part that this run continues under the same id; it ended with an interrupt
@@ -206,7 +201,9 @@ def _note_ending(ended: "weakref.ref[Run]", event: Ending) -> None:
 
 def size_of_request(request: RunRequest) -> int:
     """The approximate bytes that a finished run keeps of its request, to show them to readers that reconnect."""
-    return size_of_messages(request.messages) + len(msgspec.json.encode((request.state, request.properties)))
+    return size_of_messages(request.messages) + len(
+        msgspec.json.encode((request.state, request.properties, request.encoding))
+    )
 
 
 def ending_of(run: Run, error: HoloDeckError | None) -> Ending:

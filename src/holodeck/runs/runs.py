@@ -45,7 +45,7 @@ from holodeck.runs.leaving import leave, may_be_left
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunExists, RunKey, RunRecord, RunResult, RunState, RunStore, SharedRunStore, kept_of
 from holodeck.runs.resumed_parts import answered_with, check_continues
-from holodeck.runs.run import OpenEncoder, QueueSlot, Run, SessionFeeds, SessionQueue, ending_of, size_of_request
+from holodeck.runs.run import QueueSlot, Run, SessionFeeds, SessionQueue, ending_of, size_of_request
 from holodeck.runs.run_settings import RunSettings, WhenBusy
 from holodeck.runs.shared_entry import SharedEntry
 from holodeck.sessions.port import Conversation, SessionStore
@@ -114,7 +114,6 @@ class Runs:
     async def start(
         self,
         request: RunRequest,
-        open_encoder: OpenEncoder | None = None,
         *,
         key: RunKey | None = None,
         fingerprint: bytes = b"",
@@ -144,7 +143,6 @@ class Runs:
             session_id=session_id,
             owner=owner,
             log=RunLog(self.settings.max_log_events),
-            open_encoder=open_encoder,
             fingerprint=fingerprint,
             earlier=earlier,
             first_number=0 if earlier is None else earlier.next_number,
@@ -435,17 +433,18 @@ class Runs:
         return change(elsewhere=await self._of_other_wires(run, stored))
 
     async def _of_other_wires(self, run: Run, stored: Sequence[Message]) -> frozenset[str]:
-        """The runs since the last one on this run's wire. Each run on a wire shows its clients the whole history.
+        """The runs since the last one of a client like this run's. Each run shows such clients the whole history.
 
-        The terminal's runs have no record.
+        AG-UI's terminal keeps no history, so it is not like a page. The runs of a local terminal have no record.
         """
         if self.records is None:
             return frozenset()
         records = await self.records.runs_of(owner=run.owner, session_id=run.session_id)
-        wires = {record.run_id: record.wire for record in records}
+        shown = {record.run_id: (record.wire, record.request.keeps_history) for record in records}
+        own = run.request.wire, run.request.keeps_history
         others: set[str] = set()
         for message in reversed(stored):
-            if not message.run_id or wires.get(message.run_id) == run.request.wire:
+            if not message.run_id or shown.get(message.run_id) == own:
                 break
             others.add(message.run_id)
         return frozenset(others)
@@ -486,6 +485,7 @@ class Runs:
                 messages=(*results, *run.request.messages),
                 compared=True,
                 parent_run_id=request.parent_run_id,
+                new_session=run.is_new_session,
             )
             root = "" if run.root == run.run_id else run.root
             run.record = msgspec.structs.replace(run.record, request=kept, root=root)

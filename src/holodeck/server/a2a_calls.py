@@ -112,7 +112,6 @@ async def _started(request: Request, wanted: SendRequest, params: Json) -> list[
         wire=NAME,
         owner=owner,
         prepare=prepare,
-        open_encoder=open_encoder,
         conversation=session,
         key=repeat_key_of(request, NAME, owner),
         fingerprint=sha256(sse.json_bytes(params)).digest(),
@@ -157,8 +156,8 @@ async def _free_id(server: AgentServer, message_id: str, session: str | None, ow
     return f"{message_id}:{new_ulid()}" if message_id in known else message_id
 
 
-def open_encoder(run: Run, _accept: str | None) -> Encoder:
-    """Encodes a run of this wire for readers that follow it by its id."""
+def open_encoder(_server: AgentServer, run: Run, _accept: str | None) -> Encoder:
+    """Encodes a run of this wire for readers that follow it by its id: the updates, in the form of HTTP+JSON."""
     return TaskEncoder(TaskReader(run.root, run.session_id, run.run_id), lambda update: update)
 
 

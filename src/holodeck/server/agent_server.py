@@ -5,19 +5,20 @@ import logging
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
-from types import TracebackType
+from types import MappingProxyType, TracebackType
+from typing import TypeAlias
 
 from starlette.requests import HTTPConnection
 
 from holodeck.access.authenticator import Authenticator
 from holodeck.access.page_session import CODE_SECONDS
 from holodeck.agent.definition import AgentDefinition
-from holodeck.core.encoder import bare
+from holodeck.core.encoder import Encoder, bare
 from holodeck.core.events import Event, Observer, ReasoningAdded, TextAdded
 from holodeck.core.messages import Message
 from holodeck.core.owner import Owner
@@ -48,6 +49,13 @@ from holodeck.telemetry.metrics import Metrics
 from holodeck.telemetry.run_logger import RunLogger
 from holodeck.telemetry.watchdog import Watchdog
 from holodeck.telemetry.worker_figures import WorkerFigures
+
+OpenEncoder: TypeAlias = Callable[["AgentServer", Run, str | None], Encoder]
+"""Makes the encoder of one reader of a run. The text is the reader's Accept header.
+
+Everything else comes from the run: `RunRequest.encoding` is stored with it. So a run is encoded in the same way in every
+process that shows it.
+"""
 
 _SERVER = Owner("system", "system:server")  # no credential can have this name
 _SECRET, _CODE = "secret", "page-code"
@@ -121,6 +129,8 @@ class SessionCount:
 
 
 class AgentServer:
+    encoders: Mapping[str, OpenEncoder] = MappingProxyType({})  # by wire; the application sets them
+
     def __init__(
         self,
         agent: AgentDefinition,

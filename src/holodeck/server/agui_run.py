@@ -26,7 +26,7 @@ from holodeck.wires.agui.capabilities import capabilities
 from holodeck.wires.agui.client_events import CLIENT_HEADER, TERMINAL
 from holodeck.wires.agui.decode import decode
 from holodeck.wires.agui.encode import encoder_for
-from holodeck.wires.agui.profile import Profile
+from holodeck.wires.agui.profile import PROFILES, Profile
 
 log = logging.getLogger(__name__)
 
@@ -58,19 +58,18 @@ async def start(request: Request, body: bytes, accept: str | None = None) -> Eve
         log.warning("run %s: %s", given.run_id, warning)
     with_parts = [each for each in given.request.messages if not isinstance(each.content, str)]
     progress = ScanProgress() if any(map(has_files, with_parts)) else None
-    wire = TERMINAL if request.headers.get(CLIENT_HEADER) == TERMINAL else NAME
-    if wire == TERMINAL:  # a terminal shows its own turns only, whatever came before
+    is_terminal = request.headers.get(CLIENT_HEADER) == TERMINAL
+    if is_terminal:  # a terminal shows its own turns only, whatever came before
         wanted = msgspec.structs.replace(given.request, keeps_history=False)
         given = msgspec.structs.replace(given, request=wanted)
     arrival = Arrival(
         request=request,
-        wire=wire,
+        wire=NAME,
         owner=owner,
         conversation=given.thread_id,
-        key=RunKey(wire, owner, given.run_id, "runId", part=given.resumes),
+        key=RunKey(NAME, owner, given.run_id, "runId", part=given.resumes),
         fingerprint=given.fingerprint,
         prepare=partial(with_files, server, given.request, owner, None if progress is None else progress.report),
-        open_encoder=partial(open_encoder, profile=given.profile),
         is_cheap=progress is None,
     )
     if progress is not None:
@@ -84,15 +83,14 @@ async def start(request: Request, body: bytes, accept: str | None = None) -> Eve
     return follow(
         server,
         server.runs.latest(run),
-        arrival.open_encoder,
         accept=accept,
         first=run.beginning,
-        returns=wire == TERMINAL,  # `holodeck chat --url` reconnects
+        returns=is_terminal,  # `holodeck chat --url` reconnects
     )
 
 
-def open_encoder(run: Run, accept: str | None, *, profile: Profile = Profile.FULL) -> Encoder:
-    return encoder_for(accept, profile, run.run_id)
+def open_encoder(_server: AgentServer, run: Run, accept: str | None) -> Encoder:
+    return encoder_for(accept, PROFILES.get(run.request.encoding.get("profile"), Profile.FULL), run.run_id)
 
 
 def capabilities_of(server: AgentServer) -> dict[str, object]:

@@ -27,7 +27,7 @@ from holodeck.server.identity import PRINCIPAL
 from holodeck.server.openapi import document
 from holodeck.server.routes import health, me, metrics, pages, playground, runs, sessions
 from holodeck.server.routing import Match, Operation, Router
-from holodeck.server.wires import WIRES, wires_of
+from holodeck.server.wires import ENCODERS, WIRES, wires_of
 from holodeck.telemetry.log_context import RequestContext, current, enter
 from holodeck.telemetry.logs import event_log
 from holodeck.telemetry.metrics import Metrics
@@ -87,6 +87,7 @@ class Application:
             secured=server.gate.enabled,
             behind_proxy=server.access.proxy is not None,
         )
+        server.encoders = ENCODERS
         for wire in wires:
             if wire.prepare is not None:
                 wire.prepare(server)

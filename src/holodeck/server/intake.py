@@ -23,7 +23,7 @@ from holodeck.files.reader import Progress
 from holodeck.runs.client_history import first_of_use
 from holodeck.runs.idempotency import Claim
 from holodeck.runs.port import RunExists, RunKey
-from holodeck.runs.run import OpenEncoder, Run
+from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer, RunAdmission, slot_of
 from holodeck.server.identity import api_key_of, note_approvals, owner_of, require
 from holodeck.server.schemas import REPEAT_HEADER
@@ -146,7 +146,6 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     wire: str
     owner: Owner
     prepare: Callable[[], Awaitable[RunRequest]]
-    open_encoder: OpenEncoder
     conversation: str | None = None
     key: RunKey | None = None
     fingerprint: bytes = b""
@@ -213,7 +212,7 @@ async def _started(server: AgentServer, arrival: Arrival) -> Run:
         if key is not None and key.part:  # it continues a run under its own id, which another process may have started
             with suppress(RunNotFound):
                 await server.stored_runs.find(key.name, owner=arrival.owner)
-        run = await server.runs.start(wanted, arrival.open_encoder, key=key, fingerprint=arrival.fingerprint)
+        run = await server.runs.start(wanted, key=key, fingerprint=arrival.fingerprint)
         if arrival.attempt is not None:
             server.idempotency.retried.note(arrival.as_sent, run)
         if wanted.resume:

@@ -112,7 +112,6 @@ async def _begun(
         request=request,
         owner=owner_of(request),
         prepare=prepare,
-        open_encoder=open_encoder,
         wire=NAME,
         conversation=session_id,
         key=key,
@@ -222,9 +221,12 @@ def _result_of(server: AgentServer, run: Run, call: McpCall) -> dict[str, Any]:
     return reader.result
 
 
-def open_encoder(run: Run, _accept: str | None) -> Encoder:
-    """Encodes a run of this wire for readers that follow it by its id."""
-    return answer.ProgressEncoder(run.run_id, answer.AnswerReader(Caller(), {}), run.run_id)
+def open_encoder(server: AgentServer, run: Run, _accept: str | None) -> Encoder:
+    """Encodes a run of this wire for readers that follow it by its id, which is the id of the message that they get.
+
+    In the answer to a call, the message has the id of the call.
+    """
+    return answer.ProgressEncoder(run.run_id, answer.AnswerReader(Caller(), server_info(server)), run.run_id)
 
 
 # tasks

@@ -20,7 +20,7 @@ from holodeck.core.encoder import Encoder, bare
 from holodeck.core.events import Event, MessagesReplaced
 from holodeck.runs.log import ReplayGone
 from holodeck.runs.middleware import Batch, Chain
-from holodeck.runs.run import OpenEncoder, Run
+from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.connection import NOT_COPIED, connection_of, unsent_bytes
@@ -267,18 +267,18 @@ def place_of(part: Run, first: int, encoder: Encoder) -> int:
 def follow(
     server: AgentServer,
     run: Run,
-    open_encoder: OpenEncoder,
     *,
     accept: str | None = None,
     first: int = 0,
     returns: bool = False,
+    encoder: Encoder | None = None,
 ) -> EventStream:
     """A run from event `first` on, with the earlier parts that it continues under the same id.
 
-    A reader that reconnects passes the run's own `open_encoder`, a duplicate request its own. See `EventStream` for
-    `returns`.
+    The run's wire encodes it, unless an `encoder` is given. See `EventStream` for `returns`.
     """
-    encoder = open_encoder(run, accept)
+    if encoder is None:
+        encoder = server.encoders.get(run.request.wire, server.encoders[""])(server, run, accept)
     cursors = [Cursor(part, encoder, place_of(part, first, encoder), server.chain()) for part in run.parts]
     return EventStream(
         server.runs, cursors, server.settings.streams, content_type=encoder.content_type, returns=returns

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from holodeck.runs.run import OpenEncoder
-from holodeck.server.agent_server import AgentServer
+from holodeck.server.agent_server import AgentServer, OpenEncoder
 from holodeck.server.routing import Operation, Routes
 
 
@@ -22,7 +21,7 @@ class Wire:
     endpoints: Sequence[tuple[str, str]]
     example: str
     routes: Sequence[Routes]
-    open_encoder: OpenEncoder  # for readers of a run that another process started
+    open_encoder: OpenEncoder  # for every reader of its runs, in the process that started them or another
     prepare: Callable[[AgentServer], object] | None = None  # called with a server that speaks it, before it starts
     has_playground: bool = False  # whether the page at `/` speaks it
     request_headers: Sequence[

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from holodeck.errors import StartError
+from holodeck.server.agent_server import OpenEncoder
 from holodeck.server.routes import a2a, agui, ai_sdk, chat_stream, mcp, openai_chat, openai_responses, rest
 from holodeck.server.wire import Wire
 
@@ -18,6 +19,11 @@ WIRES: Mapping[str, Wire] = {
         mcp.WIRE,
         a2a.WIRE,
     )
+}
+
+ENCODERS: Mapping[str, OpenEncoder] = {
+    **{wire.name: wire.open_encoder for wire in WIRES.values()},
+    "": agui.WIRE.open_encoder,  # of runs that Python code starts, or a wire that an older server had
 }
 
 

@@ -26,7 +26,7 @@ from holodeck.server.stream import EventStream, follow
 from holodeck.server.wire import Wire
 from holodeck.sessions.port import StoredSession
 from holodeck.wires.ai_sdk.history import chunks_of, last_turn, not_in, turn_id, turn_parts, ui_messages
-from holodeck.wires.ai_sdk.request import MAX_CONTEXT, MAX_PARTS, MAX_TOOLS, UiRequest, decode, run_request
+from holodeck.wires.ai_sdk.request import MAX_CONTEXT, MAX_PARTS, MAX_TOOLS, UiAnswer, UiRequest, decode, run_request
 from holodeck.wires.ai_sdk.stream import HEADERS, UiMessageEncoder
 from holodeck.wires.body import MAX_NAME
 
@@ -80,14 +80,7 @@ async def chat(request: Request) -> Response:
     key = intake.repeat_key_of(request, NAME, owner)
     if key is None and ui.new_message is not None:  # the same new message again is the same request
         key = RunKey(NAME, owner, fingerprint.hex(), "messages")
-    open_encoder = partial(
-        _encoder,
-        message_id=ui.continued,
-        client_tools=_own_tools(server, ui),
-        open_calls=ui.open_calls,
-        denied=ui.denied,
-        settled=ui.settled,
-    )
+    wanted = msgspec.structs.replace(run_request(ui), encoding=_encoding(server, ui))
     arrival = intake.Arrival(
         request=request,
         wire=NAME,
@@ -95,10 +88,9 @@ async def chat(request: Request) -> Response:
         conversation=ui.chat_id,
         key=key,
         fingerprint=fingerprint,
-        prepare=partial(intake.with_files, server, run_request(ui), owner),
-        open_encoder=open_encoder,
+        prepare=partial(intake.with_files, server, wanted, owner),
     )
-    return _with_headers(follow(server, await intake.begin(server, arrival), open_encoder))
+    return _with_headers(follow(server, await intake.begin(server, arrival)))
 
 
 @routes.get(
@@ -119,15 +111,9 @@ async def resume(request: Request) -> Response:
     messages, pending = _shown(stored, server.chain() or Chain())
     turn = last_turn(messages, pending)
     parts = turn_parts(not_in(run.log.kept, turn), pending, server_tools=_server_tools(server))
-
-    def open_again(run: Run, accept: str | None) -> Encoder:
-        encoder = run.open_encoder(run, accept) if run.open_encoder is not None else None
-        if not isinstance(encoder, UiMessageEncoder):
-            encoder = UiMessageEncoder(turn_id(turn) if turn else run.run_id)
-        encoder.before = list(chunks_of(parts))
-        return encoder
-
-    return _with_headers(follow(server, run, open_again))
+    encoder = _encoder_of(run) if run.request.wire == NAME else UiMessageEncoder(turn_id(turn) if turn else run.run_id)
+    encoder.before = list(chunks_of(parts))
+    return _with_headers(follow(server, run, encoder=encoder))
 
 
 @routes.get("/{id:path}/messages", "The messages of a chat", access=needs(SESSIONS_READ), responses=UI_MESSAGES)
@@ -185,8 +171,31 @@ def _own_tools(server: AgentServer, ui: UiRequest) -> frozenset[str]:
     return frozenset(tool.name for tool in ui.tools) - _server_tools(server) if ui.tools else frozenset()
 
 
-def _encoder(run: Run, _accept: str | None, *, message_id: str | None = None, **about_calls: Any) -> Encoder:
-    return UiMessageEncoder(message_id or run.run_id, **about_calls)
+def _encoding(server: AgentServer, ui: UiRequest) -> dict[str, Any]:
+    answer = UiAnswer(
+        continued=ui.continued,
+        client_tools=tuple(sorted(_own_tools(server, ui))),
+        open_calls=dict(ui.open_calls),
+        denied=tuple(sorted(ui.denied)),
+        settled=tuple(sorted(ui.settled)),
+    )
+    encoding: dict[str, Any] = msgspec.to_builtins(answer)
+    return encoding
+
+
+def _encoder_of(run: Run) -> UiMessageEncoder:
+    answer = msgspec.convert(run.request.encoding, UiAnswer)
+    return UiMessageEncoder(
+        answer.continued or run.run_id,
+        client_tools=answer.client_tools,
+        open_calls=answer.open_calls,
+        denied=answer.denied,
+        settled=answer.settled,
+    )
+
+
+def _encoder(_server: AgentServer, run: Run, _accept: str | None) -> Encoder:
+    return _encoder_of(run)
 
 
 WIRE = Wire(

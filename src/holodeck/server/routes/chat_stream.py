@@ -1,7 +1,9 @@
 """Chat-stream: `POST /chat/stream`. The wire itself is `holodeck.wires.chat_stream`."""
 
-from functools import partial
+from collections.abc import Mapping
+from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -11,6 +13,7 @@ from holodeck.core.encoder import Encoder
 from holodeck.core.ids import new_ulid
 from holodeck.core.request import RunRequest
 from holodeck.runs.run import Run
+from holodeck.server.agent_server import AgentServer
 from holodeck.server.chat_schemas import CHAT_STREAM_BODY, CHAT_STREAM_EVENTS
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import Arrival, begin, json_body, repeat_key_of, server_of
@@ -45,26 +48,33 @@ async def chat_stream(request: Request) -> Response:
     server, chat = server_of(request), decode(await json_body(request))
     owner = owner_of(request, chat.user_id)
     session = chat.conversation_id if server.settings.remember_conversations else None
+    encoding = {"request_id": current().request_id, "minimal": _prefers_minimal(request)}
 
     async def prepare() -> RunRequest:
         limit = server.settings.chat_stream_timeout
-        return run_request(chat, session_id=session or new_ulid(), time_limit=limit, throw_away=session is None)
+        wanted = run_request(chat, session_id=session or new_ulid(), time_limit=limit, throw_away=session is None)
+        return msgspec.structs.replace(wanted, encoding=encoding)
 
     arrival = Arrival(
         request=request,
         owner=owner,
         prepare=prepare,
-        open_encoder=partial(_encoder, request_id=current().request_id, minimal=_prefers_minimal(request)),
         wire=NAME,
         conversation=chat.conversation_id,
         key=repeat_key_of(request, NAME, owner),
         fingerprint=sse.json_bytes(chat),
     )
-    return follow(server, await begin(server, arrival), arrival.open_encoder)
+    run = await begin(server, arrival)
+    return follow(server, run, encoder=_encoder_of(run, encoding))  # a duplicate may prefer another form
 
 
-def _encoder(run: Run, _accept: str | None, *, request_id: str | None, minimal: bool) -> Encoder:
-    return NamedEventEncoder(run.run_id, ChatStreamEventMapper(request_id or run.run_id, minimal=minimal))
+def _encoder(_server: AgentServer, run: Run, _accept: str | None) -> Encoder:
+    return _encoder_of(run, run.request.encoding)
+
+
+def _encoder_of(run: Run, encoding: Mapping[str, Any]) -> Encoder:
+    mapper = ChatStreamEventMapper(encoding.get("request_id") or run.run_id, minimal=encoding.get("minimal", False))
+    return NamedEventEncoder(run.run_id, mapper)
 
 
 def _prefers_minimal(request: Request) -> bool:
@@ -78,6 +88,6 @@ WIRE = Wire(
     endpoints=(("chat-stream", "/chat/stream"),),
     example='{"input":"Hello"}',
     routes=(routes,),
-    open_encoder=partial(_encoder, request_id=None, minimal=False),
+    open_encoder=_encoder,
     request_headers=(_PREFER,),
 )

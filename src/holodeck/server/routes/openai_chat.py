@@ -1,8 +1,8 @@
 """OpenAI's Chat Completions: `POST /v1/chat/completions` and the list of models. The wire is `holodeck.wires.openai_chat`."""
 
-from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
+from time import time
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -21,7 +21,7 @@ from holodeck.server import openai_schemas as schemas
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import owner_of
 from holodeck.server.routes import openai_models
-from holodeck.server.routes.openai_models import OWN_PREFIX, SDK_HEADERS, answer_error, check_model, own_tools
+from holodeck.server.routes.openai_models import SDK_HEADERS, answer_error, check_model, own_tools
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
 from holodeck.server.stream import follow
@@ -34,6 +34,14 @@ from holodeck.wires.openai_chat.request import ChatCompletionRequest, decode, ru
 from holodeck.wires.openai_chat.response import PREFIX, ChunkEncoder, CompletionHead, completion
 
 NAME = "openai"
+
+
+class ChunkOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a completion has to know of its request: `RunRequest.encoding` of this wire's runs."""
+
+    created: int = 0  # seconds since 1970; a store has the time at which it stored the run
+    client_tools: tuple[str, ...] = ()
+    include_usage: bool = False
 
 
 routes = Routes("/v1", tag="OpenAI", responses=PROBLEMS, answer_error=answer_error)
@@ -53,10 +61,8 @@ async def chat_completions(request: Request) -> Response:
     chat = await intake.decoded(decode, body, server.settings.limits.message_characters)
     check_model(server, chat.model)
     means = await _session_of(request, chat)
-    new_reader = partial(
-        CompletionReader, client_tools=own_tools(server, chat.tools, chat.options), throw_away=not means.is_kept
-    )
-    open_encoder = partial(_encoder, model=server.agent.name, new_reader=new_reader, include_usage=chat.include_usage)
+    tools = sorted(own_tools(server, chat.tools, chat.options))
+    options = ChunkOptions(created=int(time()), client_tools=tuple(tools), include_usage=chat.include_usage)
     arrival = intake.Arrival(
         request=request,
         wire=NAME,
@@ -65,14 +71,13 @@ async def chat_completions(request: Request) -> Response:
         key=intake.repeat_key_of(request, NAME, owner),
         attempt=intake.attempt_of(request),
         fingerprint=sha256(body + (_named(request) or "").encode()).digest(),
-        prepare=partial(_prepare, server, owner, chat, means),
-        open_encoder=open_encoder,
+        prepare=partial(_prepare, server, owner, chat, means, options),
     )
     run = await intake.begin(server, arrival)
     if chat.store:
         await sessions.AnsweredConversations(server.store.values).note(owner, chat.messages, run)
     try:
-        answer = follow(server, run, open_encoder) if chat.stream else await _whole(request, run, new_reader())
+        answer = follow(server, run) if chat.stream else await _whole(request, run)
     except ClientDisconnect:
         raise
     except Exception as error:  # noqa: BLE001  whatever it is, the client must not start a second run by itself
@@ -83,10 +88,15 @@ async def chat_completions(request: Request) -> Response:
 
 
 async def _prepare(
-    server: AgentServer, owner: Owner, chat: ChatCompletionRequest, means: sessions.CompletionSession
+    server: AgentServer,
+    owner: Owner,
+    chat: ChatCompletionRequest,
+    means: sessions.CompletionSession,
+    options: ChunkOptions,
 ) -> RunRequest:
     branch = await sessions.branch_of(server, owner, means)
     wanted = run_request(chat, session_id=branch.session_id, throw_away=not means.is_kept)
+    wanted = msgspec.structs.replace(wanted, encoding=msgspec.to_builtins(options))
     if means.only_new:
         new = wanted.messages[first_of_use(wanted.messages) :]
         wanted = msgspec.structs.replace(wanted, messages=new, only_adds=True, follows=branch.follows)
@@ -115,27 +125,31 @@ def _named(request: Request) -> str | None:
     return None
 
 
-async def _whole(request: Request, run: Run, reader: CompletionReader) -> Response:
+async def _whole(request: Request, run: Run) -> Response:
     """The non-streamed answer, from the same pieces as the stream."""
-    server = intake.server_of(request)
+    server, options = intake.server_of(request), _options(run)
+    reader = _reader(run, options)
     await ending_of(server.runs, run, request.receive)
     pieces = (piece for event in server.shown_events(run) for piece in reader.read(event))
-    return intake.json_answer(completion(_head(run, server.agent.name), pieces))
+    return intake.json_answer(completion(_head(run, server, options), pieces))
 
 
-def _head(run: Run, model: str) -> CompletionHead:
-    return CompletionHead(id=PREFIX + run.run_id, created=int(run.created_at.timestamp()), model=model)
+def _head(run: Run, server: AgentServer, options: ChunkOptions) -> CompletionHead:
+    created = options.created or int(run.created_at.timestamp())
+    return CompletionHead(id=PREFIX + run.run_id, created=created, model=server.agent.name)
 
 
-def _encoder(
-    run: Run,
-    _accept: str | None,
-    *,
-    model: str,
-    new_reader: Callable[[], CompletionReader],
-    include_usage: bool,
-) -> Encoder:
-    return ChunkEncoder(_head(run, model), new_reader(), include_usage=include_usage)
+def _options(run: Run) -> ChunkOptions:
+    return msgspec.convert(run.request.encoding, ChunkOptions)
+
+
+def _reader(run: Run, options: ChunkOptions) -> CompletionReader:
+    return CompletionReader(client_tools=options.client_tools, throw_away=run.request.throw_away)
+
+
+def _encoder(server: AgentServer, run: Run, _accept: str | None) -> Encoder:
+    options = _options(run)
+    return ChunkEncoder(_head(run, server, options), _reader(run, options), include_usage=options.include_usage)
 
 
 WIRE = Wire(
@@ -144,7 +158,7 @@ WIRE = Wire(
     endpoints=(("OpenAI", "/v1/chat/completions"), ("OpenAI, models", "/v1/models")),
     example='{"messages":[{"role":"user","content":"Hello"}]}',
     routes=(routes, openai_models.routes),
-    open_encoder=partial(_encoder, model=OWN_PREFIX.rstrip("/"), new_reader=CompletionReader, include_usage=False),
+    open_encoder=_encoder,
     request_headers=(schemas.SESSION_HEADER, schemas.CONVERSATION_HEADER, schemas.HINT_HEADER, *SDK_HEADERS),
     response_headers=(schemas.SESSION_HEADER, *DO_NOT_RETRY),
 )

@@ -6,10 +6,12 @@ session.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
+from time import time
+from typing import Any
 
+import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -36,7 +38,7 @@ from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
 from holodeck.server.routes import openai_conversations, openai_models
 from holodeck.server.routes.openai_conversations import item_page
-from holodeck.server.routes.openai_models import OWN_PREFIX, SDK_HEADERS, answer_error, check_model, own_tools
+from holodeck.server.routes.openai_models import SDK_HEADERS, answer_error, check_model, own_tools
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
 from holodeck.server.stream import Cursor, EventStream
@@ -45,7 +47,7 @@ from holodeck.server.wire import Wire
 from holodeck.tools.names import label_of
 from holodeck.wires.openai_chat.error_form import DO_NOT_RETRY, previous_not_found
 from holodeck.wires.openai_responses.builder import ResponseBuilder, ResponseEncoder, ResponseHead, ToolsSeen
-from holodeck.wires.openai_responses.echo import RequestEcho
+from holodeck.wires.openai_responses.echo import RequestEcho, not_default
 from holodeck.wires.openai_responses.input_list import input_items
 from holodeck.wires.openai_responses.request import PREFIX, ResponsesRequest, decode, run_request
 
@@ -56,43 +58,46 @@ NUMBERS = range(10**15)
 routes = Routes("/v1/responses", tag="OpenAI Responses", responses=PROBLEMS, answer_error=answer_error)
 
 
-@dataclass(frozen=True, kw_only=True)
-class OpenResponse:
-    """Opens the encoder of a run for readers of a response: `Run.open_encoder` of this wire's runs."""
+class ResponseOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a response has to know of its request: `RunRequest.encoding` of this wire's runs."""
 
-    agent: AgentDefinition | None = None
-    echo: RequestEcho = field(default_factory=RequestEcho)
-    client_tools: frozenset[str] = frozenset()
-    client_calls: frozenset[str] = frozenset()
-    asked: dict[str, Interrupt] = field(default_factory=dict)  # of the run before, by call; filled when it is known
+    created: int = 0  # seconds since 1970; a store has the time at which it stored the run
+    echo: dict[str, Any] = {}  # members of `RequestEcho` that are not the default
+    client_tools: tuple[str, ...] = ()
+    client_calls: tuple[str, ...] = ()
+    asked: tuple[Interrupt, ...] = ()  # of the run before
 
-    def __call__(self, run: Run, _accept: str | None) -> Encoder:
-        return ResponseEncoder(self.builder(run))
 
-    def builder(self, run: Run) -> ResponseBuilder:
-        head = ResponseHead(
-            id=PREFIX + run.run_id,
-            created_at=int(run.created_at.timestamp()),
-            model=OWN_PREFIX.rstrip("/") if self.agent is None else self.agent.name,
-            conversation=None if run.request.throw_away else run.session_id,
-            echo=self.echo,
-        )
-        tools = ToolsSeen(
-            client_tools=self.client_tools,
-            client_calls=self.client_calls,
-            asked=self.asked,
-            needs_approval=self._needs_approval,
-            label_of=self._label_of,
-        )
-        return ResponseBuilder(head, tools, completed_at=partial(_completed_at, run))
+def _builder(server: AgentServer, run: Run, options: ResponseOptions) -> ResponseBuilder:
+    head = ResponseHead(
+        id=PREFIX + run.run_id,
+        created_at=options.created or int(run.created_at.timestamp()),
+        model=server.agent.name,
+        conversation=None if run.request.throw_away else run.session_id,
+        echo=msgspec.convert(options.echo, RequestEcho),
+    )
+    tools = ToolsSeen(
+        client_tools=options.client_tools,
+        client_calls=options.client_calls,
+        asked={each.call_id: each for each in options.asked},
+        needs_approval=partial(_needs_approval, server.agent),
+        label_of=partial(_label_of, server.agent),
+    )
+    return ResponseBuilder(head, tools, completed_at=partial(_completed_at, run))
 
-    def _needs_approval(self, name: str) -> bool:
-        entry = None if self.agent is None else self.agent.catalogue.rows().get(name)
-        return entry is not None and entry.schema.approval is Approval.ALWAYS
 
-    def _label_of(self, name: str) -> str:
-        entry = None if self.agent is None else self.agent.catalogue.rows().get(name)
-        return "holodeck" if entry is None else label_of(entry.toolset)
+def _encoder(server: AgentServer, run: Run, _accept: str | None) -> Encoder:
+    return ResponseEncoder(_builder(server, run, msgspec.convert(run.request.encoding, ResponseOptions)))
+
+
+def _needs_approval(agent: AgentDefinition, name: str) -> bool:
+    entry = agent.catalogue.rows().get(name)
+    return entry is not None and entry.schema.approval is Approval.ALWAYS
+
+
+def _label_of(agent: AgentDefinition, name: str) -> str:
+    entry = agent.catalogue.rows().get(name)
+    return "holodeck" if entry is None else label_of(entry.toolset)
 
 
 def _completed_at(run: Run) -> int | None:
@@ -112,8 +117,8 @@ async def create(request: Request) -> Response:
     server, owner, body = intake.server_of(request), owner_of(request), await intake.json_body(request)
     asked = await intake.decoded(decode, body, server.settings.limits.message_characters)
     check_model(server, asked.model)
-    client_tools = own_tools(server, asked.tools, asked.options)
-    opened = OpenResponse(agent=server.agent, echo=asked.echo, client_tools=client_tools)
+    tools = tuple(sorted(own_tools(server, asked.tools, asked.options)))
+    options = ResponseOptions(created=int(time()), echo=not_default(asked.echo), client_tools=tools)
     arrival = intake.Arrival(
         request=request,
         wire=NAME,
@@ -122,8 +127,7 @@ async def create(request: Request) -> Response:
         key=intake.repeat_key_of(request, NAME, owner),
         attempt=intake.attempt_of(request),
         fingerprint=sha256(body).digest(),
-        prepare=partial(_prepare, server, owner, asked, opened),
-        open_encoder=opened,
+        prepare=partial(_prepare, server, owner, asked, options),
     )
     try:
         run = await intake.begin(server, arrival)
@@ -131,24 +135,26 @@ async def create(request: Request) -> Response:
         error.field = "input" if error.field == "resume" else error.field  # approvals are items of the input here
         raise
     try:
+        builder = _builder(server, run, await _options_of(server, run))
         if asked.stream:
-            return _follow(server, run, opened.builder(run))
+            return _follow(server, run, builder)
         if not asked.background:
             await ending_of(server.runs, run, request.receive)
-        return _whole(server, run, opened.builder(run), raises=not asked.background)
+        return _whole(server, run, builder, raises=not asked.background)
     except ClientDisconnect:
         raise
     except Exception as error:  # noqa: BLE001  whatever it is, the client must not start a second run by itself
         return answer_error(error, begun=True)
 
 
-async def _prepare(server: AgentServer, owner: Owner, asked: ResponsesRequest, opened: OpenResponse) -> RunRequest:
+async def _prepare(server: AgentServer, owner: Owner, asked: ResponsesRequest, options: ResponseOptions) -> RunRequest:
     branch = await _branch(server, owner, asked)
     if asked.resume:
         stored = await server.store.read(branch.session_id, owner=owner, last=1)
         if stored is not None and stored.pending is not None:
-            opened.asked.update(_questions(stored.pending))
+            options = msgspec.structs.replace(options, asked=_questions(stored.pending))
     wanted = run_request(asked, session_id=branch.session_id, follows=branch.follows)
+    wanted = msgspec.structs.replace(wanted, encoding=msgspec.to_builtins(options))
     return await intake.with_files(server, wanted, owner)
 
 
@@ -166,15 +172,15 @@ async def _branch(server: AgentServer, owner: Owner, asked: ResponsesRequest) ->
         raise previous_not_found(message) from None
 
 
-def _questions(pending: PendingStep) -> dict[str, Interrupt]:
+def _questions(pending: PendingStep) -> tuple[Interrupt, ...]:
     calls = {call.id: call for call in pending.assistant.tool_calls}
-    return {
-        call_id: Interrupt(
+    return tuple(
+        Interrupt(
             id=interrupt_id, call_id=call_id, tool=calls[call_id].name, arguments=calls[call_id].arguments, message=""
         )
         for interrupt_id, call_id in pending.approvals.items()
         if call_id in calls
-    }
+    )
 
 
 @routes.post("/{run_id:path}/cancel", "Stop a response", access=needs(RUNS_STOP), responses=schemas.RESPONSE)
@@ -182,7 +188,7 @@ async def cancel(request: Request) -> Response:
     """Idempotent: a response that has ended stays as it is."""
     server, run = intake.server_of(request), await _run_of(request)
     await server.stop_runs(run)
-    return _whole(server, run, (await _opened(server, run)).builder(run))
+    return _whole(server, run, _builder(server, run, await _options_of(server, run)))
 
 
 @routes.get(
@@ -213,13 +219,13 @@ async def show(request: Request) -> Response:
         intake.whole_number(request, "starting_after", NUMBERS),
     )
     server, run = intake.server_of(request), await _run_of(request)
-    opened = await _opened(server, run)
+    builder = _builder(server, run, await _options_of(server, run))
     if not streams:
-        return _whole(server, run, opened.builder(run))
+        return _whole(server, run, builder)
     if run.is_rebuilt:
         raise ReplayGone("The events of this response are no longer stored; ask for it without stream.")
     await slot_of(request).take(run.owner)
-    return _follow(server, run, opened.builder(run), after=-1 if after is None else after)
+    return _follow(server, run, builder, after=-1 if after is None else after)
 
 
 @routes.delete("/{run_id:path}", "Delete a response", access=needs(SESSIONS_DELETE), responses=schemas.DELETED)
@@ -238,21 +244,18 @@ async def _run_of(request: Request) -> Run:
     return await intake.server_of(request).stored_runs.find(run_id, owner=owner_of(request))
 
 
-async def _opened(server: AgentServer, run: Run) -> OpenResponse:
-    """Returns the request of the run. For a run of another wire or process, only what is known of it."""
-    if isinstance(run.open_encoder, OpenResponse):
-        return run.open_encoder
-    parent, asked = run.request.parent_run_id, dict[str, Interrupt]()
+async def _options_of(server: AgentServer, run: Run) -> ResponseOptions:
+    """Returns the options of the request. For a run of another wire, or without stored options, what is known of it."""
+    if run.request.wire == NAME and run.request.encoding:
+        return msgspec.convert(run.request.encoding, ResponseOptions)
+    parent = run.request.parent_run_id
     before = None if parent is None else await server.stored_runs.ending_of(parent, owner=run.owner)
-    if isinstance(before, RunFinished):
-        asked = {each.call_id: each for each in before.interrupts}
     ending = await server.stored_runs.ending_of(run.run_id, owner=run.owner)
-    return OpenResponse(
-        agent=server.agent,
-        echo=RequestEcho(previous_response_id=None if parent is None else PREFIX + parent),
-        client_tools=frozenset(tool.name for tool in run.request.client_tools),
-        client_calls=frozenset(ending.pending_calls if isinstance(ending, RunFinished) else ()),
-        asked=asked,
+    return ResponseOptions(
+        echo={} if parent is None else {"previous_response_id": PREFIX + parent},
+        client_tools=tuple(tool.name for tool in run.request.client_tools),
+        client_calls=tuple(ending.pending_calls) if isinstance(ending, RunFinished) else (),
+        asked=before.interrupts if isinstance(before, RunFinished) else (),
     )
 
 
@@ -298,7 +301,7 @@ WIRE = Wire(
     endpoints=(("OpenAI Responses", "/v1/responses"),),
     example='{"input":"Hello"}',
     routes=(routes, openai_conversations.routes, openai_models.routes),
-    open_encoder=OpenResponse(),
+    open_encoder=_encoder,
     request_headers=SDK_HEADERS,
     response_headers=tuple(DO_NOT_RETRY),
 )

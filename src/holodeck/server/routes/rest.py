@@ -63,7 +63,7 @@ async def chat(request: Request) -> Response:
 async def chat_stream(request: Request) -> Response:
     """The same as a stream. A client that reconnects continues at `/runs/{message_id}/events`."""
     server = _server_of_agent(request)
-    return follow(server, await _start(server, request), _encoder)  # `stream_start` says if the session is new
+    return follow(server, await _start(server, request))  # `stream_start` says if the session is new
 
 
 async def _start(server: AgentServer, request: Request) -> Run:
@@ -78,7 +78,6 @@ async def _start(server: AgentServer, request: Request) -> Run:
         key=key,
         fingerprint=b"" if known is None else await known.fingerprint(),
         prepare=partial(_prepared, server, owner, request, known),
-        open_encoder=_encoder,
     )
     return await begin(server, arrival)
 
@@ -114,7 +113,7 @@ def _answer(server: AgentServer, run: Run, ending: Ending) -> ChatResponse:
     )
 
 
-def _encoder(run: Run, _accept: str | None) -> Encoder:
+def _encoder(_server: AgentServer, run: Run, _accept: str | None) -> Encoder:
     mapper = RestEventMapper(
         run.run_id,
         elapsed=lambda: _milliseconds(run),

@@ -7,15 +7,13 @@ from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP
 from holodeck.access.route_access import needs
 from holodeck.core.request import RunRequest
 from holodeck.errors import InvalidRequest, SessionBusy, ShuttingDown
-from holodeck.runs.run import OpenEncoder, Run
+from holodeck.runs.run import Run
 from holodeck.server import schemas
 from holodeck.server.agent_server import slot_of
-from holodeck.server.agui_run import open_encoder as open_agui_encoder
 from holodeck.server.identity import owner_of, principal_of
 from holodeck.server.intake import Arrival, begin, json_answer, server_of, text_header, whole_number
 from holodeck.server.routing import Routes
 from holodeck.server.stream import follow
-from holodeck.server.wires import WIRES
 from holodeck.wires import sse
 from holodeck.wires.sse import position_after
 
@@ -56,8 +54,7 @@ async def events(request: Request) -> Response:
     if run.log.ended and first == run.next_number:
         return Response(status_code=204)
     await slot_of(request).take(owner_of(request))
-    encode = _encoder_of(run)
-    return follow(server_of(request), run, encode, accept=request.headers.get("accept"), first=first, returns=True)
+    return follow(server_of(request), run, accept=request.headers.get("accept"), first=first, returns=True)
 
 
 def _elsewhere(request: Request) -> Response:
@@ -95,24 +92,16 @@ async def go_on(request: Request) -> Response:
         raise SessionBusy(f"Run {cut.run_id!r} has not ended.")
 
     async def prepare() -> RunRequest:
-        return RunRequest(session_id=cut.session_id, parent_run_id=cut.run_id)
+        return RunRequest(session_id=cut.session_id, parent_run_id=cut.run_id, encoding=cut.request.encoding)
 
-    encode = _encoder_of(cut)
     arrival = Arrival(
         request=request,
         owner=owner,
         prepare=prepare,
-        open_encoder=encode,
         wire=cut.request.wire,
         conversation=cut.session_id,
     )
-    return follow(server, await begin(server, arrival), encode, accept=request.headers.get("accept"))
-
-
-def _encoder_of(run: Run) -> OpenEncoder:
-    """Encodes the run as its own wire does, also if another process started it."""
-    wire = WIRES.get(run.request.wire)
-    return run.open_encoder or (open_agui_encoder if wire is None else wire.open_encoder)
+    return follow(server, await begin(server, arrival), accept=request.headers.get("accept"))
 
 
 @routes.post(

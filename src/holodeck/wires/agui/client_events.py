@@ -19,7 +19,7 @@ from holodeck.wires.agui.decode import read_part
 from holodeck.wires.agui.encode import WARNING
 
 CLIENT_HEADER, TERMINAL = "X-HoloDeck-Client", "terminal"
-"""Marks runs of the terminal as runs of another wire, which keeps no history.
+"""Marks requests of the terminal, which keeps no history.
 
 Otherwise a page that lacks the terminal's messages would seem to have rewound the conversation.
 """

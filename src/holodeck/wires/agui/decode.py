@@ -20,7 +20,7 @@ from holodeck.core.text import clean
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest, PayloadTooLarge
 from holodeck.wires import body as read
-from holodeck.wires.agui.profile import FILE_URN, MEDIA_KINDS, Profile
+from holodeck.wires.agui.profile import ENCODING, FILE_URN, MEDIA_KINDS, Profile
 from holodeck.wires.client_values import UNKNOWN_TYPE, client_call, client_state, client_tool, context_text
 from holodeck.wires.sse import json_bytes
 
@@ -86,6 +86,7 @@ def decode(body: bytes, max_text: int = read.MAX_TEXT) -> AguiInput:
         properties=_properties(raw.get("forwardedProps"), notes, warn),
         resume=() if resumes in _NOTHING else _resumes(resumes, profile),
         keeps_history=True,
+        encoding=ENCODING[profile],
         warnings=_unused(warnings, raw["messages"]) if warnings else (),
     )
     return AguiInput(request=request, profile=profile, thread_id=thread_id, run_id=run_id, warnings=tuple(warnings))

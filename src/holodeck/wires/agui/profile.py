@@ -5,7 +5,9 @@ file store (`file`). A core MediaPart has data or a URL, so a handle becomes a U
 to fetch. `holodeck.files` checks whether the bytes match their media type.
 """
 
+from collections.abc import Mapping
 from enum import Enum, auto
+from typing import Any
 
 PROTOCOL_VERSION = "1.0"
 
@@ -21,3 +23,10 @@ class Profile(Enum):
 
     FULL = auto()
     LEGACY = auto()
+
+
+ENCODING: Mapping[Profile, Mapping[str, str]] = {Profile.FULL: {}, Profile.LEGACY: {"profile": "legacy"}}
+"""`RunRequest.encoding` of the runs of each."""
+
+PROFILES: Mapping[Any, Profile] = {"legacy": Profile.LEGACY}
+"""The profile by the member `profile` of an encoding; FULL if it has none."""

@@ -38,6 +38,16 @@ class KnownCall(msgspec.Struct, frozen=True, kw_only=True):
     input: Any = None
 
 
+class UiAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the encoder of an answer has to know of its request, as in `UiRequest`: `RunRequest.encoding` of its run."""
+
+    continued: str | None = None
+    client_tools: tuple[str, ...] = ()  # their names
+    open_calls: dict[str, KnownCall] = {}
+    denied: tuple[str, ...] = ()
+    settled: tuple[str, ...] = ()
+
+
 class UiRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A client's request, and what the encoder of the answer has to know about its list of messages."""
 

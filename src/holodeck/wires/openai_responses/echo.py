@@ -42,6 +42,13 @@ class RequestEcho(msgspec.Struct, frozen=True, kw_only=True):
     prompt_cache_key: str | None = None
 
 
+def not_default(echo: RequestEcho) -> dict[str, Any]:
+    """Returns the members of an echo that say something, which are few: they are stored with the run."""
+    members: dict[str, Any] = msgspec.to_builtins(echo)
+    plain: dict[str, Any] = msgspec.to_builtins(RequestEcho())
+    return {name: value for name, value in members.items() if value != plain[name]}
+
+
 def echoed(raw: dict[str, Any], tools: Sequence[ToolSchema]) -> RequestEcho:
     """Makes the echo of a request whose other members have been read. Values of a wrong type become the default."""
     texts = ("previous_response_id", "instructions", "user", "safety_identifier", "prompt_cache_key")
