@@ -77,6 +77,8 @@ MUTANTS = (
     Mutant("stores/migrations.py", "UPDATE spent_keys SET runs = max(runs, old.key)", "UPDATE spent_keys SET runs = 0", STORES, "a late run ends the run that got the key of its own"),
     Mutant("stores/sqlite_sessions.py", "        raise SessionDeleted\n    if steps:", "        return row\n    if steps:", STORES, "a run whose session was deleted does not learn of it"),
     Mutant("stores/sqlite_sessions.py", "is_there = store.runs.store_with_commit(connection, run, ending, now, row.key)", "is_there = True", STORES, "the ending of a run is not stored with its messages"),
+    Mutant("stores/records.py", "        with suppress(SessionBroken, SessionNewer):\n            found", "        if row:\n            found", "tests/stores/test_unreadable_runs.py", "one run that cannot be read hides the other runs of its owner"),
+    Mutant("stores/sqlite_shared_runs.py", "        self.set_aside(connection, found)\n        return found.readable", "        return found.readable", "tests/stores/test_unreadable_runs.py", "a run that cannot be read is taken over again and again, and blocks its session"),
     Mutant("stores/sqlite_file.py", "        _close_cursors(error)\n        task.error", "        task.error", STORES, "one session that cannot be read keeps the process from storing anything"),
     Mutant("stores/sqlite_file.py", "            _close_cursors(error)\n            raise", "            raise", STORES, "one session that cannot be read hides what other processes store"),
     Mutant("stores/sqlite_file.py", '        connection.execute("ROLLBACK TO task")\n', "        pass\n", STORES, "half of a failed job is kept"),

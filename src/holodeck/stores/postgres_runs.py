@@ -217,7 +217,7 @@ class PostgresRunStore:
             # If two processes take over at the same time, the second waits, and then checks only the row itself. So the
             # statement has to name the process that it takes the run from.
             "WITH abandoned AS MATERIALIZED (SELECT key AS its_key, replica AS its_replica FROM holodeck.runs"
-            "   WHERE agent = %(agent)s AND ended IS NULL AND (key = ANY(%(strays)s) OR replica <> %(me)s"
+            f"   WHERE agent = %(agent)s AND ended IS NULL AND v <= {records.VERSION} AND (key = ANY(%(strays)s) OR replica <> %(me)s"
             "   AND NOT EXISTS (SELECT 1 FROM holodeck.replicas WHERE id = runs.replica))),"
             " taken AS (UPDATE holodeck.runs SET replica = %(me)s,"
             "   recovered = recovered + CASE WHEN its_replica = %(me)s THEN 1 ELSE 0 END FROM abandoned"
@@ -230,13 +230,31 @@ class PostgresRunStore:
             {"me": self.replica, "agent": self._agent, "strays": self._heartbeats.strays},
             lane=Lane.BEAT,
         )
-        taken = [run_of(row[1:]) for row in found]
-        for (key, *_), record in zip(found, taken, strict=True):
+        opened = records.OpenRuns(found)
+        if opened.broken:
+            await self._set_aside(opened)
+        for key, record in opened.readable:
             run = record.owner, record.run_id
             self._keys[run], self._records[run], self._logs[run] = key, record, key
             if self._link is not None:
                 await self._link.seal((run, key), record.recovered)
-        return taken
+        return [record for _, record in opened.readable]
+
+    async def _set_aside(self, found: records.OpenRuns) -> None:
+        """If this fails, the rows are strays of this process, and it takes them over again."""
+        await self._database.rows(
+            f"UPDATE holodeck.runs SET state = '{RunState.INTERRUPTED}', ended = %(now)s,"
+            " ending = coalesce(runs.ending, broken.ending)"
+            " FROM unnest(%(keys)s::bigint[], %(endings)s::bytea[]) AS broken (key, ending)"
+            " WHERE runs.key = broken.key AND replica = %(me)s AND ended IS NULL",
+            {
+                "keys": [key for key, _ in found.broken],
+                "endings": [ending for _, ending in found.broken],
+                "now": self.clock(),
+                "me": self.replica,
+            },
+            lane=Lane.BEAT,
+        )
 
     # the port
 
@@ -341,12 +359,12 @@ class PostgresRunStore:
         await self._database.rows(END_RELEASED if key is None else END, values, again=True)
 
     async def find(self, run_id: str, *, owner: Owner) -> RunRecord | None:
-        return next(iter(await self._select(NAMED, self._name(owner, run_id))), None)
+        return await self._one(NAMED, self._name(owner, run_id))
 
     async def by_key(self, wire: str, key: str, *, owner: Owner) -> RunRecord | None:
         where = f"{OF_OWNER} AND wire = %(wire)s AND repeat_key = %(repeat_key)s"
         values = {**self._name(owner, ""), "wire": wire, "repeat_key": key}
-        return next(iter(await self._select(where, values)), None)
+        return await self._one(where, values)
 
     async def runs_of(
         self, *, owner: Owner, session_id: str | None = None, root: str | None = None, limit: int = 100
@@ -517,10 +535,16 @@ class PostgresRunStore:
         )
         return len(gone), max(len(gone), len(keys), len(copies)) >= BATCH
 
+    async def _one(self, where: str, values: dict[str, Any]) -> RunRecord | None:
+        """One run. Raises if it cannot be read."""
+        statement = f"SELECT {_COLUMNS} FROM holodeck.runs WHERE {where}"
+        found = await self._database.row(statement, values, again=True, lane=Lane.REQUEST)
+        return None if found is None else run_of(found)
+
     async def _select(self, where: str, values: dict[str, Any], order: str = "ORDER BY key") -> list[RunRecord]:
         statement = f"SELECT {_COLUMNS} FROM holodeck.runs WHERE {where} {order}"
         found = await self._database.rows(statement, values, again=True, lane=Lane.REQUEST)
-        return [run_of(row) for row in found]
+        return records.readable_runs(found)
 
     def _store_at_once(self, pieces: list[LogPiece], done: Callable[[bool], None]) -> bool:
         if self._link is None:

@@ -4,19 +4,23 @@ Reading validates. A body of an older version is upgraded in memory and written 
 newer version, or one that cannot be read, raises and is left unchanged.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
 
-from holodeck.core.events import AnyEvent, Ending, Event
+from holodeck.core.events import AnyEvent, Ending, Event, failure
 from holodeck.core.messages import Message, PendingStep, Summary
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
-from holodeck.errors import SessionBroken, SessionNewer
+from holodeck.errors import RunInterrupted, SessionBroken, SessionNewer
 from holodeck.runs.port import RunRecord, RunState
 from holodeck.runs.recovery import HOLE
+
+log = logging.getLogger(__name__)
 
 VERSION = 1
 UPGRADES: dict[int, Callable[[bytes], bytes]] = {}  # from this version to the next; pure functions
@@ -104,10 +108,26 @@ COLUMNS = (
     "tenant, {user}, id, session, wire, repeat_key, fingerprint, state, accepted, ended, v, request, ending, recovered,"
     " root, replica, stop_wanted"
 )
+_V = COLUMNS.split(", ").index("v")
+_RUN_BROKEN = "This run cannot be read; its data is kept as it is."
 
 
 def run_of(row: Sequence[Any]) -> RunRecord:
-    """`row` has the values of `COLUMNS`: the same in SQLite and PostgreSQL except for the name of one column."""
+    """`row` has the values of `COLUMNS`: the same in SQLite and PostgreSQL except for the name of one column.
+
+    SessionNewer if a newer version wrote it, SessionBroken if it cannot be read.
+    """
+    if row[_V] > VERSION:
+        raise SessionNewer("A newer version of HoloDeck wrote this run; it is left as it is.")
+    try:
+        return _run_of(row)
+    except (ValueError, OverflowError) as error:  # a state that no version has, or a time that no clock has
+        raise SessionBroken(_RUN_BROKEN) from error
+    except SessionBroken as error:
+        raise SessionBroken(_RUN_BROKEN) from error.__cause__
+
+
+def _run_of(row: Sequence[Any]) -> RunRecord:
     tenant, user, run_id, session, wire, key, fingerprint, state, accepted, ended, v, request, ending, *rest = row
     recovered, root, replica, stop_wanted = rest
     return RunRecord(
@@ -127,3 +147,33 @@ def run_of(row: Sequence[Any]) -> RunRecord:
         replica=replica or "",
         stop_wanted=bool(stop_wanted),
     )
+
+
+def readable_runs(rows: Iterable[Sequence[Any]]) -> list[RunRecord]:
+    """The runs of a list, without those that cannot be read: one of them must not hide the others."""
+    found = []
+    for row in rows:
+        with suppress(SessionBroken, SessionNewer):
+            found.append(run_of(row))
+    return found
+
+
+class OpenRuns:
+    """Runs without an ending, as a process reads them that recovers them. `rows` are a key and the values of `COLUMNS`.
+
+    One that cannot be read is `broken`: the store sets it aside with an ending, so that it blocks neither the start nor
+    its session. Its request is kept as it is. One of a newer version is left for a process of that version.
+    """
+
+    def __init__(self, rows: Iterable[Sequence[Any]]) -> None:
+        self.readable: list[tuple[int, RunRecord]] = []
+        self.broken: list[tuple[int, bytes]] = []  # with the ending
+        for key, *row in rows:
+            name, session = row[2:4]
+            try:
+                self.readable.append((key, run_of(row)))
+            except SessionNewer:
+                log.warning("run %r of session %r is of a newer version and waits for one", name, session)
+            except SessionBroken as error:
+                log.warning("run %r of session %r cannot be read and is set aside: %r", name, session, error.__cause__)
+                self.broken.append((key, encode(failure(name, session, RunInterrupted(error.message)))))

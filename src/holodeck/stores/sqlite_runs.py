@@ -7,12 +7,13 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from holodeck.core.events import Ending, Event
 from holodeck.core.owner import OwnedId, Owner
-from holodeck.errors import HoloDeckError, StoreUnavailable
+from holodeck.errors import HoloDeckError, SessionBroken, StoreUnavailable
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import Begun, RunRecord, RunState, kept_after_end, state_after
 from holodeck.stores import records
@@ -158,8 +159,9 @@ class SqliteRunStore:
             raise
 
     async def find(self, run_id: str, *, owner: Owner) -> RunRecord | None:
-        where = "tenant = ? AND user = ? AND id = ?"
-        return next(iter(await self._file.read(self._selected(where, (owner.tenant, owner.user, run_id)))), None)
+        statement, name = f"SELECT {RUN_COLUMNS} FROM runs WHERE {NAMED}", self._name(owner, run_id)
+        found = await self._file.read(lambda connection: connection.execute(statement, name).fetchone())
+        return None if found is None else run_of(found)
 
     async def by_key(self, wire: str, key: str, *, owner: Owner) -> RunRecord | None:
         """Reads without waiting for queued jobs: `Idempotency` knows the runs that this process is storing."""
@@ -188,7 +190,8 @@ class SqliteRunStore:
         return removed > 0
 
     async def unfinished(self) -> Sequence[RunRecord]:
-        return await self._file.read(self._selected("ended IS NULL", ()))
+        """Runs without an ending, oldest first. Sets aside those that cannot be read."""
+        return await self._file.write(self._unfinished)
 
     async def events(self, record: RunRecord, first: int = 0) -> list[tuple[int, list[Event]]]:
         return records.pieces_of(await self._file.read(partial(self._pieces, record=record, first=first)), first)
@@ -267,8 +270,9 @@ class SqliteRunStore:
 
     def _shorten_request(self, connection: sqlite3.Connection, key: int, request: bytes) -> None:
         """Drops what only a run in progress needs. Otherwise each run would store its messages twice, uncounted."""
-        body = records.encode(kept_after_end(records.request_of(request, records.VERSION)))
-        connection.execute("UPDATE runs SET request = ? WHERE key = ?", (body, key))
+        with suppress(SessionBroken):  # one that cannot be read is kept as it is
+            body = records.encode(kept_after_end(records.request_of(request, records.VERSION)))
+            connection.execute("UPDATE runs SET request = ? WHERE key = ?", (body, key))
 
     def _update_request(self, connection: sqlite3.Connection, record: RunRecord) -> None:
         values = records.encode(record.request), record.root or None, records.VERSION
@@ -326,7 +330,19 @@ class SqliteRunStore:
         self, where: str, values: Sequence[str | bytes], order: str = "ORDER BY key", *, agent: str = "agent = ?"
     ) -> Job[list[RunRecord]]:
         statement = f"SELECT {RUN_COLUMNS} FROM runs WHERE {agent} AND {where} {order}"
-        return lambda connection: [run_of(row) for row in connection.execute(statement, (self._agent, *values))]
+        return lambda connection: records.readable_runs(connection.execute(statement, (self._agent, *values)))
+
+    def _unfinished(self, connection: sqlite3.Connection) -> list[RunRecord]:
+        statement = f"SELECT key, {RUN_COLUMNS} FROM runs WHERE agent = ? AND ended IS NULL ORDER BY key"
+        found = records.OpenRuns(connection.execute(statement, (self._agent,)).fetchall())
+        self.set_aside(connection, found)
+        return [record for _, record in found.readable]
+
+    def set_aside(self, connection: sqlite3.Connection, found: records.OpenRuns) -> None:
+        connection.executemany(
+            f"UPDATE runs SET state = '{RunState.INTERRUPTED}', ended = ?, ending = coalesce(ending, ?) WHERE key = ?",
+            [(self.clock(), ending, key) for key, ending in found.broken],
+        )
 
     async def remove_old(self) -> int:
         """Deletes old records, and copies of logs past their replay window. Returns the number of records."""

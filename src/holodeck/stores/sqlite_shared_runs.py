@@ -25,7 +25,7 @@ from holodeck.runs.port import Begun, Pulse, RunExists, RunRecord, RunState, Ses
 from holodeck.stores import records
 from holodeck.stores.heartbeats import Heartbeats, OpenRun
 from holodeck.stores.log_copier import LogPiece
-from holodeck.stores.records import KEY_SECONDS, run_of
+from holodeck.stores.records import KEY_SECONDS
 from holodeck.stores.sqlite_changes import SqliteChanges
 from holodeck.stores.sqlite_file import NAMED, OF_OWNER, SqliteFile, check_version, connect, locked, prepare, words_of
 from holodeck.stores.sqlite_indexes import note_new
@@ -145,7 +145,7 @@ class SharedSqliteRunStore(SqliteRunStore):
         )
         connection.executemany("DELETE FROM replicas WHERE id = ? AND beats = ?", still)
         connection.execute("DELETE FROM wishes WHERE replica NOT IN (SELECT id FROM replicas)")
-        left = f"agent = ? AND ended IS NULL AND (replica IS NULL OR {_ABANDONED})"
+        left = f"agent = ? AND ended IS NULL AND v <= {records.VERSION} AND (replica IS NULL OR {_ABANDONED})"
         connection.execute(
             "UPDATE sessions SET epoch = epoch + 1 WHERE (agent, tenant, user, id) IN"
             f" (SELECT agent, tenant, user, session FROM runs WHERE {left})",
@@ -157,7 +157,9 @@ class SharedSqliteRunStore(SqliteRunStore):
             f" WHERE {left} RETURNING key, {RUN_COLUMNS}",
             (self.replica, self._agent),
         ).fetchall()
-        return [(row[0], run_of(row[1:])) for row in sorted(rows, key=lambda row: row[0])]
+        found = records.OpenRuns(sorted(rows, key=lambda row: row[0]))
+        self.set_aside(connection, found)
+        return found.readable
 
     def _look_around(self) -> None:
         """Reads what others want of the runs of this process, and whether one of them has left."""
