@@ -1,5 +1,7 @@
 """Chains of runs, branches of conversations, and what a client may decide about a run."""
 
+import asyncio
+
 import pytest
 
 from holodeck.agent.definition import AgentDefinition
@@ -152,4 +154,4 @@ async def test_a_detached_run_continues_without_readers():
         pass
     assert run.grace is None
     await run.done()
-    assert fixture.runs._finished[run].when() - fixture.runs._finished[run]._loop.time() > 500
+    assert fixture.runs._finished[run] - asyncio.get_running_loop().time() > 500

@@ -1,5 +1,6 @@
 """What finished runs take: neither the history nor what the client sent, and only so many of them."""
 
+import asyncio
 import gc
 import tracemalloc
 
@@ -15,6 +16,7 @@ from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs.runs import Runs
 from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.parts import PlainTools
+from tests.loop_clock import LIMIT
 from tests.runs.test_runs import ask, make_runs
 
 MB = 1024 * 1024
@@ -84,6 +86,18 @@ async def test_the_prompt_of_a_long_conversation_is_read_from_its_end_only():
     assert [len(each.messages) - 2 for each in opened[10:]] == [10] * 20
     assert opened[-1].earlier == 48
     assert [len(prompt.messages) for prompt in runs.model.prompts[10:]] == [9] * 20
+
+
+async def test_a_run_that_can_be_read_for_longer_does_not_keep_the_others():
+    runs = make_runs(replay_window=0)
+    detached = await runs.start(msgspec.structs.replace(ask(session_id="d"), detached=True))
+    await detached.done()
+    for number in range(2):  # the timer is set again after the first
+        other = await turns(runs, 1, session=f"s{number}")
+        async with asyncio.timeout(LIMIT):
+            while runs.knows(other):
+                await asyncio.sleep(0)
+        assert list(runs._finished) == [detached]
 
 
 async def test_only_so_many_finished_runs_are_kept():

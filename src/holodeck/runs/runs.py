@@ -54,6 +54,7 @@ from holodeck.sessions.transcript import Transcript
 log = logging.getLogger(__name__)
 
 DETACHED_SECONDS = 600.0  # the least time that a run which continued without readers can be read again
+SWEEP_SECONDS = 0.25  # runs that may be forgotten so soon after each other are forgotten together
 STOP_SECONDS = 5.0  # for a run to end after it was cancelled, when the server stops
 
 _NO_REQUEST = Context()  # for timers: a copy of the current context would keep the request alive
@@ -84,8 +85,9 @@ class Runs:
         self._live: set[Run] = set()
         self._waiting: set[Run] = set()  # live runs that a crash interrupted and that no reader has reconnected to
         self._by_session: dict[OwnedId, list[Run]] = {}
-        self._finished: dict[Run, asyncio.TimerHandle] = {}  # the timer that forgets each; the first to end comes first
+        self._finished: dict[Run, float] = {}  # until when each can be read; the first to end comes first
         self._finished_bytes = 0
+        self._sweeper: asyncio.TimerHandle | None = None
         self.feeds: SessionFeeds[Run] = SessionFeeds()
         self.queue = SessionQueue()
         self.is_closing = False  # no more runs start
@@ -530,14 +532,30 @@ class Runs:
         """Keeps the run to be read again, and drops the oldest finished runs beyond the limits."""
         limits, run.size = self.settings, run.log.size() + size_of_request(run.request)
         window = max(limits.replay_window, DETACHED_SECONDS) if run.request.detached else limits.replay_window
-        self._finished[run] = asyncio.get_running_loop().call_later(window, self._forget, run, context=_NO_REQUEST)
+        self._finished[run] = asyncio.get_running_loop().time() + window
         self._finished_bytes += run.size
+        self._sweep_by(self._finished[run])
         same_session = self._by_session.get((run.owner, run.session_id), ())
         if len(same_session) > limits.max_finished_of_session:
             for old in [each for each in same_session if each in self._finished][: -limits.max_finished_of_session]:
                 self._forget(old)
         while len(self._finished) > limits.max_finished or self._finished_bytes > limits.max_finished_bytes:
             self._forget(next(iter(self._finished)))
+
+    def _sweep_by(self, when: float) -> None:
+        """Sets the one timer for all finished runs: thousands would make every timer of the event loop slower."""
+        if self._sweeper is None or self._sweeper.when() > when:
+            if self._sweeper is not None:
+                self._sweeper.cancel()
+            self._sweeper = asyncio.get_running_loop().call_at(when, self._sweep, context=_NO_REQUEST)
+
+    def _sweep(self) -> None:
+        """Forgets the runs whose replay window is over."""
+        now, self._sweeper = asyncio.get_running_loop().time(), None
+        for run in [run for run, until in self._finished.items() if until <= now]:
+            self._forget(run)
+        if self._finished:
+            self._sweep_by(min(self._finished.values()) + SWEEP_SECONDS)
 
     async def end(self, run: Run, error: HoloDeckError | None) -> None:
         """Ends a run that did not end itself. If the store still works, the ending is stored before it is shown."""
@@ -585,8 +603,7 @@ class Runs:
             await self.records.remove(run.run_id, owner=run.owner)
 
     def _forget(self, run: Run) -> None:
-        if (timer := self._finished.pop(run, None)) is not None:
-            timer.cancel()  # else it would keep the run until the end of the replay window
+        if self._finished.pop(run, None) is not None:
             self._finished_bytes -= run.size
         if self._runs.get((run.owner, run.run_id)) is run:
             del self._runs[run.owner, run.run_id]
