@@ -106,7 +106,10 @@ class Redactor:
 
 
 def _has_any(text: str, words: Iterable[str]) -> bool:
-    return any(word in text for word in words)
+    for word in words:  # noqa: SIM110  faster than any() over a generator
+        if word in text:
+            return True
+    return False
 
 
 def _forms(secret: str) -> set[str]:
