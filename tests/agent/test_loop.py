@@ -1,6 +1,7 @@
 """The loop, with a scripted model: limits, tools, failures, endings."""
 
 import asyncio
+from contextlib import suppress
 
 import msgspec
 import pytest
@@ -303,6 +304,21 @@ class TestCancellation:
         stuck, finished = fixture.conversation.messages[-2:]
         assert "not known" in stuck.content
         assert not finished.failed
+
+    @pytest.mark.parametrize("count", [1, 2])
+    async def test_a_toolset_that_swallows_it_does_not_continue_the_run(self, count):
+        async def stubborn(_arguments, _context):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            return ToolResult(content="done anyway")
+
+        fixture = AgentFixture(calls(*[("stubborn", "{}")] * count), tools=PlainTools(stubborn=stubborn))
+        task = asyncio.create_task(fixture.play("go"))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert fixture.ending.outcome is e.Outcome.CANCELLED
+        assert len(fixture.emitted(e.ToolFinished)) == count
 
     async def test_forced_from_outside_it_ends_with_that_error(self):
         fixture = AgentFixture(calls(("stuck", "{}")))

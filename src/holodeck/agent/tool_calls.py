@@ -246,6 +246,8 @@ class ToolRunner:
         await self.begin_calls(self._cut_from_here(batch, begun))
         if len(paid) == 1:  # most steps: needs no task of its own
             await self._run_one(batch, *paid[0], begun)
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise asyncio.CancelledError  # a toolset has swallowed it; a task group would raise it as well
             return
         try:
             async with asyncio.TaskGroup() as group:
