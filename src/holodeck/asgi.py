@@ -12,17 +12,17 @@ from holodeck.api import Agent
 from holodeck.config.auth import build_access
 from holodeck.config.build_stores import Stores, build_stores, stores_around
 from holodeck.config.load import LoadedConfig, load_config
-from holodeck.config.serving import DEFAULT_PROTOCOLS, ServeOptions
+from holodeck.config.serving import ServeOptions
 from holodeck.errors import InvalidRequest
 from holodeck.server.app import Application
 from holodeck.server.main import build_server, settings_of
-from holodeck.server.wires import WIRES
+from holodeck.server.wires import DEFAULT_WIRES, WIRES
 
 
 def create_app(
     agent: Agent | str | Path,
     *,
-    protocols: Sequence[str] = DEFAULT_PROTOCOLS,
+    protocols: Sequence[str] = DEFAULT_WIRES,
     allowed_hosts: Sequence[str] = (),
     cors_origins: Sequence[str] = ("loopback",),
     root_path: str = "",

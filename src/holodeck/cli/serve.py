@@ -12,8 +12,8 @@ import click
 import msgspec
 
 from holodeck.cli.agent_choice import Command, agent_arguments, chosen
-from holodeck.config.serving import DEFAULT_PROTOCOLS, WORKER_VARIABLE, LogFormat, LogLevel, ServeOptions, WorkerSeat
-from holodeck.server.wires import WIRES
+from holodeck.config.serving import WORKER_VARIABLE, LogFormat, LogLevel, ServeOptions, WorkerSeat
+from holodeck.server.wires import DEFAULT_WIRES, WIRES
 
 _ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 
@@ -52,7 +52,7 @@ def _log_format(_context: click.Context, _option: click.Parameter, value: str | 
     "protocols",
     type=click.Choice([*WIRES, "all"]),
     multiple=True,
-    default=DEFAULT_PROTOCOLS,
+    default=DEFAULT_WIRES,
     callback=_protocols,
     help="Which protocols to serve; may be given several times.",
 )

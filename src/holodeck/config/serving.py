@@ -10,10 +10,6 @@ from holodeck.config.load import LoadedConfig
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 LogFormat: TypeAlias = Literal["json", "text"]
 
-DEFAULT_PROTOCOLS = ("ag-ui", "rest", "openai", "responses")
-"""The default wires: the playground's protocol, and those of a first request."""
-
-
 WORKER_VARIABLE = "HOLODECK_WORKER"
 """The environment variable with the `WorkerSeat` of a worker, as JSON."""
 
@@ -39,7 +35,7 @@ class ServeOptions:
     config: LoadedConfig
     host: str = "127.0.0.1"
     port: int = 8000
-    protocols: tuple[str, ...] = DEFAULT_PROTOCOLS
+    protocols: tuple[str, ...] = ()  # empty: the server's default
     cors_origins: tuple[str, ...] = ("loopback",)
     allowed_hosts: tuple[str, ...] = ()  # host names that the server accepts, besides loopback and `host`
     log_level: LogLevel = "info"

@@ -39,7 +39,6 @@ from holodeck.server.a2a_tasks import (
 from holodeck.server.agent_server import AgentServer, slot_of
 from holodeck.server.identity import owner_of, require
 from holodeck.server.intake import Arrival, begin, repeat_key_of, server_of, with_files
-from holodeck.server.push_sender import push_sender
 from holodeck.server.run_chain import open_interrupts
 from holodeck.server.sync_answer import ending_of
 from holodeck.wires import sse
@@ -78,7 +77,7 @@ async def stream(request: Request, params: Json, form: UpdateForm) -> Response:
 def _wanted(request: Request, params: Json) -> SendRequest:
     server = server_of(request)
     wanted = send_request(params, server.settings.limits.message_characters)
-    if wanted.push is not None and not push_sender(server).enabled:
+    if wanted.push is not None and not server.push_sender.enabled:
         raise push_not_supported()
     return wanted
 
@@ -91,7 +90,7 @@ async def _started(request: Request, wanted: SendRequest, params: Json) -> list[
     session = waiting.session_id if waiting is not None else wanted.context_id
     if wanted.decisions and waiting is None:
         raise InvalidRequest("An approval needs the taskId of the task that waits.", field="message.taskId")
-    sender = push_sender(server)
+    sender = server.push_sender
     if wanted.push is not None:  # before the run starts: a refused request must leave nothing behind
         await sender.check(owner, before[0].run_id if before else None, wanted.push)
 
@@ -232,7 +231,7 @@ async def _listed(server: AgentServer, root: str, owner: Owner, wanted: ListRequ
 async def create_push(request: Request, params: Json) -> Json:
     server, owner, task_id = await _own_task(request, params)
     config = _with_id(push_config(params))
-    sender, chain = push_sender(server), await chain_of(server, task_id, owner)
+    sender, chain = server.push_sender, await chain_of(server, task_id, owner)
     is_going = not chain[-1].log.ended
     await sender.add(owner, task_id, config, chain[0].session_id)
     if is_going:
@@ -246,7 +245,7 @@ def _with_id(config: PushConfig) -> PushConfig:
 
 async def get_push(request: Request, params: Json) -> Json:
     server, owner, task_id = await _own_task(request, params)
-    configs, wanted = await push_sender(server).of_task(owner, task_id), params.get("id")
+    configs, wanted = await server.push_sender.of_task(owner, task_id), params.get("id")
     config = next(iter(configs.values()), None) if wanted in (None, "") else configs.get(str(wanted))
     if config is None:
         raise task_not_found(task_id)
@@ -255,7 +254,7 @@ async def get_push(request: Request, params: Json) -> Json:
 
 async def list_push(request: Request, params: Json) -> Json:
     server, owner, task_id = await _own_task(request, params)
-    configs = await push_sender(server).of_task(owner, task_id)
+    configs = await server.push_sender.of_task(owner, task_id)
     return {"configs": [_push_json(each, task_id) for each in configs.values()], "nextPageToken": ""}
 
 
@@ -263,7 +262,7 @@ async def delete_push(request: Request, params: Json) -> Json:
     """Idempotent."""
     server, owner, task_id = await _own_task(request, params)
     if is_foreign_id(config_id := str(params.get("id") or "")):  # a database may reject a value that is not an id
-        await push_sender(server).remove(owner, task_id, config_id)
+        await server.push_sender.remove(owner, task_id, config_id)
     return {}
 
 
@@ -273,7 +272,7 @@ async def _own_task(request: Request, params: Json) -> tuple[AgentServer, Owner,
     require(request, RUNS_READ)
     task_id = foreign_id(params.get("taskId"), "taskId")
     await chain_of(server, task_id, owner)
-    if not push_sender(server).enabled:
+    if not server.push_sender.enabled:
         raise push_not_supported()
     return server, owner, task_id
 
@@ -296,7 +295,7 @@ def card_of(server: AgentServer, url: str, *, extended: bool = False, also_old: 
         description=agent.description,
         version=__version__,
         url=url,
-        push=push_sender(server).enabled,
+        push=server.push_sender.enabled,
         secured=server.gate.enabled,
         issuers=server.access.issuers,
         tools=server.shown_tools() if extended else (),

@@ -11,7 +11,7 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from types import MappingProxyType, TracebackType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from starlette.requests import HTTPConnection
 
@@ -49,6 +49,9 @@ from holodeck.telemetry.metrics import Metrics
 from holodeck.telemetry.run_logger import RunLogger
 from holodeck.telemetry.watchdog import Watchdog
 from holodeck.telemetry.worker_figures import WorkerFigures
+
+if TYPE_CHECKING:
+    from holodeck.server.push_sender import PushSender  # which needs a server
 
 OpenEncoder: TypeAlias = Callable[["AgentServer", Run, str | None], Encoder]
 """Makes the encoder of one reader of a run. The text is the reader's Accept header.
@@ -129,6 +132,7 @@ class SessionCount:
 
 
 class AgentServer:
+    push_sender: "PushSender"  # A2A's; `Wire.prepare` sets it
     encoders: Mapping[str, OpenEncoder] = MappingProxyType({})  # by wire; the application sets them
 
     def __init__(

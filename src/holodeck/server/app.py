@@ -93,8 +93,9 @@ class Application:
                 wire.prepare(server)
         self._operations = operations_of(server)
         self._router = Router(self._operations)
-        self._routes = [routes for wire in wires for routes in reversed(wire.routes)]  # paths below /a2a are HTTP+JSON
-        self._off = [wire for name, wire in WIRES.items() if name not in server.settings.protocols]
+        self._routes = [routes for wire in wires for routes in reversed(wire.routes)]  # the last has the most addresses
+        self._bases = sorted({wire.base for wire in wires if wire.base})
+        self._off = [wire for wire in WIRES.values() if wire not in wires]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -134,16 +135,17 @@ class Application:
     def _explained(self, match: Match, scope: Scope) -> Match:
         """Returns the error for an unknown address, in the form of the wire that the client seems to mean.
 
-        The hint covers a wire that is off, a wire whose prefix `/v1` the client left out, and a wire that
-        serves addresses below the same prefix.
+        The hint covers a wire that is off, a wire whose `base` the client left out, and a wire that serves addresses
+        below the same prefix.
         """
         if not isinstance(match.error, NotFound):
             return match
         asked = scope["path"].removeprefix(scope.get("root_path", ""))
-        path = f"/v1{asked}"
-        if (found := self._router.match({"method": scope["method"], "path": path}).operation) is not None:
-            error = NotFound(f"{match.error.message} It is at {path}: the base URL of the client has to end with /v1.")
-            return match._replace(error=error, answer_error=found.answer_error)
+        for base in self._bases:
+            path = base + asked
+            if (found := self._router.match({"method": scope["method"], "path": path}).operation) is not None:
+                end = f"It is at {path}: the base URL of the client has to end with {base}."
+                return match._replace(error=NotFound(f"{match.error.message} {end}"), answer_error=found.answer_error)
         for wire in self._off:
             if (found := Router(wire.operations).match(scope).operation) is not None:
                 error = NotFound(f"{match.error.message} Start the server with --protocol {wire.name} to serve it.")

@@ -339,7 +339,7 @@ class Service:
             "agent": agent.name,
             "model": agent.model.name,
             "tools": len(agent.tools.schemas()),
-            "protocols": list(settings.protocols),
+            "protocols": [wire.name for wire in wires_of(settings.protocols)],
             "store": self._options.config.agent.sessions.store or "sqlite",
         }
         log.info("server_started", extra={"details": details})

@@ -6,7 +6,6 @@ from typing import TypeAlias
 
 from holodeck.config.limit_schema import ServerLimits
 from holodeck.config.schema import ClusterSettings, ServerBlock
-from holodeck.config.serving import DEFAULT_PROTOCOLS
 from holodeck.core.sizes import MB
 from holodeck.core.usage import Price
 from holodeck.files.fetch import is_public
@@ -73,7 +72,7 @@ class ServerSettings:
     max_upload: int = 101 * MB  # bytes of a body on routes that accept files: the files, and the form around them
     files: FileLimits = field(default_factory=FileLimits)
     streams: StreamSettings = field(default_factory=StreamSettings)
-    protocols: tuple[ProtocolType, ...] = DEFAULT_PROTOCOLS
+    protocols: tuple[ProtocolType, ...] = ()  # empty: the default wires
     root_path: str = ""  # where a proxy mounts this server, such as /agents/one; addresses work with and without it
     max_concurrent_runs: int = _IN_FILE.runs.max_concurrent
     chat_stream_timeout: float = CHAT_STREAM_SECONDS

@@ -16,7 +16,6 @@ from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -53,18 +52,14 @@ AFTER_END_SECONDS = 60.0  # seconds for the remaining updates when a run has end
 ANY = "*"
 _OK = range(200, 300)
 _decode = msgspec.json.Decoder(PushConfig).decode
-_senders: WeakKeyDictionary[AgentServer, "PushSender"] = WeakKeyDictionary()
 
 
-def push_sender(server: AgentServer) -> "PushSender":
-    """Returns the sender of this server. The first call makes it, before the server continues interrupted runs."""
-    sender = _senders.get(server)
-    if sender is None:
-        sender = _senders[server] = PushSender(server.settings.push, server.store.values)
-        if sender.enabled:
-            server.stored_runs.on_taken_up.append(lambda run: sender.resume(run, server.chain()))
-            server.at_drain.append(sender.finish)
-    return sender
+def prepare_push(server: AgentServer) -> None:
+    """Gives the server a sender, before it continues interrupted runs."""
+    server.push_sender = sender = PushSender(server.settings.push, server.store.values)
+    if sender.enabled:
+        server.stored_runs.on_taken_up.append(lambda run: sender.resume(run, server.chain()))
+        server.at_drain.append(sender.finish)
 
 
 class PushSender:

@@ -23,6 +23,8 @@ class Wire:
     routes: Sequence[Routes]
     open_encoder: OpenEncoder  # for every reader of its runs, in the process that started them or another
     prepare: Callable[[AgentServer], object] | None = None  # called with a server that speaks it, before it starts
+    is_default: bool = False  # whether a server speaks it unless it is started with other protocols
+    base: str = ""  # the path at the end of its clients' base URL, which people forget: the 404 then names it
     has_playground: bool = False  # whether the page at `/` speaks it
     request_headers: Sequence[
         str

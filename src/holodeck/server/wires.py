@@ -27,9 +27,12 @@ ENCODERS: Mapping[str, OpenEncoder] = {
 }
 
 
+DEFAULT_WIRES = tuple(name for name, wire in WIRES.items() if wire.is_default)
+
+
 def wires_of(names: Iterable[str]) -> list[Wire]:
-    """Returns the wires of these names, in this order."""
-    wanted = list(names)
+    """Returns the wires of these names, in this order; without names, the default ones."""
+    wanted = list(names) or DEFAULT_WIRES
     unknown = sorted(set(wanted) - set(WIRES))
     if unknown:
         raise StartError(f"There is no protocol {', '.join(unknown)}; there are {', '.join(WIRES)}.")

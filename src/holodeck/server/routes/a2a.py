@@ -20,7 +20,7 @@ from holodeck.server.a2a_calls import EXTENDED_CARD, NAME, OPERATIONS, STREAMS, 
 from holodeck.server.a2a_tasks import UpdateForm
 from holodeck.server.intake import json_body, server_of
 from holodeck.server.problems import headers_of, known
-from holodeck.server.push_sender import push_sender
+from holodeck.server.push_sender import prepare_push
 from holodeck.server.routing import Routes
 from holodeck.server.wire import Wire
 from holodeck.telemetry.log_context import current
@@ -298,7 +298,7 @@ WIRE = Wire(
     '"role":"user","parts":[{"kind":"text","text":"Hello"}]}}}',
     routes=(cards, rpc, http, old_http),
     open_encoder=open_encoder,
-    prepare=push_sender,
+    prepare=prepare_push,
     request_headers=(_HEADER, "A2A-Extensions", _IF_NONE_MATCH),
     response_headers=(_ETAG,),
 )

@@ -7,6 +7,7 @@ from holodeck.wires.agui.client_events import CLIENT_HEADER
 WIRE = Wire(
     name=agui_run.NAME,
     title="AG-UI 1.0 over SSE and protobuf; CopilotKit's runtime contract",
+    is_default=True,
     endpoints=(("AG-UI", "/awp"), ("CopilotKit", "/copilotkit")),
     # New ids each time it is pasted: the same run id again would only replay the same run.
     example="""{"threadId":"t1","runId":"r'$RANDOM'","messages":"""

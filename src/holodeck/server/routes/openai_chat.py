@@ -155,6 +155,8 @@ def _encoder(server: AgentServer, run: Run, _accept: str | None) -> Encoder:
 WIRE = Wire(
     name=NAME,
     title="OpenAI's Chat Completions, whole or streamed; the agent as a model",
+    is_default=True,
+    base=routes.prefix,
     endpoints=(("OpenAI", "/v1/chat/completions"), ("OpenAI, models", "/v1/models")),
     example='{"messages":[{"role":"user","content":"Hello"}]}',
     routes=(routes, openai_models.routes),

@@ -298,6 +298,8 @@ def _asked_of(server: AgentServer, run: Run, history: Sequence[Message]) -> list
 WIRE = Wire(
     name=NAME,
     title="OpenAI's Responses: whole, streamed, in the background; approvals; retrieval by id",
+    is_default=True,
+    base=openai_models.routes.prefix,
     endpoints=(("OpenAI Responses", "/v1/responses"),),
     example='{"input":"Hello"}',
     routes=(routes, openai_conversations.routes, openai_models.routes),

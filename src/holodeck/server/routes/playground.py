@@ -57,13 +57,13 @@ class Playground:
 async def start(request: Request) -> Response:
     """The page for people; for programs, what this is and where to go."""
     server, root = server_of(request), request.scope.get("root_path", "")
+    wires = wires_of(server.settings.protocols)
     if "text/html" in request.headers.get("accept", ""):
-        if "ag-ui" not in server.settings.protocols:
-            return RedirectResponse(f"{root}/docs")  # the page speaks AG-UI only
+        if not any(wire.has_playground for wire in wires):
+            return RedirectResponse(f"{root}/docs")
         if root and request.scope["path"] == root:
             return RedirectResponse(f"{root}/")  # the files that the page loads have relative addresses
         return _page(request.headers.get("if-none-match", ""))
-    wires = wires_of(server.settings.protocols)
     links = _LINKS | {wire.name: wire.path_of(server.agent.name) for wire in wires}
     about: dict[str, object] = {"version": __version__, "links": {name: root + path for name, path in links.items()}}
     if request.scope[PRINCIPAL] is not None:

@@ -131,6 +131,7 @@ def _milliseconds(run: Run) -> int:
 WIRE = Wire(
     name=NAME,
     title="question and answer in JSON or a form with files, whole or streamed",
+    is_default=True,
     endpoints=(("REST", "/agent/{name}/chat"), ("REST, streamed", "/agent/{name}/chat/stream")),
     example='{"message":"Hello"}',
     routes=(routes,),
