@@ -16,7 +16,7 @@ from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from tests.cli.process import Result, environment
 from tests.ports import free_port
 from tests.store_faults.replica_rows import only
-from tests.store_faults.rig import SQLITE, Rig, Witness
+from tests.store_faults.rig import SQLITE, Node, Rig, Witness
 
 START_FAILED = 2
 REFUSED_SECONDS = 30.0  # for a server that does not start to say why
@@ -100,7 +100,7 @@ def _fill(path: Path) -> None:
 
 
 async def rows_are_damaged(rig: Rig) -> None:
-    """S22: bodies that cannot be read, of a newer version; in a file also bits that flip."""
+    """S22: bodies that cannot be read, of a newer version; in a file also bits that flip. A second process writes."""
     async with rig.serving() as (node,):
         names = [f"bad{number}" for number in range(len(BODIES))]
         for name in ("good", "newer", *names):
@@ -119,15 +119,38 @@ async def rows_are_damaged(rig: Rig) -> None:
         rig.require((await node.get("/sessions/newer"))["status"] == 503, "a session of a newer version is served")
         kept = [bytes(body) for (body,) in await rig.rows("SELECT body FROM holodeck.steps")]
         rig.require(all(body in kept for body in BODIES), "the bytes of a broken session are gone")
+        await rig.change("UPDATE holodeck.sessions SET broken = NULL WHERE id = ?", ("good",))  # by another process
         good = rig.witness(rig.script(), thread="good")
         await good.see_through(only(node))
         rig.require(good.types[-1] == "RUN_FINISHED", "another session is not served")
+        await _damage_runs(rig, node)
         rig.figures.rounds += 1
         rig.witnesses = [each for each in rig.witnesses if each.thread == "good"]
         await node.restart()
         if rig.store == SQLITE:
             await node.kill()
             await _flip_bits(rig)
+
+
+async def _damage_runs(rig: Rig, node: Node) -> None:
+    """A server is killed in three runs; the rows of two cannot be read by the next one. It starts, and has the third."""
+    runs = [rig.witness(rig.script(say=40, ms=50), thread=name) for name in ("run-bad", "run-newer", "run-beside")]
+    posting = [asyncio.create_task(each.post(node)) for each in runs]
+    for each in runs:
+        await each.until_tokens(1)
+    await node.kill()
+    await asyncio.wait(posting)
+    await rig.change("UPDATE holodeck.runs SET request = ? WHERE session = ?", (BODIES[0], "run-bad"))
+    await rig.change("UPDATE holodeck.runs SET v = 99 WHERE session = ?", ("run-newer",))
+    await node.start()
+    for each, expected in zip(runs, (500, 503), strict=False):
+        status = (await node.get(f"/runs/{each.run_id}"))["status"]
+        rig.require(status == expected, f"a run that cannot be read answers {status}")
+    await runs[2].see_through(only(node))
+    rig.require(runs[2].types[-1] == "RUN_FINISHED", "the run beside one that cannot be read is not recovered")
+    bodies = [bytes(body) for (body,) in await rig.rows("SELECT request FROM holodeck.runs")]
+    rig.require(BODIES[0] in bodies, "the bytes of a broken run are gone")
+    await rig.change("DELETE FROM holodeck.runs WHERE session = ?", ("run-newer",))  # else it waits for a newer server
 
 
 async def _flip_bits(rig: Rig) -> None:
