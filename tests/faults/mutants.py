@@ -158,6 +158,7 @@ MUTANTS = (
     Mutant("http/client_connection.py", "        elif len(data) >= A_LOT:\n            self._yield_to_loop()\n", "", HTTP, "a server that sends without end starves the others"),
     Mutant("http/client_connection.py", "exc is None and not dropped and self._response is not None and not self._is_framed()", "self._response is not None", HTTP, "half an answer is taken for a whole"),
     Mutant("http/client_connection.py", "            self._usable = False  # an answer without a request", "            pass", HTTP, "an answer without a request is taken for the next one"),
+    Mutant("http/client_connection.py", "        del self._parser  #", "        #", HTTP, "a connection that was given up waits for the collector, with the run that read from it"),
     Mutant("http/client_connection.py", "self._head_size > LONGEST_HEAD", "False", HTTP, "a head that never ends fills the memory"),
     Mutant("http/client_connection.py", "context.run(sink, piece)", "sink(piece)", HTTP, "who takes an answer does not know for whom"),
     Mutant("http/client.py", "if unsent or not connection.reusable", "if not connection.reusable", HTTP, "a request follows half of another"),

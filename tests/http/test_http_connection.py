@@ -1,6 +1,8 @@
 """The connection to an endpoint: every piece is passed on when it comes, and others have a turn meanwhile."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -52,3 +54,39 @@ async def test_chunks_of_one_byte_are_all_read(count):
         finally:
             await client.close()
     assert body == b":" * count + b"\ndata: [DONE]\n\n"
+
+
+@pytest.mark.req("D11")
+async def test_a_connection_that_was_given_up_is_gone_without_the_collector():
+    """With it the reader of the answer would stay: a stopped run and its log."""
+
+    async def endless(wire: Wire) -> None:
+        await wire.head()
+        await wire.send(b"data: {}\n\n")
+        await wire.gone.wait()
+
+    client, begun = Client({}, 5.0), asyncio.Event()
+
+    async def read() -> None:
+        def take(_data: bytes) -> bool:
+            begun.set()
+            return False
+
+        async with client.post(endpoint.url, b"{}") as response:
+            await response.read_into(take)
+
+    async with ModelEndpoint(endless) as endpoint:
+        reading = asyncio.create_task(read())
+        await asyncio.wait_for(begun.wait(), 20)
+        (gone,) = map(weakref.ref, client._busy)
+        gc.collect()
+        gc.disable()
+        try:
+            reading.cancel()
+            await asyncio.wait({reading})
+            async with asyncio.timeout(20):
+                while gone() is not None:
+                    await asyncio.sleep(0.01)
+        finally:
+            gc.enable()
+            await client.close()

@@ -1,6 +1,8 @@
 """Tool calls from deltas: the dialects of real servers, and any way of cutting them up."""
 
+import gc
 import json
+import weakref
 from itertools import pairwise
 
 import pytest
@@ -267,3 +269,17 @@ def test_any_partition_of_the_deltas_gives_the_same_calls(example):
     assert [(call.id, call.name, call.arguments) for call in calls] == [
         (f"id{index}", name, arguments) for index, (name, arguments) in enumerate(asked)
     ]
+
+
+@pytest.mark.req("D11")
+def test_calls_that_were_cut_off_are_gone_without_the_collector():
+    """They know the listener, which knows the log of the run."""
+    assembly = CallAssembly(RecordingListener())
+    assembly.add(d(0, "a", "f", '{"x"'))
+    gone = weakref.ref(assembly)
+    gc.disable()
+    try:
+        del assembly
+        assert gone() is None
+    finally:
+        gc.enable()

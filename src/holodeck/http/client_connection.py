@@ -201,13 +201,14 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         dropped, self.lost = self.lost, True
-        if self._ended:
-            return
-        if exc is None and not dropped and self._response is not None and not self._is_framed():
-            self._ended = True
-            self._response.end()
-        else:
-            self._fail(ConnectionBroken("the server closed the connection before the end of its response"))
+        if not self._ended:
+            if exc is None and not dropped and self._response is not None and not self._is_framed():
+                self._ended = True
+                self._response.end()
+            else:
+                self._fail(ConnectionBroken("the server closed the connection before the end of its response"))
+        self._response = None
+        del self._parser  # it calls our methods: a cycle, which would keep the run that the response is for
 
     # Called by the parser
 

@@ -15,7 +15,6 @@ Members that are not understood are kept on the call. Nothing here knows of HTTP
 
 import json
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -36,14 +35,15 @@ _KINDS = (None, "", "function")
 class _Call:
     """A call under assembly. `id` is fixed when the call is announced to the listener."""
 
-    __slots__ = ("arguments", "extra", "given_id", "id", "index", "name", "saw_arguments", "started")
+    __slots__ = ("arguments", "extra", "fresh", "given_id", "id", "index", "name", "saw_arguments", "started")
 
-    def __init__(self, index: int | None, given_id: str | None, on_delta: Callable[["_Call", str], None]) -> None:
+    def __init__(self, index: int | None, given_id: str | None) -> None:
         self.index = index
         self.given_id = given_id
         self.id = ""
         self.name = ""
-        self.arguments = Pieces(partial(on_delta, self))
+        self.fresh: list[str] = []  # deltas of the arguments that the listener has not seen
+        self.arguments = Pieces(self.fresh.append)
         self.extra: dict[str, Any] = {}
         self.saw_arguments = False
         self.started = False
@@ -99,6 +99,7 @@ class CallAssembly:
         if arguments is not None:
             call.saw_arguments = True
             call.arguments.add(arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False))
+            self._emit_arguments(call)
 
     def finish(self, *, cut: bool) -> tuple[ToolCall, ...]:
         """Ends every call that is whole. With `cut` (finish_reason length) the others are dropped with a warning."""
@@ -106,6 +107,7 @@ class CallAssembly:
 
     def _finish(self, call: _Call, *, cut: bool) -> ToolCall | None:
         call.arguments.end()
+        self._emit_arguments(call)
         if cut and not (call.name and call.has_whole_arguments()):
             self._listener.warning(
                 "tool-call-cut",
@@ -152,7 +154,7 @@ class CallAssembly:
         return self._calls[-1] if self._calls else None
 
     def _new(self, index: int | None, given_id: str | None) -> _Call:
-        call = _Call(index, given_id, self._emit_arguments)
+        call = _Call(index, given_id)
         self._calls.append(call)
         if index is not None:
             self._by_index[index] = call
@@ -160,13 +162,15 @@ class CallAssembly:
             self._by_id[given_id] = call
         return call
 
-    def _emit_arguments(self, call: _Call, delta: str) -> None:
+    def _emit_arguments(self, call: _Call) -> None:
         # The name may come in pieces, so the call is announced when its arguments begin. If the name comes
-        # late, `_start` passes on all arguments at once.
-        if call.started:
-            self._listener.call_arguments(call.id, delta)
-        elif call.name:
-            self._start(call)
+        # late, `_start` passes on all arguments at once. The call does not know us: that cycle would keep the run's log.
+        for delta in call.fresh:
+            if call.started:
+                self._listener.call_arguments(call.id, delta)
+            elif call.name:
+                self._start(call)
+        call.fresh.clear()
 
     def _start(self, call: _Call) -> None:
         if call.started:
