@@ -10,7 +10,7 @@ from holodeck.agent.pending import NOT_MADE, OUTCOME_UNKNOWN, REFUSED
 from holodeck.core import events as e
 from holodeck.core.messages import AssistantMessage, PendingStep, ToolMessage, UserMessage
 from holodeck.core.request import Resume
-from holodeck.core.tools import ToolResult
+from holodeck.core.tools import ToolResult, ToolSchema
 from holodeck.errors import LostClaim, StoreUnavailable
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.sessions.transcript import Transcript
@@ -299,6 +299,27 @@ async def test_a_store_that_cannot_keep_a_result_is_named_as_what_failed():
     await fixture.play("go")
     assert (fixture.ending.code, fixture.ending.message) == (StoreUnavailable.code, "The disk is full.")
     assert [message.content for message in journal.messages[2:]] == ["ada: {}", OUTCOME_UNKNOWN]
+
+
+@pytest.mark.req("D03")
+async def test_a_stop_says_of_each_call_whether_it_was_made():
+    """One call runs, one waits for approval, and the third is the client's."""
+    running = asyncio.Event()
+
+    async def stays(arguments, context):
+        running.set()
+        await asyncio.Event().wait()
+
+    tools = PlainTools(approval=frozenset({"erase"}), erase=echo, stays=stays)
+    fixture, journal = journaled(calls(("stays", "{}"), ("erase", "{}"), ("show", "{}")), tools=tools)
+    client_tools = (ToolSchema(name="show", description="Shows a page."),)
+    playing = asyncio.create_task(fixture.play("go", client_tools=client_tools))
+    await asyncio.wait_for(running.wait(), 30)
+    playing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await playing
+    results = [message.content for message in journal.messages if isinstance(message, ToolMessage)]
+    assert results == [OUTCOME_UNKNOWN, NOT_MADE, OUTCOME_UNKNOWN]
 
 
 def crashed(fixture: AgentFixture, step: PendingStep) -> None:

@@ -19,7 +19,7 @@ import msgspec
 
 from holodeck.agent.budget import NOT_PAID_FOR, Spending
 from holodeck.agent.emitter import RunEmitter
-from holodeck.agent.pending import OUTCOME_UNKNOWN
+from holodeck.agent.pending import NOT_MADE, OUTCOME_UNKNOWN
 from holodeck.core.messages import (
     AssistantMessage,
     MediaPart,
@@ -227,10 +227,14 @@ class ToolRunner:
         batch.results[result.call_id] = msgspec.structs.replace(result, content=content)
 
     def abandon(self, batch: Batch) -> None:
-        """Gives every call without a result one with the reason. A history must not hold an unanswered call."""
+        """Gives every call without a result one with the reason. A history must not hold an unanswered call.
+
+        The client may have carried out its own calls. Of all others, only those that were made may have had an effect.
+        """
+        made = {*batch.begun, *(call.id for call in batch.on_client)}
         for call in batch.assistant.tool_calls:
             if call.id not in batch.results:
-                self.answer(batch, call, ToolResult.failure(OUTCOME_UNKNOWN))
+                self.answer(batch, call, ToolResult.failure(OUTCOME_UNKNOWN if call.id in made else NOT_MADE))
 
     async def _run_ready(self, batch: Batch, ready: Sequence[_Ready]) -> None:
         """Stores which calls are about to be made, then makes them: a crash never leaves an effect without a trace."""
