@@ -1,5 +1,7 @@
 """Sessions that have expired, and runs that were cut: clients learn of both, and can go on."""
 
+import json
+
 import pytest
 
 from holodeck.models.scripted import says
@@ -20,6 +22,15 @@ async def test_an_answer_says_if_the_session_that_was_asked_for_is_new():
                 assert (result.get("session_is_new", False), "X-HoloDeck-Session" in answer.headers) == (is_new, is_new)
         async with s.post({"message": "hi", "session_id": UNKNOWN[:-1] + "H"}, "/agent/tester/chat/stream") as answer:
             assert b'"session_is_new":true' in await answer.read()
+
+
+@pytest.mark.req("SRV-15")
+async def test_agui_clients_learn_that_a_thread_is_new_also_without_a_history():
+    async with served(says("hello"), says("again"), settings=ALL) as s:
+        for run, is_new in (("r1", True), ("r2", None)):
+            async with s.post(ask(thread="t", run=run)) as answer:
+                started = json.loads((await answer.read()).partition(b"data: ")[2].partition(b"\n")[0])
+            assert (started["type"], started["metadata"].get("sessionIsNew")) == ("RUN_STARTED", is_new)
 
 
 @pytest.mark.req("SRV-11")

@@ -136,6 +136,7 @@ class AgentContext(msgspec.Struct, frozen=True, kw_only=True):
     input: Sequence[Message] = ()  # the messages that this run adds to the conversation
     # Counts of the changes to the client's history.
     history_note: Mapping[str, int] = msgspec.field(default_factory=dict)
+    is_new_session: bool = False  # the client named a session that is unknown, or has expired
     client_results: Sequence[ToolMessage] = ()  # results of frontend tools that the previous run asked for
     resume: Sequence[Resume] = ()
     client_tools: Sequence[ToolSchema] = ()

@@ -65,9 +65,9 @@ class RunEmitter:
 
     # the run
 
-    def run_started(self, *, parent_run_id: str | None, model: str) -> None:
+    def run_started(self, *, parent_run_id: str | None, model: str, is_new_session: bool) -> None:
         self.started = True
-        self.emit(e.RunStarted(self._run_id, self._session_id, parent_run_id, model))
+        self.emit(e.RunStarted(self._run_id, self._session_id, parent_run_id, model, is_new_session))
 
     def run_ended(self, ending: e.Ending) -> None:
         """Closes the open parts, then emits the last event."""

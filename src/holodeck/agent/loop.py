@@ -404,7 +404,10 @@ class _Run:
         self.emitter.emit(event)
 
     def _emit_beginning(self) -> None:
-        self.emitter.run_started(parent_run_id=self.context.parent_run_id, model=self.agent.model.name)
+        context = self.context
+        self.emitter.run_started(
+            parent_run_id=context.parent_run_id, model=self.agent.model.name, is_new_session=context.is_new_session
+        )
         if withdrawn := self.agent.catalogue.withdrawn():
             names = ", ".join(withdrawn)
             self._warn(TOOLS_UNAVAILABLE, f"Not available at the moment, because they keep failing: {names}.")

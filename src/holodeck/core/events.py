@@ -70,6 +70,7 @@ class RunStarted(Event, frozen=True, tag=True):
     session_id: str
     parent_run_id: str | None = None
     model: str | None = None
+    is_new_session: bool = False  # the client named a session that is unknown, or has expired
 
 
 class StepStarted(Event, frozen=True, tag=True):

@@ -290,6 +290,7 @@ def context_of(
     conversation: Conversation,
     session_id: str,
     *,
+    is_new_session: bool,
     why_stopped: Callable[[], HoloDeckError | None],
     is_over: Callable[[], bool],
 ) -> AgentContext:
@@ -297,6 +298,7 @@ def context_of(
         conversation=conversation,
         input=change.append,
         history_note=change.note,
+        is_new_session=is_new_session,
         client_results=[message for message in request.messages if isinstance(message, ToolMessage)],
         resume=request.resume,
         client_tools=request.client_tools,

@@ -499,6 +499,7 @@ class Runs:
             change,
             conversation,
             run.session_id,
+            is_new_session=run.is_new_session,
             why_stopped=lambda: run.stopped_by,
             is_over=lambda: run.log.ended,
         )

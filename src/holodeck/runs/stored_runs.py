@@ -400,6 +400,7 @@ class StoredRuns:
                     Change(append=new),
                     run.conversation,
                     run.session_id,
+                    is_new_session=run.is_new_session,
                     why_stopped=lambda: run.stopped_by,
                     is_over=lambda: run.log.ended,
                 )

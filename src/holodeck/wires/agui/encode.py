@@ -80,8 +80,11 @@ def _run_started(event: e.RunStarted, profile: Profile) -> tuple[Wire, ...]:
     """Older clients get the version too: the server has to send it, and they ignore unknown members."""
     wire = {"type": "RUN_STARTED", "threadId": event.session_id, "runId": event.run_id}
     parent = {"parentRunId": event.parent_run_id} if event.parent_run_id else {}
-    model = {"metadata": {"model": event.model}} if profile is Profile.FULL and event.model else {}
-    return (wire | parent | {"protocolVersion": PROTOCOL_VERSION} | model,)
+    about: dict[str, object] = {"model": event.model} if event.model else {}
+    if event.is_new_session:
+        about["sessionIsNew"] = True
+    metadata = {"metadata": about} if profile is Profile.FULL and about else {}
+    return (wire | parent | {"protocolVersion": PROTOCOL_VERSION} | metadata,)
 
 
 def _step_finished(event: e.StepFinished, profile: Profile) -> tuple[Wire, ...]:
