@@ -93,6 +93,7 @@ MUTANTS = (
     Mutant("stores/postgres_runs.py", "if time.monotonic() - self._beaten > MISSED_BEATS * self._pause:", "if False:", STORES, "a process that was taken for dead begins runs that the others end at once"),
     Mutant("runs/remote_runs.py", "history[:end]", "history", RECOVERY, "a snapshot of a copied log has messages that the log shows again"),
     Mutant("stores/postgres_commit.py", "RAISED_BY_RUN, RAISED_BY_OTHERS = 1, 2", "RAISED_BY_RUN, RAISED_BY_OTHERS = 1, 1", STORES, "a run takes the commit of a terminal for its own, and its message is lost"),
+    Mutant("stores/postgres_runs.py", "AND taken.state = 'running')", ")", STORES, "the death of a process whose run waits stops the run before it, at another process"),
     Mutant("stores/postgres_commit.py", "AND s.epoch = %(epoch)s AND", "AND", STORES, "a late process writes into a session that another has taken over"),
     Mutant("stores/postgres_run_statements.py", "WHERE key = %(run)s AND replica = %(replica)s AND ended IS NULL", "WHERE key = %(run)s", STORES, "a process that was taken for dead stores what its run does"),
     Mutant("stores/postgres_run_statements.py", "AND (other.state = 'running' OR other.key < runs.key)", "AND other.key < 0", STORES, "runs of one session do not wait for those of other processes"),

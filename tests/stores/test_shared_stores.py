@@ -255,6 +255,19 @@ async def test_a_dead_process_is_taken_over_once_and_may_write_nothing_more(open
     assert await texts(one, "new") is None
 
 
+@pytest.mark.req("D08")
+async def test_the_death_of_a_process_whose_run_only_waits_does_not_stop_the_run_before_it(opened):
+    dead, alive = await opened(), await opened()
+    running = await begun(alive, run())
+    await running.commit([UserMessage(content="first")])
+    assert not (await dead.runs.begin(run("waits"))).is_first
+    for _ in range(3):
+        await alive.runs.beat()
+    assert [each.run_id for each in await alive.runs.take_over(0)] == ["waits"]
+    await running.commit([AssistantMessage(content="second")], ending=ENDING)
+    assert await texts(alive) == ["first", "second"]
+
+
 async def test_a_process_whose_counter_moves_is_alive(opened):
     one, other = await opened(), await opened()
     await one.runs.begin(run())

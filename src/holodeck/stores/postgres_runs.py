@@ -225,7 +225,7 @@ class PostgresRunStore:
             f"  RETURNING key, agent, {_COLUMNS}),"
             " fenced AS (UPDATE holodeck.sessions s SET epoch = epoch + 1 FROM taken"
             "   WHERE s.agent = taken.agent AND s.tenant = taken.tenant AND s.user_name = taken.user_name"
-            "   AND s.id = taken.session)"
+            "   AND s.id = taken.session AND taken.state = 'running')"  # one that waits has written nothing
             f" SELECT key, {_COLUMNS} FROM taken ORDER BY key",
             {"me": self.replica, "agent": self._agent, "strays": self._heartbeats.strays},
             lane=Lane.BEAT,

@@ -148,9 +148,9 @@ class SharedSqliteRunStore(SqliteRunStore):
         left = f"agent = ? AND ended IS NULL AND v <= {records.VERSION} AND (replica IS NULL OR {_ABANDONED})"
         connection.execute(
             "UPDATE sessions SET epoch = epoch + 1 WHERE (agent, tenant, user, id) IN"
-            f" (SELECT agent, tenant, user, session FROM runs WHERE {left})",
+            f" (SELECT agent, tenant, user, session FROM runs WHERE {left} AND state = 'running')",
             (self._agent,),
-        )
+        )  # a run that waits has written nothing: the session may belong to a run of a living process
         # A server that was alone in the file marks all of its runs as running. Here only the active one is.
         rows = connection.execute(
             "UPDATE runs SET state = CASE WHEN replica IS NULL THEN 'queued' ELSE state END, replica = ?"
