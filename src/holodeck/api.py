@@ -31,7 +31,6 @@ from holodeck.core.tools import Approval, ToolExecution
 from holodeck.core.usage import TokenUsage
 from holodeck.core.zones import is_zone
 from holodeck.errors import Cancelled, InvalidRequest, by_code
-from holodeck.files.limits import FileLimits
 from holodeck.files.upload import Upload
 from holodeck.models.port import Model
 from holodeck.runs.log import follow
@@ -262,7 +261,7 @@ class Agent:
             raise InvalidRequest("timezone has to be an IANA name, e.g. Europe/Berlin.", field="timezone")
         await self.start()
         uploads = [Upload(data=await asyncio.to_thread(_bytes, Path(each)), name=Path(each).name) for each in files]
-        read = await build_files(self._config, FileLimits()).read(uploads) if uploads else []
+        read = await build_files(self._config, self._config.agent.files.limits).read(uploads) if uploads else []
         content = (TextPart(message), *(each.part for each in read)) if read else message
         return await self._runs.start(
             RunRequest(

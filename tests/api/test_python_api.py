@@ -159,6 +159,14 @@ async def test_files_reach_the_model(tmp_path):
     assert "heron" in str(model.prompts[0].messages[0].content)
 
 
+async def test_the_agent_files_limits_hold_for_files(tmp_path):
+    (tmp_path / "agent.yaml").write_text("name: a\nmodel: {provider: demo}\nfiles: {max_files: 1}\n")
+    (tmp_path / "notes.txt").write_text("a heron")
+    async with await holodeck.load(tmp_path / "agent.yaml") as agent:
+        with pytest.raises(errors.HoloDeckError, match="1 is the limit"):
+            await agent.ask("summarise", files=[tmp_path / "notes.txt"] * 2)
+
+
 def test_ask_sync_works_twice_without_a_loop():
     agent = Agent(ScriptedModel([says("one"), says("two")]))
     try:
