@@ -182,3 +182,15 @@ def test_a_reader_that_is_slow_is_kept_and_one_that_takes_nothing_is_not(monkeyp
         assert not ticks.dropped
     ticks.tick(14, 901)
     assert ticks.dropped
+
+
+@pytest.mark.req("C05")
+def test_a_pause_of_the_server_itself_does_not_count_against_its_readers(monkeypatch):
+    monkeypatch.setattr(streams, "unsent_bytes", lambda ticks: ticks.unsent)
+    ticks = Ticks(stall=30)
+    ticks.tick(10, 900)
+    ticks.tick(600, 900)
+    assert not ticks.dropped
+    for _ in range(2):
+        ticks.tick(10, 900)
+    assert ticks.dropped

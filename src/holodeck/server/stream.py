@@ -98,6 +98,7 @@ class EventStream(Response):
         self._sending = False
         self._since = 0.0  # since when it has been sending, or waiting
         self._unsent = 0
+        self._due = 0.0  # when the timer should call
         self._waiter: asyncio.Future[None] | None = None
         self._again: Callable[[], None]  # see `_needed`
 
@@ -113,7 +114,7 @@ class EventStream(Response):
         for cursor in self._cursors:
             self._runs.attach(cursor.run, returns=self._returns)
         stop_watching = self._watch(receive)
-        self._timer = self._loop.call_later(self._interval, self._tick)
+        self._set_timer(self._since, self._interval)
         try:
             await asyncio.sleep(0)  # a run that just started: its first events are sent with the headers
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -225,9 +226,14 @@ class EventStream(Response):
             self._waiter.set_result(None)
 
     def _tick(self) -> None:
-        """The one timer: checks how long the stream has been sending or waiting."""
+        """The one timer: checks how long the stream has been sending or waiting.
+
+        If the timer calls late, the server itself was paused. That time does not count against the client.
+        """
         now = self._loop.time()
         if self._sending:
+            if (late := now - self._due) > self._interval:
+                self._since += late
             self._look_for_progress(now)
         limit = self._stall if self._sending else self._keepalive
         if now - self._since >= limit:
@@ -236,7 +242,11 @@ class EventStream(Response):
                 return
             self._silent, self._since = True, now
             self._wake()
-        self._timer = self._loop.call_later(min(max(self._since + limit - now, 0.001), self._interval), self._tick)
+        self._set_timer(now, min(max(self._since + limit - now, 0.001), self._interval))
+
+    def _set_timer(self, now: float, seconds: float) -> None:
+        self._due = now + seconds
+        self._timer = self._loop.call_later(seconds, self._tick)
 
     def _look_for_progress(self, now: float) -> None:
         """A slow reader is allowed, a reader that takes nothing is not."""
