@@ -23,6 +23,7 @@ from holodeck.sessions.values import KeptValue
 from holodeck.stores import records, sqlite_file
 from holodeck.stores.migrations import APPLICATION_ID, MIGRATIONS
 from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import LOOKED_AT, SqliteSessionStore
 from tests.stores.stored_sessions import say, texts
 
@@ -640,6 +641,29 @@ async def test_expired_sessions_are_removed_in_batches(opened):
     assert await store.count() == 1
 
 
+async def test_a_batch_is_bounded_by_the_bytes_of_its_sessions_and_the_pieces_of_its_runs(opened, monkeypatch):
+    """A run that commits waits for one batch."""
+    monkeypatch.setattr("holodeck.stores.sqlite_sessions.BATCH_BYTES", 1000)
+    monkeypatch.setattr("holodeck.stores.sqlite_runs.BATCH", 5)
+    store = await opened()
+    rows = [("tester", "default", "anonymous", f"s{n}") for n in range(10)]
+    insert = "INSERT INTO sessions (agent, tenant, user, id, created, used, v, size) VALUES (?, ?, ?, ?, 0, 0, 1, 400)"
+    await store.file.write(lambda connection: connection.executemany(insert, rows).rowcount)
+    await store.runs.begin(RunRecord(run_id="r", owner=ME, session_id="s"))
+    await store.runs.end(RunRecord(run_id="r", owner=ME, session_id="s"), RunFinished("r", "s"))
+    pieces = "INSERT INTO pieces SELECT key, ?, x'5b5d' FROM runs"
+    await store.file.write(lambda connection: connection.executemany(pieces, [(n,) for n in range(12)]).rowcount)
+    assert await store._remove_batch() == (3, True)
+    assert await store.cleanup_expired() == 7
+    clock, left = store.runs.clock, []
+    store.runs.clock = lambda: clock() + 1000
+    count = "SELECT count(*) FROM pieces"
+    for _ in range(3):
+        await store.runs._remove_batch()
+        left += await store.file.read(lambda connection: connection.execute(count).fetchone())
+    assert left == [7, 2, 0]
+
+
 @pytest.mark.req("SRV-11")
 async def test_deleting_a_session_deletes_what_its_runs_were_asked_and_answered(opened):
     store, log = await opened(), RunLog()
@@ -663,13 +687,13 @@ PIECE = "INSERT INTO pieces SELECT key, 0, x'5b5d' FROM runs WHERE id = ?"
 
 
 class _Failing(sqlite3.Connection):
-    """A connection whose disk fails once, before the next transaction."""
+    """A connection whose disk fails once, at a statement."""
 
-    fails = False
+    fails = ""
 
     def execute(self, statement, *values):
-        if self.fails and statement.startswith("PRAGMA synchronous"):
-            _Failing.fails = False
+        if self.fails and statement.startswith(self.fails):
+            _Failing.fails = ""
             raise sqlite3.OperationalError("disk I/O error")
         return super().execute(statement, *values)
 
@@ -683,7 +707,7 @@ async def test_an_error_before_a_transaction_fails_its_jobs_and_no_other(path, m
     monkeypatch.setattr("holodeck.stores.sqlite_file.connect", connect)
     file = SqliteFile(path)
     await file.open()
-    monkeypatch.setattr(_Failing, "fails", True)
+    monkeypatch.setattr(_Failing, "fails", "PRAGMA synchronous")
     with pytest.raises(StoreUnavailable, match="disk I/O error"):
         await asyncio.wait_for(file.write(lambda _: None, synced=False), 50)
     levels = [
@@ -692,3 +716,27 @@ async def test_an_error_before_a_transaction_fails_its_jobs_and_no_other(path, m
     ]
     assert levels == [(1,), (1,), (2,), (1,), (2,)]
     await file.close()
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_a_run_whose_last_transaction_fails_is_ended_with_the_next(path, monkeypatch, stored):
+    """The COMMIT fails, after the job has done its part."""
+    monkeypatch.setattr(
+        "holodeck.stores.sqlite_file.connect",
+        lambda path: sqlite3.connect(path, isolation_level=None, factory=_Failing),
+    )
+    path.parent.mkdir()
+    file, record = SqliteFile(path), RunRecord(run_id="r", owner=ME, session_id="s")
+    store = SqliteSessionStore(file, "tester", runs=SqliteRunStore(file, "tester"))
+    await store.start()
+    store.runs.register(record)
+    conversation = await store.open("s", owner=ME, run_id="r", create=True)
+    if stored:
+        await conversation.commit([UserMessage(content="hi")])
+    monkeypatch.setattr(_Failing, "fails", "COMMIT")
+    with pytest.raises(StoreUnavailable, match="disk I/O error"):
+        await conversation.commit([UserMessage(content="hi")], ending=RunFinished("r", "s"))
+    await conversation.commit([], ending=RunFinished("r", "s"))
+    assert (await store.runs.find("r", owner=ME)).ending == RunFinished("r", "s")
+    assert not store.runs._registered
+    await store.close()

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 BATCH = 500  # rows in one transaction
+BATCH_BYTES = 4_000_000  # of sessions in one transaction, and one session more
 
 
 async def in_batches(remove: Callable[[], Awaitable[tuple[int, bool]]]) -> int:

@@ -60,7 +60,8 @@ class SqliteRunStore:
         self._file, self._agent = file, agent
         self._replay_window, self._kept_seconds = replay_window, kept_seconds
         self._registered: dict[OwnedId, RunRecord] = {}
-        self._inserted: dict[OwnedId, RunRecord] = {}  # by a transaction that is not known to be on the disk yet
+        # By a transaction that is not known to be on the disk yet, and whether it has ended them.
+        self._inserted: dict[OwnedId, tuple[RunRecord, bool]] = {}
         self._stored: set[OwnedId] = set()  # runs in progress: one of them that has no row was deleted
         self.awaited: dict[
             OwnedId, asyncio.Future[None]
@@ -126,13 +127,16 @@ class SqliteRunStore:
 
     def committed(self, run: OwnedId, done: "asyncio.Future[Any]") -> None:
         """Learns from a transaction that called `store_with_commit` whether it has stored the run."""
-        record = self._inserted.pop(run, None)
+        record, has_ended = self._inserted.pop(run, (None, False))
         if done.cancelled() or done.exception() is not None or (record is None and not self.is_shared):
             return
         waiter = self.awaited.get(run)
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
         if record is None or run not in self._registered:
+            return
+        if has_ended:
+            del self._registered[run]
             return
         self._stored.add(run)
         if self._registered[run] is record:
@@ -247,9 +251,7 @@ class SqliteRunStore:
             if is_stored and not is_found and self._key(connection, *run) is None:
                 return False
             if record is not None:
-                self._inserted[run] = record
-        if ending is not None:
-            self._registered.pop(run, None)
+                self._inserted[run] = record, ending is not None
         return True
 
     def _update_ending(
@@ -300,7 +302,7 @@ class SqliteRunStore:
         body = None if ending is None else records.encode(ending)
         values = (*name, *about, state, now, ended, body, records.VERSION, request, record.root or None)
         self.put(connection, record, now, _INSERT if reopens else _INSERT_UNENDED, values)
-        self._inserted[record.owner, record.run_id] = record
+        self._inserted[record.owner, record.run_id] = record, ending is not None
 
     def put(
         self, connection: sqlite3.Connection, record: RunRecord, now: float, statement: str, values: Sequence[object]
@@ -381,8 +383,8 @@ class SqliteRunStore:
             connection.executemany("DELETE FROM runs WHERE key = ?", old)
             later = [(time, key) for key, time, is_old in noted if not is_old]  # it ended after it was noted
             connection.executemany("UPDATE runs SET noted = ? WHERE key = ?", later)
-            copies = connection.execute(  # at least one piece of each run
-                "DELETE FROM pieces WHERE run IN (SELECT DISTINCT run FROM pieces CROSS JOIN runs ON runs.key = pieces.run"
+            copies = connection.execute(
+                "DELETE FROM pieces WHERE rowid IN (SELECT pieces.rowid FROM pieces CROSS JOIN runs ON runs.key = pieces.run"
                 f" WHERE {OF_AGENT} AND runs.ended <= ? LIMIT ?)",
                 (self._agent, now - self._replay_window, BATCH),
             )

@@ -10,6 +10,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, TypeVar, Unpack
 from weakref import WeakValueDictionary
@@ -32,7 +33,7 @@ from holodeck.errors import (
 from holodeck.sessions.port import Conversation, ServerSession, StoredSession
 from holodeck.sessions.transcript import cut_before, summary_after_cut, wanted_messages
 from holodeck.stores import records
-from holodeck.stores.batches import BATCH, in_batches
+from holodeck.stores.batches import BATCH, BATCH_BYTES, in_batches
 from holodeck.stores.migrations import next_key
 from holodeck.stores.sqlite_file import NAMED, OF_OWNER, Job, SqliteFile
 from holodeck.stores.sqlite_indexes import NEW_SESSION, RUN_OF_SESSION, note_new
@@ -444,12 +445,14 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         later = [(used, key) for key, *_, used in noted if used > before]  # it was used after it was noted
         connection.executemany("UPDATE sessions SET noted = ? WHERE key = ?", later)
         overdue = [each for each in noted if each[5] <= before]
-        unused = [each for each in overdue if not self._is_used(connection, Owner(each[1], each[2]), each[3])][:BATCH]
+        idle = [each for each in overdue if not self._is_used(connection, Owner(each[1], each[2]), each[3])][:BATCH]
+        before_each = accumulate((each[4] for each in idle), initial=0)
+        unused = [each for each, size in zip(idle, before_each, strict=False) if size < BATCH_BYTES]
         connection.executemany("DELETE FROM sessions WHERE key = ?", [(each[0],) for each in unused])
         if unused:
             connection.execute("PRAGMA incremental_vacuum(1000)").fetchall()
         gone = [(Owner(tenant, user), size) for _, tenant, user, _, size, _ in unused]
-        return gone, are_new or len(later) + len(unused) >= BATCH
+        return gone, are_new or len(later) + len(unused) >= BATCH or len(unused) < len(idle)
 
     async def _listed(
         self, owner: Owner | None, limit: int, after: ServerSession | None = None, *, session_id: str | None = None
