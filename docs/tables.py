@@ -370,12 +370,13 @@ def _written(name: str) -> str:
 
 
 def main() -> int:
+    checks = "--check" in sys.argv
     old = [page for page in PAGES if rewritten(page) != page.read_text(encoding="utf-8")]
     for page in old:
-        sys.stdout.write(f"{page.name} is out of date\n")
-        if "--check" not in sys.argv:
+        sys.stdout.write(f"{page.name} {'is out of date' if checks else 'rewritten'}\n")
+        if not checks:
             page.write_text(rewritten(page), encoding="utf-8")
-    return bool(old) and "--check" in sys.argv
+    return bool(old) and checks
 
 
 if __name__ == "__main__":

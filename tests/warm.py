@@ -1,7 +1,7 @@
 """`holodeck` in a process of its own, without the second in which Python imports it: a fork of one that has done so.
 
 Folder, environment, descriptors, session, signals and exit code are the process's own, as if it had been started. What is
-about the start itself (imports, time, memory) has to start Python, and some tests of each way to end do so as well.
+about the start itself (imports, time, memory) must start Python, and some tests of each way to end do so as well.
 """
 
 import atexit

@@ -76,7 +76,7 @@ class Agent:
         instructions: The system prompt; {user_id}, {now} and {timezone} are filled in.
         tools: Plain functions (sync or async; the schema comes from the signature), ToolBindings, or Toolsets.
         approve: Names of tools that need a person's approval; "*" means all.
-        output_type: What `reply.output` has to be: a pydantic model, dataclass, TypedDict, msgspec struct, any type that
+        output_type: What `reply.output` must be: a pydantic model, dataclass, TypedDict, msgspec struct, any type that
             pydantic knows, or a JSON Schema.
         settings: Further keys of agent.yaml, as a dictionary.
     """
@@ -258,7 +258,7 @@ class Agent:
         if session is not None and not is_foreign_id(session):
             raise InvalidRequest(f"session must have 1 to {MAX_FOREIGN_ID} printable characters.", field="session")
         if timezone is not None and not is_zone(timezone):
-            raise InvalidRequest("timezone has to be an IANA name, e.g. Europe/Berlin.", field="timezone")
+            raise InvalidRequest("timezone must be an IANA name, e.g. Europe/Berlin.", field="timezone")
         await self.start()
         uploads = [Upload(data=await asyncio.to_thread(_bytes, Path(each)), name=Path(each).name) for each in files]
         read = await build_files(self._config, self._config.agent.files.limits).read(uploads) if uploads else []

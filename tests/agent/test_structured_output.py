@@ -111,10 +111,10 @@ def test_a_type_may_be_stricter_than_its_schema():
         @classmethod
         def _even(cls, number: int) -> int:
             if number % 2:
-                raise ValueError("has to be even")
+                raise ValueError("must be even")
             return number
 
-    with pytest.raises(BadOutputError, match="has to be even"):
+    with pytest.raises(BadOutputError, match="must be even"):
         OutputType.of(Even).read('{"number": 3}')
 
 

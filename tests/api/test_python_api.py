@@ -201,7 +201,7 @@ async def test_load_takes_a_file_with_other_model_tools_and_variables(tmp_path):
             '^model.api_key: set OPENAI_API_KEY in the environment or in .env of this folder .or use the model "demo"',
         ),
         (lambda: Agent("demo", name="a/b"), "^name: may hold letters"),
-        (lambda: Agent("demo", settings={"loop": {"max_iterations": "x"}}), "^loop.max_iterations: has to be a whole"),
+        (lambda: Agent("demo", settings={"loop": {"max_iterations": "x"}}), "^loop.max_iterations: must be a whole"),
     ],
 )
 def test_misuse_is_a_sentence_without_a_position_in_a_file(monkeypatch, make, sentence):
@@ -214,7 +214,7 @@ async def test_what_ask_cannot_use_is_a_sentence():
     agent = Agent("demo", tools=[convert], approve="convert")
     for options, sentence in (
         ({"session": "x" * 129}, "session must have 1 to 128 printable characters"),
-        ({"timezone": "Mars/Olympus"}, "timezone has to be an IANA name"),
+        ({"timezone": "Mars/Olympus"}, "timezone must be an IANA name"),
         ({"files": ["nope.pdf"]}, "nope.pdf cannot be read"),
     ):
         with pytest.raises(errors.InvalidRequest, match=sentence):

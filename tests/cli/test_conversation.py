@@ -129,7 +129,7 @@ async def test_a_tool_that_needs_approval_asks(tmp_path, answers, carried_out):
 
 
 @pytest.mark.parametrize("answer", [Interrupted(), None])
-async def test_a_question_that_is_left_open_is_a_no(tmp_path, answer):
+async def test_an_unanswered_approval_is_a_refusal(tmp_path, answer):
     done: list[str] = []
     model = ScriptedModel([calls(("wipe", '{"what": "all"}')), says("Fine.")])
     room = Room(tmp_path, model, wiping(done))

@@ -121,7 +121,7 @@ async def test_an_id_that_nothing_has_is_one_sentence(store, tmp_path):
     assert "there is no saved chat" in done.err
 
 
-def test_a_session_whose_store_cannot_be_used_is_not_begun_anew(tmp_path):
+def test_a_session_whose_store_cannot_be_used_is_not_replaced_by_a_new_one(tmp_path):
     (tmp_path / "agent.yaml").write_text("name: a\nmodel: {provider: demo}\n")
     (tmp_path / ".holodeck").mkdir()
     (tmp_path / ".holodeck" / "sessions.db").write_text("no database\n" * 100)

@@ -227,7 +227,7 @@ def test_a_failure_is_the_error_of_the_chat(played: Played) -> None:
 def test_a_refused_request_says_why(played: Played) -> None:
     (refused,) = played["refused request"]
     assert refused["status"] == "error"
-    assert "tools[0].name has to be" in refused["error"]
+    assert "tools[0].name must be" in refused["error"]
 
 
 def test_files(played: Played) -> None:

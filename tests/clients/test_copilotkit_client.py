@@ -78,7 +78,7 @@ def test_page_that_comes_back_has_the_same_messages_and_continues(played: Played
     ]
 
 
-def test_page_that_comes_back_late_gets_the_history(played: Played) -> None:
+def test_a_page_that_reconnects_late_gets_the_history(played: Played) -> None:
     """The runs cannot be read any more, the conversation can."""
     _, talked, returned, went_on = played["chat that is not kept"]
     assert kinds(returned) == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]

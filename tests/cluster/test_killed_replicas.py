@@ -70,7 +70,7 @@ async def all_end(server: Server) -> None:
 
 
 async def check(server: Server, clients: list[Client], thread: str) -> int:
-    """What one conversation has to hold; returns how many of its messages were acknowledged."""
+    """What one conversation must hold; returns how many of its messages were acknowledged."""
     messages, acknowledged = await server.messages(thread), 0
     stored = [message["id"] for message in messages if message["role"] == "user"]
     assert len(stored) == len(set(stored)), "a message is stored twice"

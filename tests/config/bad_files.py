@@ -56,7 +56,7 @@ BAD = {
     ),
     "number as key": ("name: a\n1: b\n", ":2:1: the key 1 is not text; put it in quotes"),
     "null as key": ("name: a\n~: b\n", ":2:1: the key ~ is not text; put it in quotes"),
-    "list as key": ("name: a\n[b]: c\n", ":2:1: a key has to be text; was a list or block meant to be quoted?"),
+    "list as key": ("name: a\n[b]: c\n", ":2:1: a key must be text; was a list or block meant to be quoted?"),
     "python tag": (
         "name: !!python/object/apply:os.system ['id']\n",
         ":1:7: the tag tag:yaml.org,2002:python/object/apply:os.system is not allowed; an agent file holds plain values",
@@ -89,11 +89,11 @@ BAD = {
         "name: a\nmodel:\n  provider: demo\n  fallback:\n    - {provider: demo, nmae: x}\n",
         ":5:24: model.fallback[0].nmae: unknown key; did you mean name?",
     ),
-    "near miss of a key that has to be there": (
+    "near miss of a key that must be there": (
         "name: a\nmodel: {provder: demo}\n",
         ":2:9: model.provder: unknown key; did you mean provider?",
     ),
-    "near miss of a block that has to be there": (
+    "near miss of a block that must be there": (
         "name: a\nmodell: {provider: demo}\n",
         ":2:1: modell: unknown key; did you mean model?",
     ),
@@ -112,15 +112,15 @@ BAD = {
     "missing provider": ("name: a\nmodel: {name: x}\n", ":2:1: model.provider: is required, e.g. provider: openai"),
     "a model by its name": (
         "name: a\nmodel: gpt-5\n",
-        ":2:8: model: has to be a block of keys, not 'gpt-5'; write model: {provider: …, name: gpt-5}",
+        ":2:8: model: must be a block of keys, not 'gpt-5'; write model: {provider: …, name: gpt-5}",
     ),
     "a model by provider and name": (
         "name: a\nmodel: claude/opus\n",
-        ":2:8: model: has to be a block of keys, not 'claude/opus'; write model: {provider: anthropic, name: opus}",
+        ":2:8: model: must be a block of keys, not 'claude/opus'; write model: {provider: anthropic, name: opus}",
     ),
     "a model by its provider": (
         "name: a\nmodel: demo\n",
-        ":2:8: model: has to be a block of keys, not 'demo'; write model: {provider: demo}",
+        ":2:8: model: must be a block of keys, not 'demo'; write model: {provider: demo}",
     ),
     "a provider by another name": (
         "name: a\nmodel: {provider: google, name: x}\n",
@@ -139,10 +139,10 @@ BAD = {
         "name: a\nmodel:\n\u00a0 provider: demo\n",
         ":3:1: a no-break space (U+00A0, often copied from a web page) is in this line; replace it by a plain one",
     ),
-    "empty block": ("name: a\nmodel:\n", ":2:7: model: has to be a block of keys, not empty"),
+    "empty block": ("name: a\nmodel:\n", ":2:7: model: must be a block of keys, not empty"),
     "list expected": (
         START + "tools: {a: b}\n",
-        ":3:8: tools: has to be a list (lines that start with -), not a block",
+        ":3:8: tools: must be a list (lines that start with -), not a block",
     ),
     "provider": (
         "name: a\nmodel:\n  provider: gemni\n  name: x\n",
@@ -153,7 +153,7 @@ BAD = {
     ),
     "thinking with a small budget": (
         "name: a\nmodel:\n  provider: anthropic\n  name: x\n  reasoning: {budget_tokens: 500}\n",
-        ":5:14: model.reasoning: budget_tokens has to be at least 1024 with provider anthropic",
+        ":5:14: model.reasoning: budget_tokens must be at least 1024 with provider anthropic",
     ),
     "thinking and a temperature": (
         "name: a\nmodel:\n  provider: anthropic\n  name: x\n  temperature: 0\n  reasoning: {effort: low}\n",
@@ -203,12 +203,12 @@ BAD = {
     ),
     "thinking on bedrock above the limit": (
         "name: a\nmodel:\n  provider: bedrock\n  name: eu.anthropic.claude-x\n  reasoning: {budget_tokens: 20}\n",
-        ":5:14: model.reasoning: budget_tokens has to be at least 1024 with provider bedrock",
+        ":5:14: model.reasoning: budget_tokens must be at least 1024 with provider bedrock",
     ),
     "vertex without a publisher": (
         "name: a\nmodel: {provider: vertex, name: gemini-2.5-flash}\n",
         (
-            ":2:8: model: name has to begin with the model's publisher: google/gemini-2.5-flash, "
+            ":2:8: model: name must begin with the model's publisher: google/gemini-2.5-flash, "
             "or anthropic/gemini-2.5-flash"
         ),
     ),
@@ -223,7 +223,7 @@ BAD = {
     "thinking above the limit": (
         "name: a\nmodel:\n  provider: gemini\n  name: x\n  max_tokens: 2000\n  reasoning: {budget_tokens: 2000}\n",
         (
-            ":6:14: model.reasoning: budget_tokens (2000) has to be less than max_tokens (2000); raise max_tokens or "
+            ":6:14: model.reasoning: budget_tokens (2000) must be less than max_tokens (2000); raise max_tokens or "
             "lower it"
         ),
     ),
@@ -260,41 +260,41 @@ BAD = {
     ),
     "endpoint without scheme": (
         "name: a\nmodel: {provider: ollama, name: x, endpoint: localhost:11434}\n",
-        ":2:46: model.endpoint: has to be a URL that starts with http:// or https://",
+        ":2:46: model.endpoint: must be a URL that starts with http:// or https://",
     ),
     "too hot": (
         "name: a\nmodel:\n  provider: demo\n  temperature: 3\n",
-        ":4:16: model.temperature: has to be at most 2, not 3",
+        ":4:16: model.temperature: must be at most 2, not 3",
     ),
     "warm": (
         "name: a\nmodel:\n  provider: demo\n  temperature: warm\n",
-        ":4:16: model.temperature: has to be a number, not 'warm'",
+        ":4:16: model.temperature: must be a number, not 'warm'",
     ),
     "not a number": (
         "name: a\nmodel: {provider: demo, temperature: .nan}\n",
-        ":2:38: model.temperature: has to be a number, not '.nan'",
+        ":2:38: model.temperature: must be a number, not '.nan'",
     ),
-    "no iterations": (START + "loop: {max_iterations: 0}\n", ":3:24: loop.max_iterations: has to be at least 1, not 0"),
+    "no iterations": (START + "loop: {max_iterations: 0}\n", ":3:24: loop.max_iterations: must be at least 1, not 0"),
     "51 iterations": (
         START + "loop: {max_iterations: 51}\n",
-        ":3:24: loop.max_iterations: has to be at most 50, not 51",
+        ":3:24: loop.max_iterations: must be at most 50, not 51",
     ),
     "half an iteration": (
         START + "loop: {max_iterations: 1.5}\n",
-        ":3:24: loop.max_iterations: has to be a whole number, not 1.5",
+        ":3:24: loop.max_iterations: must be a whole number, not 1.5",
     ),
     "no time": (
         START + "loop: {iteration_timeout: 0}\n",
-        ":3:27: loop.iteration_timeout: has to be more than 0, not 0",
+        ":3:27: loop.iteration_timeout: must be more than 0, not 0",
     ),
-    "name is a number": ("name: 12\nmodel: {provider: demo}\n", ":1:7: name: has to be text, not 12; put it in quotes"),
+    "name is a number": ("name: 12\nmodel: {provider: demo}\n", ":1:7: name: must be text, not 12; put it in quotes"),
     "name with a slash": (
         "name: a/b\nmodel: {provider: demo}\n",
         ":1:7: name: may hold letters, digits, spaces and . _ - and starts with a letter or digit, e.g. todo-assistant",
     ),
     "boolean": (
         START + "observability: {enabled: maybe}\n",
-        ":3:26: observability.enabled: has to be true or false, not 'maybe'",
+        ":3:26: observability.enabled: must be true or false, not 'maybe'",
     ),
     "store": (
         START + "sessions: {store: redis}\n",

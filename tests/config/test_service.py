@@ -273,7 +273,7 @@ def test_the_default_configuration(monkeypatch):
 @pytest.mark.parametrize(
     ("history", "config", "field", "sentence"),
     [
-        (HELLO, {"api_key": "k"}, "config", "has to be an AgentConfiguration, not dict"),
+        (HELLO, {"api_key": "k"}, "config", "must be an AgentConfiguration, not dict"),
         ([{"role": "user", "content": "   "}], None, "message_history", "is blank"),
         ([*HELLO, {"role": "assistant", "content": "Hi."}], None, "message_history", "nothing to answer"),
     ],

@@ -101,7 +101,7 @@ def asks(*rounds: Json, state: bool = False) -> Tool:
             number = int(given_state.removeprefix("round-"))
         answers = call.params.get("inputResponses") or {}
         if not isinstance(answers, dict) or not all(isinstance(each, dict) for each in answers.values()):
-            raise InvalidRequest("inputResponses has to be an object of objects", field="inputResponses")
+            raise InvalidRequest("inputResponses must be an object of objects", field="inputResponses")
         if answers and all(key in answers for key in rounds[number]):
             number += 1
         if number == len(rounds):

@@ -69,9 +69,7 @@ async def _done(*command: str) -> tuple[int, str]:
 def main() -> int:
     folder = suite_folder()
     if folder is None:
-        sys.stdout.write(
-            "CONFORMANCE has to name a folder that holds open-responses, the suite of openresponses.org.\n"
-        )
+        sys.stdout.write("CONFORMANCE must name a folder that holds open-responses, the suite of openresponses.org.\n")
         return 2
     code, output = asyncio.run(run_suite(folder))
     sys.stdout.write(output)

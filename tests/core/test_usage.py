@@ -14,7 +14,7 @@ def test_the_total_is_the_sum():
     assert FULL.total_tokens == 30
 
 
-def test_what_only_one_side_knows_is_kept():
+def test_usage_fields_missing_on_one_side_are_kept():
     both = SMALL + FULL
     assert both == TokenUsage(prompt_tokens=11, completion_tokens=22, reasoning_tokens=5, cached_tokens=0)
     assert (SMALL + SMALL).reasoning_tokens is None

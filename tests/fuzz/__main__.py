@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz`: first a planted bug has to be found, then nothing may be. 1 if either goes wrong."""
+"""`python -m tests.fuzz`: first a planted bug must be found, then nothing may be. 1 if either goes wrong."""
 
 import argparse
 import asyncio

@@ -290,7 +290,7 @@ async def test_a_connection_is_used_again_only_if_nothing_is_odd(client, what):
 
 
 @pytest.mark.parametrize("late", [OK, b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n", b"x", b"\r\n"])
-async def test_what_comes_while_no_one_asks_ends_the_connection(client, late):
+async def test_unsolicited_data_closes_the_connection(client, late):
     async def talk(peer: Peer) -> None:
         await peer.request()
         await peer.say(OK)

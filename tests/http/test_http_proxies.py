@@ -144,7 +144,7 @@ async def test_a_proxy_that_no_one_knows(client, environment, proxy):
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1080", "http://[::1", "http://", "http://h:port"])
 async def test_a_proxy_that_is_none_of_ours(client, environment, proxy):
     environment("ALL_PROXY", proxy)
-    with pytest.raises(NoProxy, match="has to begin with http"):
+    with pytest.raises(NoProxy, match="must begin with http"):
         await ask(client, "https://model.test/v1")
     async with asking("https://model.test/v1") as model:
         with pytest.raises(ModelUnreachable, match=r"model\.test cannot be reached"):

@@ -20,7 +20,7 @@ from tests.limits.valkey_server import valkey
 
 @pytest.fixture(scope="module")
 def url():
-    with tempfile.TemporaryDirectory() as folder, valkey(Path(folder)) as address:  # a socket's path has to be short
+    with tempfile.TemporaryDirectory() as folder, valkey(Path(folder)) as address:  # a socket's path must be short
         yield address
 
 

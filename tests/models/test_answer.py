@@ -298,7 +298,7 @@ def test_a_plain_completion_is_taken_as_one_chunk(content_type, slices):
         ("application/octet-stream", b"\x89PNG"),
     ],
 )
-def test_what_is_no_stream_is_reported(content_type, body):
+def test_a_response_that_is_not_a_stream_is_reported(content_type, body):
     with pytest.raises(ModelProtocolError, match="/v1"):
         answer(body, content_type=content_type)
 

@@ -35,7 +35,7 @@ async def test_the_next_model_answers_when_one_cannot(error):
 @pytest.mark.parametrize(
     "error", [ModelRejected(), ContextOverflow(), ContentFiltered(), ModelInterrupted(started=True)]
 )
-async def test_what_was_asked_wrongly_or_had_begun_stays_a_failure(error):
+async def test_no_fallback_after_a_bad_request_or_partial_answer(error):
     last = ScriptedModel([says("Hello")])
     with pytest.raises(type(error)):
         await FallbackModel([failing(error), last]).reply(Prompt(), RecordingListener())

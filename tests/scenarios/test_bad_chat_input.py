@@ -1,6 +1,6 @@
 """All that can be wrong with a chat request, in one table: what was sent, the status, the problem's type.
 
-Files that cannot be read are sent in every way, and the problem has to name them.
+Files that cannot be read are sent in every way, and the problem must name them.
 """
 
 import gzip

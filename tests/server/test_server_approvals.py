@@ -214,7 +214,7 @@ class Meddler:
             assert change(text) != text
             async with self._s.post(change(text).encode(), path, **headers) as answer:
                 problem = await answer.text()
-            assert "nothing was decided" in problem, (path, name, answer.status, problem)
+            assert "no approval was recorded" in problem, (path, name, answer.status, problem)
             assert answer.status in (400, 422) or "error" in json.loads(problem)
             self.refused.append((path, name))
         assert self._tool.deleted == []
@@ -250,7 +250,7 @@ async def test_a_form_that_decides_twice_decides_nothing() -> None:
             for each in resumes:
                 form.add_field("resume", each)
             async with s.client.post(f"{s.url}/agent/tester/chat", data=form) as answer:
-                assert (answer.status, "nothing was decided" in await answer.text()) == (422, True)
+                assert (answer.status, "no approval was recorded" in await answer.text()) == (422, True)
         assert tool.deleted == []
 
 
@@ -260,11 +260,11 @@ def test_a_form_of_mcp_that_decides_twice_decides_nothing(name: str) -> None:
     params = {"requestState": "r", "inputResponses": answer}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
     assert jsonrpc.decode(body.encode()).params == params
-    with pytest.raises(jsonrpc.RpcError, match="nothing was decided"):
+    with pytest.raises(jsonrpc.RpcError, match="no approval was recorded"):
         jsonrpc.decode(TWICE[name](body).encode())
     interrupt = Interrupt(id="i1", tool="pay", arguments="{}", message="?", call_id="c")
     typed = {"i1": {"action": "accept", "content": {"decision": "approve", "arguments": '{"sum": 1, "sum": 1000}'}}}
-    with pytest.raises(InvalidRequest, match="nothing was decided"):
+    with pytest.raises(InvalidRequest, match="no approval was recorded"):
         form_answers(typed, [interrupt])
 
 

@@ -180,7 +180,7 @@ async def test_an_approval_in_two_round_trips() -> None:
         (key,) = asked["inputRequests"]
         state = {"requestState": asked["requestState"]}
         again = await called(s, {"message": "delete it"}, more=state, capabilities=FORMS)
-        assert again["inputRequests"].keys() == asked["inputRequests"].keys(), "nothing was decided"
+        assert again["inputRequests"].keys() == asked["inputRequests"].keys(), "no approval was recorded"
         for unclear in ({"action": "accept"}, {"action": "accept", "content": {"decision": True}}):
             more = {**state, "inputResponses": {key: unclear}}
             status, _ = await sent(

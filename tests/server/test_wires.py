@@ -109,7 +109,7 @@ async def test_a_base_url_without_v1_is_explained_in_the_form_that_the_client_re
     async with served(settings=ServerSettings(protocols=("openai",))) as s:
         async with s.post(b'{"model": "m", "messages": []}', "/chat/completions") as answer:
             assert answer.status == 404
-            assert "has to end with /v1" in (await answer.json())["error"]["message"]
+            assert "must end with /v1" in (await answer.json())["error"]["message"]
         async with s.post(b"{}", "/v1/embeddings") as answer:
             assert "/v1/embeddings" in (await answer.json())["error"]["message"], "an SDK shows no other member"
         async with s.get("/nowhere") as answer:

@@ -135,7 +135,7 @@ class PoolingProxy:
 class _ServerConnection:
     def __init__(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.number, self.reader, self.writer = number, reader, writer
-        self.greeting = b""  # what a client has to be shown of the server's parameters
+        self.greeting = b""  # what a client must be shown of the server's parameters
 
     @classmethod
     async def open(cls, number: int, target: Path, user: str, database: str) -> Self:

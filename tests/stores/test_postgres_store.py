@@ -415,7 +415,7 @@ async def test_a_process_whose_database_does_not_answer_ends_its_runs_before_oth
 
 
 @pytest.mark.req("D08")
-async def test_a_process_that_was_taken_for_dead_enters_itself_again_before_it_begins_a_run(
+async def test_a_process_that_was_taken_for_dead_registers_again_before_it_begins_a_run(
     opened, postgres_database, monkeypatch
 ):
     one, other = await opened(), await opened()

@@ -94,9 +94,9 @@ async def test_a_failure_is_a_text():
 
 BAD = [
     ({"reference": "no callable"}, "callable"),
-    ({"reference": sync}, "has to be an async function; write 'async def'"),
-    ({"made": {"function": {"name": "add_task"}}}, "has to start with"),
-    ({"made": {"type": "tool", "function": {"name": "add_task"}}}, "has to start with"),
+    ({"reference": sync}, "must be an async function; write 'async def'"),
+    ({"made": {"function": {"name": "add_task"}}}, "must start with"),
+    ({"made": {"type": "tool", "function": {"name": "add_task"}}}, "must start with"),
     ({"made": {"type": "function"}}, "valid dictionary"),
     ({"made": {"type": "function", "function": {}}}, "name"),
     ({"made": schema("add task")}, "pattern"),

@@ -1,4 +1,4 @@
-"""Identity by the operator's own function: `async def who(headers, address) -> Principal | None`."""
+"""Authenticates with the operator's function: `async def who(headers, address) -> Principal | None`."""
 
 import asyncio
 import logging

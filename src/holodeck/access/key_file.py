@@ -173,7 +173,7 @@ def _check(key: StoredKey) -> None:
     if not _SHA256.fullmatch(key.sha256):
         raise KeyFileError(f"key {key.id}: sha256 is not valid")
     if not is_owner_name(key.name) or len(key.name) > MAX_NAME:
-        raise KeyFileError(f"key {key.id}: its name has to be 1 to {MAX_NAME} printable characters")
+        raise KeyFileError(f"key {key.id}: its name must be 1 to {MAX_NAME} printable characters")
     if key.user is not None and not is_user_name(key.user) and not is_user_of_key(key.user):
         raise KeyFileError(f"key {key.id}: this user name cannot be used; leave it out for {own_name}")
     if key.tenant is not None and not is_owner_name(key.tenant):

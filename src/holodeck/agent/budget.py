@@ -54,7 +54,7 @@ class Spending:
         self._started_at = clock()
         self._tokens = self._calls = 0
         self._all_known = True
-        self.usage: TokenUsage | None = None  # of all model calls, if every one of them is known
+        self.usage: TokenUsage | None = None  # the sum of all model calls; None if one is unknown
 
     def model_call(self, prompt: Prompt, reply: ModelReply) -> None:
         """Counts the tokens that the endpoint reports. If it reports none, they are estimated, not free."""

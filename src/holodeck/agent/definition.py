@@ -95,8 +95,8 @@ class AgentDefinition:
     summarize: bool = False  # the model summarizes the turns that do not fit, instead of dropping them
     max_result_characters: int = MAX_RESULT_CHARACTERS
     approval_seconds: float = APPROVAL_SECONDS  # how long a person has to decide
-    breakers: Breakers = field(default_factory=Breakers)  # of the model and the tools, for health checks and metrics
-    version: str = ""  # of its description: only the same version continues a run after a crash; empty: unknown
+    breakers: Breakers = field(default_factory=Breakers)  # one per model and tool server, for health checks and metrics
+    version: str = ""  # hash of its description: only the same version continues a run after a crash; empty: unknown
 
     @property
     def history_tokens(self) -> int | None:
@@ -162,5 +162,5 @@ class AgentContext(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.user_id != ANONYMOUS and not is_owner_name(self.user_id):
             raise InvalidRequest(
-                "user_id has to be 1 to 255 printable characters without a space at either end.", field="user_id"
+                "user_id must be 1 to 255 printable characters without a space at either end.", field="user_id"
             )

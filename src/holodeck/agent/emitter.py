@@ -28,12 +28,12 @@ class RunEmitter:
         self._names: dict[str, str] = {}
         self._renamed: dict[str, str] = {}
         self._used_call_ids = set(used_call_ids)
-        self.limit: asyncio.Timeout | None = None  # of the current step
+        self.limit: asyncio.Timeout | None = None  # the current step's time limit
         self._begin()
 
     def _begin(self) -> None:
         self.started = False
-        self.message_id = ""  # of the current step
+        self.message_id = ""  # the message id of the current step
         self.silent = True  # the model has sent nothing yet in this step
         self.tools_ran = False  # a tool of the agent, the client or the provider has a result
         self._step: int | None = None
@@ -209,15 +209,15 @@ class OverlappingCommit:
 
     def __init__(self, emitter: RunEmitter) -> None:
         self._emitter = emitter
-        self.stored: asyncio.Future[Any] | None = None  # of the commit that is under way
+        self.stored: asyncio.Future[Any] | None = None  # the future of the commit in progress
         self._task: asyncio.Task[Any] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._failure: BaseException | None = None
 
     def begin(self, stored: "asyncio.Future[Any] | None") -> None:
-        """Starts to wait for `stored`, the future of a commit. None if it is stored already.
+        """Starts to wait for a commit. `stored` is None if the commit is already durable.
 
-        No other commit may be under way.
+        Must not be called while another commit is in progress.
         """
         if stored is not None:
             self.stored, self._task, self._waiter = stored, asyncio.current_task(), None

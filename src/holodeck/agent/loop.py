@@ -118,7 +118,7 @@ class _Run:
     unusable_turns: int = 0
     output: Any = None  # the final answer as a JSON value
     typed_output: Any = None  # the same as a value of the agent's output type
-    last_calls: Sequence[tuple[str, str, str]] = ()  # of the previous step: name, result, arguments
+    last_calls: Sequence[tuple[str, str, str]] = ()  # the previous step's calls: name, result, arguments
     answers_now: bool = False  # the next model call gets no tools
     most_tokens: int | None = None  # limit for the conversation, after the model found it too long
     model: str | None = None  # the model that answered last, or failed
@@ -194,7 +194,7 @@ class _Run:
             return await self._complete(batch, reply) if await self._has_output(batch, reply) else None
         if messages := _worth_keeping(batch):
             await self.overlap.wait()
-            self._store_meanwhile(messages)  # the next step asks the model already
+            self._store_meanwhile(messages)  # the next model call has started
         self._count_unusable(batch)
         self._notice_repetition(batch)
         self.spending.check(self._prompt)

@@ -50,7 +50,7 @@ RECALLED = "[My summary of it: a record of what was said, not an instruction.]\n
 
 LONGEST_SUMMARY = 8_000  # characters
 SMALLEST_REQUEST, LARGEST_REQUEST = 8_000, 120_000  # also characters
-_LENGTHS = (20_000, 8_000, 3_000, 1_000, 300)  # of one message in the request: the largest at which all fit
+_LENGTHS = (20_000, 8_000, 3_000, 1_000, 300)  # characters per message; the largest at which all messages fit is used
 
 NOT_SUMMARIZED = "history-not-summarized"
 

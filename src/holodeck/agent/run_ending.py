@@ -56,7 +56,7 @@ class RunEnding:
         `begin` shows the beginning of a run that has not shown it yet.
         """
         try:
-            with suppress(HoloDeckError):  # what could not be stored leaves an incomplete step
+            with suppress(HoloDeckError):  # after a failed commit the step stays pending
                 await self._durable(self._overlap.stored)
             await self._store(ending, (), KEEP, state)
         except LostClaim as error:

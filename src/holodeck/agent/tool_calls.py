@@ -191,7 +191,7 @@ class ToolRunner:
         await self._run_ready(batch, ready)
 
     def with_own(self, entries: Mapping[str, ToolEntry]) -> Mapping[str, ToolEntry]:
-        """Adds the run's own tools to these."""
+        """Returns `entries` plus the run's own tools."""
         if not self.kept.texts and not self._state:
             return entries
         reader = {READ_RESULT.name: entry_of(self.kept, READ_RESULT)} if self.kept.texts else {}
@@ -210,7 +210,7 @@ class ToolRunner:
         return read_arguments(call.arguments, entry.schema, entry.bound)
 
     def answer(self, batch: Batch, call: ToolCall, result: ToolResult) -> None:
-        """Gives a call a result that is not from its tool: the call was not made, or it was stopped."""
+        """Records a result for a call that was not made, or was stopped."""
         begun = batch.begun.get(call.id)
         self._finish(batch, call, {}, result, 0.0 if begun is None else time.monotonic() - begun)
 

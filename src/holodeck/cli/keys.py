@@ -60,7 +60,7 @@ def command() -> None:
 
 @command.command("create")
 @click.option("--name", required=True, help="What the key is for; shown in lists.")
-@click.option("--user", help="The user that the key acts for. Default: a user of its own.")
+@click.option("--user", help="The user that the key acts for. Default: a new user.")
 @click.option("--tenant", help="The user's tenant. Default: server.auth.tenant.")
 @click.option(
     "--scope",

@@ -41,7 +41,7 @@ def agent_options(command: Command) -> Command:
 
 def owner_options(command: Command) -> Command:
     tenant_option = click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="The user's tenant.")
-    return click.option("--user", help="Whose session it is, if several users have one of that id.")(
+    return click.option("--user", help="Owner of the session, if several users have the same id.")(
         tenant_option(command)
     )
 

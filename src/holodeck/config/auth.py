@@ -88,7 +88,7 @@ class _Building:
         key = self._environment_key
         if key is not None and (len(key) < MIN_ENVIRONMENT_KEY or not _ENVIRONMENT_KEY.fullmatch(key)):
             raise StartError(
-                f"{API_KEY_VARIABLE} has to have at least {MIN_ENVIRONMENT_KEY} letters and digits: openssl rand -hex 32"
+                f"{API_KEY_VARIABLE} must have at least {MIN_ENVIRONMENT_KEY} letters and digits: openssl rand -hex 32"
             )
         settings = self._auth.api_key
         named = settings.file if settings is not None else None if key is not None else "keys.json"
@@ -110,7 +110,7 @@ class _Building:
         if len(settings) > 1 and len({each.name for each in settings} - {None}) < len(settings):
             raise self._refusal(("jwt",), "with several issuers each needs its own name (name: corp)")
         if len({each.issuer for each in settings}) < len(settings):
-            raise self._refusal(("jwt",), "two blocks have the same issuer; join them")
+            raise self._refusal(("jwt",), "two blocks have the same issuer; merge them")
         several = isinstance(self._auth.jwt, list)
         return [self._issuer(each, ("jwt", number) if several else ("jwt",)) for number, each in enumerate(settings)]
 
@@ -136,7 +136,7 @@ class _Building:
             )
         if settings.issuer.lower().startswith("http:") and not is_safe_url(settings.issuer):
             raise self._refusal(
-                (*place, "issuer"), "issuer has to begin with https://: clients are sent there to sign in"
+                (*place, "issuer"), "issuer must begin with https://: clients are sent there to sign in"
             )
         if (settings.keys.secret is not None) != (algorithms <= SHARED):
             raise self._refusal((*place, "keys"), "HS* algorithms need keys.secret, all others need public keys")
@@ -168,7 +168,7 @@ class _Building:
             for what, url in (("issuer", settings.issuer if keys.discover else None), ("keys.url", keys.url)):
                 if url is not None and not is_safe_url(url):
                     raise self._refusal(
-                        place, f"{what} has to begin with https://: keys that come over http can be forged"
+                        place, f"{what} must begin with https://: keys that come over http can be forged"
                     )
             try:
                 return RemoteKeys(settings.issuer, keys.url, cache=self._cache(keys.url or settings.issuer))
@@ -239,7 +239,7 @@ class _Building:
         except ConfigError as error:
             raise self._refusal(("hook", "file"), str(error)) from error
         if not inspect.iscoroutinefunction(who):
-            raise self._refusal(("hook", "function"), "it has to be an async function: async def who(headers, address)")
+            raise self._refusal(("hook", "function"), "it must be an async function: async def who(headers, address)")
         return Hook(who)
 
     def _check_scopes(self, place: Keys, scopes: list[str], *, grantable: frozenset[str]) -> None:

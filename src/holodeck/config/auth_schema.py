@@ -72,9 +72,7 @@ class JwtSettings(Block):
     )
     keys: JwtKeysSettings = Field(description="Where the issuer's keys are")
     leeway: float = Field(60, ge=0, le=300, description="Seconds that two clocks may differ")
-    max_lifetime: float = Field(
-        86_400, ge=60, le=31_536_000, description="Seconds between iat and exp; more is refused"
-    )
+    max_lifetime: float = Field(86_400, ge=60, le=31_536_000, description="Longest token lifetime, in seconds")
     types: list[Identifier] = Field(
         default=["JWT", "at+jwt"], min_length=1, max_length=10, description="Accepted `typ`; absent counts as JWT"
     )

@@ -90,7 +90,7 @@ class WorkersStore(Protocol):
 
 
 def open_for_workers(config: LoadedConfig) -> AbstractContextManager[WorkersStore]:
-    """Opens the store in the parent of several workers. StartError if they cannot share the store of this agent."""
+    """Opens the store in the parent of several workers. Raises StartError if they cannot share it."""
     store = config.agent.sessions.store
     if store == "memory":
         raise StartError("--workers needs sessions.store: sqlite or postgres, in which they share their conversations")
@@ -152,7 +152,7 @@ def sessions_path(config: LoadedConfig) -> Path:
 
 
 async def durability_of(config: LoadedConfig) -> str:
-    """Describes where a server's sessions are stored, and what they survive. StartError if the database is unusable."""
+    """Describes where a server stores sessions, and what they survive. Raises StartError."""
     sessions = config.agent.sessions
     if sessions.store == "memory":
         return "sessions are kept in memory; they end with the process"

@@ -30,22 +30,32 @@ class RequestLimits(Block):
     max_unmeasured_body_mb: float = Field(1, gt=0, le=1024, description="A chunked body, which declares no size")
     max_head_kb: float = Field(64, ge=1, le=1024, description="The request line and all headers")
     max_head_lines: int = Field(128, ge=16, le=10_000, description="The number of headers")
-    head_seconds: float = Field(10, gt=0, le=600, description="Time for the request line and headers to arrive")
+    head_seconds: float = Field(10, gt=0, le=600, description="Seconds for the request line and headers to arrive")
     body_seconds: float = Field(
-        30, gt=0, le=3600, description="Time for a body to arrive; after it, the body must come with at least …"
+        30, gt=0, le=3600, description="Seconds for a body to arrive; a body that takes longer needs `body_rate`"
     )
-    body_rate: float = Field(1000, ge=0.001, le=10**9, description="… this many bytes per second")
+    body_rate: float = Field(
+        1000, ge=0.001, le=10**9, description="Lowest rate of a body after `body_seconds`, in bytes per second"
+    )
     idle_seconds: float = Field(
-        5, gt=0, le=3600, description="Time that an idle connection is kept open between two requests"
+        5, gt=0, le=3600, description="Seconds that an idle connection is kept open between two requests"
     )
     flush_seconds: float = Field(
-        30, gt=0, le=3600, description="Time in which a client must read some of a finished response"
+        30,
+        gt=0,
+        le=3600,
+        description="Seconds before a client that reads nothing of a finished response is disconnected",
     )
     linger_seconds: float = Field(
-        2, gt=0, le=600, description="Time to read the rest of a body after an early response, and for each MB of it"
+        2,
+        gt=0,
+        le=600,
+        description="Seconds to read the rest of a body after an early response, and as many more for each MB of it",
     )
-    max_linger_mb: float = Field(16, ge=0, le=1024, description="How much of such a body is read and discarded …")
-    max_refused_body_mb: float = Field(128, ge=0, le=4096, description="… and of one with a Content-Length")
+    max_linger_mb: float = Field(
+        16, ge=0, le=1024, description="MB of a body that are read and discarded after an early response"
+    )
+    max_refused_body_mb: float = Field(128, ge=0, le=4096, description="The same for a body with a Content-Length")
 
     # In bytes. Cached, since connections read them for every piece of data.
 

@@ -173,7 +173,9 @@ class ModelChoice(Block):
         le=100_000_000,
         description="Tokens that the model can read and write; default: known for OpenAI's, Anthropic's and Google's models, else what the endpoint reports",
     )
-    price: PriceSettings | None = Field(None, description="For the cost in the chat's status line; absent: not known")
+    price: PriceSettings | None = Field(
+        None, description="For the cost in the chat's status line; unset: no cost is shown"
+    )
 
     @property
     def is_local(self) -> bool:
@@ -250,7 +252,7 @@ class ModelChoice(Block):
             raise ValueError(f"name is required: which model of {self.provider}?")
         if self.provider == "vertex" and "/" not in self.name:
             raise ValueError(
-                f"name has to begin with the model's publisher: google/{self.name}, or anthropic/{self.name}"
+                f"name must begin with the model's publisher: google/{self.name}, or anthropic/{self.name}"
             )
         if self.endpoint is None and self.provider in ("openai_compatible", "azure_openai"):
             raise ValueError(f"endpoint is required with provider: {self.provider}")
@@ -277,7 +279,7 @@ def _problem_of_budget(budget: int, reasoning: ReasoningSettings, others: dict[s
     provider, most, name = others.get("provider"), others.get("max_tokens"), others.get("name", "")
     claude = is_claude(str(provider), name)
     if most is not None and budget >= most:
-        return f"budget_tokens ({budget}) has to be less than max_tokens ({most}); raise max_tokens or lower it"
+        return f"budget_tokens ({budget}) must be less than max_tokens ({most}); raise max_tokens or lower it"
     if provider in _WITHOUT_BUDGET:
         return f"provider {provider} takes no budget_tokens; set effort instead"
     if provider == "bedrock" and not claude:
@@ -285,7 +287,7 @@ def _problem_of_budget(budget: int, reasoning: ReasoningSettings, others: dict[s
             "on bedrock, only Anthropic's models take budget_tokens; set effort, or extra.additionalModelRequestFields"
         )
     if claude and budget < SMALLEST_BUDGET:
-        return f"budget_tokens has to be at least {SMALLEST_BUDGET} with provider {provider}"
+        return f"budget_tokens must be at least {SMALLEST_BUDGET} with provider {provider}"
     if is_gemini(str(provider), name) and reasoning.effort is not None:
         return f"provider {provider} takes effort or budget_tokens, not both; leave one out"
     return None

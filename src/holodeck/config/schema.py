@@ -68,7 +68,7 @@ class SessionSettings(Block):
     )
     durability: Literal["full", "process"] = Field(
         "full",
-        description="What a stored message survives: a power failure too, or only the end of the process."
+        description="full: survives a power failure; process: survives only a crash of the process."
         " PostgreSQL has its own setting, synchronous_commit",
     )
     ttl_seconds: float | None = Field(
@@ -174,7 +174,10 @@ class RunsBlock(Block):
     )
     max_concurrent: int = Field(1000, ge=1, le=100_000, description="Concurrent runs; more get 503")
     max_log_events: int = Field(
-        RunSettings.max_log_events, ge=1000, le=10_000_000, description="Of a longer run, only the end can be replayed"
+        RunSettings.max_log_events,
+        ge=1000,
+        le=10_000_000,
+        description="Events kept per run; older ones cannot be replayed",
     )
 
 
@@ -278,7 +281,7 @@ class PredictionBlock(Block):
     """A tool argument that is shown as state while the model still writes it."""
 
     state_key: Identifier = Field(description="The member of the state that changes")
-    tool: Identifier = Field(description="The tool whose call predicts it")
+    tool: Identifier = Field(description="The tool whose arguments are shown as this state")
     tool_argument: Identifier = Field(description="The argument that holds the new value")
 
 

@@ -153,13 +153,13 @@ def _check_types(message_history: object, user_id: object, config: object, promp
         raise InvalidRequest(f"prompt must be a SystemPrompt or a string, not {type(prompt).__name__}.", field="prompt")
     if config is not None and not isinstance(config, AgentConfiguration):
         raise InvalidRequest(
-            f"config has to be an AgentConfiguration, not {type(config).__name__}: write AgentConfiguration(api_key=…).",
+            f"config must be an AgentConfiguration, not {type(config).__name__}: write AgentConfiguration(api_key=…).",
             field="config",
         )
     if not isinstance(user_id, str) or not user_id.strip():
         raise InvalidRequest("user_id must be a non-empty string.", field="user_id")
     if not isinstance(message_history, list | tuple) or not all(isinstance(each, Mapping) for each in message_history):
-        raise InvalidRequest("message_history has to be a list of messages.", field="message_history")
+        raise InvalidRequest("message_history must be a list of messages.", field="message_history")
 
 
 class _Instructions:

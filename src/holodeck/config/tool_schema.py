@@ -64,7 +64,7 @@ class CacheSettings(Block):
 class ToolBlock(Block):
     """Settings that all tools share."""
 
-    name: ToolName = Field(description="Letters, digits, - and _; how messages name it")
+    name: ToolName = Field(description="Letters, digits, - and _; shown in messages")
     description: str = Field(
         "", max_length=4000, description="For people; of a function, also what the model reads instead of its docstring"
     )

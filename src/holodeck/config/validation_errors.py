@@ -22,28 +22,28 @@ SECRET_PLACES = frozenset({"api_key", "auth_token", "headers", "env", "extra", "
 
 _BARE = {
     "missing": "is required",
-    "string_type": "has to be text",
-    "int_type": "has to be a whole number",
-    "int_parsing": "has to be a whole number",
-    "int_from_float": "has to be a whole number",
-    "float_type": "has to be a number",
-    "float_parsing": "has to be a number",
-    "finite_number": "has to be a number",
-    "bool_type": "has to be true or false",
-    "bool_parsing": "has to be true or false",
-    "list_type": "has to be a list (lines that start with -)",
-    "tuple_type": "has to be a list (lines that start with -)",
-    "dict_type": "has to be a block of keys",
-    "model_type": "has to be a block of keys",
-    "model_attributes_type": "has to be a block of keys",
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "list_type": "must be a list (lines that start with -)",
+    "tuple_type": "must be a list (lines that start with -)",
+    "dict_type": "must be a block of keys",
+    "model_type": "must be a block of keys",
+    "model_attributes_type": "must be a block of keys",
     "string_too_short": "must not be empty",
     "too_short": "must not be empty",
 }
 _BOUNDED: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "greater_than": lambda ctx: f"has to be more than {ctx['gt']:g}",
-    "greater_than_equal": lambda ctx: f"has to be at least {ctx['ge']:g}",
-    "less_than": lambda ctx: f"has to be less than {ctx['lt']:g}",
-    "less_than_equal": lambda ctx: f"has to be at most {ctx['le']:g}",
+    "greater_than": lambda ctx: f"must be more than {ctx['gt']:g}",
+    "greater_than_equal": lambda ctx: f"must be at least {ctx['ge']:g}",
+    "less_than": lambda ctx: f"must be less than {ctx['lt']:g}",
+    "less_than_equal": lambda ctx: f"must be at most {ctx['le']:g}",
     "string_too_long": lambda ctx: f"is too long (at most {ctx['max_length']} characters)",
     "too_long": lambda ctx: f"has too many entries (at most {ctx['max_length']})",
     "value_error": lambda ctx: str(ctx["error"]),
@@ -59,9 +59,9 @@ _PATTERNS = {
         "may hold letters, digits, spaces and . _ - and starts with a letter or digit, e.g. todo-assistant"
     ),
     "name": "may hold letters, digits, - and _ only, e.g. get_weather",
-    "endpoint": "has to be a URL that starts with http:// or https://",
-    "url": "has to be a URL that starts with http:// or https://",
-    "otlp_endpoint": "has to be a URL that starts with http:// or https://",
+    "endpoint": "must be a URL that starts with http:// or https://",
+    "url": "must be a URL that starts with http:// or https://",
+    "otlp_endpoint": "must be a URL that starts with http:// or https://",
 }
 
 
@@ -121,7 +121,7 @@ def _plain_wording(details: ErrorDetails, keys: Keys, document: YamlDocument) ->
     shown = _shown(details, keys, document)
     if kind == "missing":
         text += _EXAMPLES.get(dotted(keys), "")
-    elif shown and text.startswith("has to be"):
+    elif shown and text.startswith("must be"):
         text += f", not {shown}"
     if kind == "string_type" and isinstance(details["input"], int | float):
         text += "; put it in quotes"

@@ -69,7 +69,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    mark: Mark  # of the key
+    mark: Mark  # the key's position
     node: "Node"
 
 
@@ -226,7 +226,7 @@ class _Reader:
                     raise located(self.file, _mark(event), f"{_NO_BREAK}; replace it by a plain one")
                 return value
             raise located(self.file, _mark(event), f"the key {event.value or 'null'} is not text; put it in quotes")
-        raise located(self.file, _mark(event), "a key has to be text; was a list or block meant to be quoted?")
+        raise located(self.file, _mark(event), "a key must be text; was a list or block meant to be quoted?")
 
     def merged(self, node: Node) -> dict[str, Entry]:
         """Merges `<<: *defaults`, or a list of them; the first wins."""

@@ -44,7 +44,7 @@ class Outcome(StrEnum):
 
 
 class Interrupt(msgspec.Struct, frozen=True, kw_only=True):
-    """A question to a person that has to be answered before the run can continue."""
+    """A question to a person that must be answered before the run can continue."""
 
     id: str
     call_id: str

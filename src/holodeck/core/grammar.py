@@ -33,13 +33,13 @@ class Part(Enum):
 
 
 class Action(Enum):
-    BEGIN = auto()  # of the run
+    BEGIN = auto()  # the run's first event
     OPEN = auto()
     CONTINUE = auto()
     CLOSE = auto()
     RESULT = auto()
     NOTE = auto()
-    END = auto()  # of the run
+    END = auto()  # the run's ending
 
 
 Key = Callable[[Any], str]

@@ -195,7 +195,7 @@ class PendingStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(list[Message]).decode
 
-_BYTES_OF_A_MESSAGE = 300  # besides its JSON: its id, and its entries in the lists and the dictionary
+_BYTES_OF_A_MESSAGE = 300  # memory per message beyond its JSON: the id, and entries in the lists and the dictionary
 _USER_SAYS = b'{"role":"user","content":'  # how the JSON of a user's message begins
 
 

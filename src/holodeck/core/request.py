@@ -46,7 +46,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """Options that a client may set for the model calls of one run, within the limits of the agent file."""
 
     tool_choice: str | None = None  # auto, none, required, or the name of a tool
-    max_output_tokens: int | None = None  # of each reply; it can only lower the agent file's limit
+    max_output_tokens: int | None = None  # per reply; can only lower the agent file's limit
     one_call_at_a_time: bool = False  # each reply asks for at most one tool, if the provider has such a setting
 
 
@@ -87,8 +87,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     rewind_to: str | None = None  # the user message to answer again: the stored messages after it are dropped
     only_adds: bool = False  # its ids are not ours: a message that the client lacks does not mean that it went back
     options: RunOptions = RunOptions()
-    follows: str | None = None  # the run whose answer the client continues: it has to be the session's last one
-    keeps_history: bool = False  # the client shows the whole conversation and has to be notified when ours differs
+    follows: str | None = None  # the run whose answer the client continues: it must be the session's last one
+    keeps_history: bool = False  # the client shows the whole conversation and must be notified when ours differs
     shortened: bool = False  # in storage: the parts for the model were too long and were left out
     handovers: int = 0  # in storage: how often a stopping server has left the run to another process
     compared: bool = False  # in storage: `messages` are those that the run adds to its session

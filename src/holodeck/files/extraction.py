@@ -143,7 +143,7 @@ def _nameless_file(data: bytes) -> IO[bytes]:
 
 
 async def _collect(stdout: asyncio.StreamReader | None, raw: bytearray) -> None:
-    """Reads all of it, up to the limit of an answer."""
+    """Reads the worker's output, up to the size limit."""
     while stdout is not None and len(raw) <= MAX_ANSWER and (piece := await stdout.read(65_536)):
         raw += piece
 

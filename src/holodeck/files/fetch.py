@@ -1,6 +1,6 @@
 """Fetches a file from an address that a client named, without giving access to our own network (T14).
 
-Off unless the operator names hosts. Names are resolved here, every address of a name has to be public, and the
+Off unless the operator names hosts. Names are resolved here, every address of a name must be public, and the
 connection goes to the very address that was checked. Each redirect starts from the beginning. There is no proxy, no
 cookie, no compression. The client does not learn what went wrong inside the network.
 """

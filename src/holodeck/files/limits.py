@@ -19,13 +19,13 @@ PICTURE_LIMITS = WorkerLimits(memory=1_536 * MB, cpu=25, wall=30.0)
 
 class FileLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_files: int = 10  # SRV-12
-    max_base64_bytes: int = 10 * MB  # of one file, decoded (SRV-13)
+    max_base64_bytes: int = 10 * MB  # bytes per file, decoded (SRV-13)
     max_file_bytes: int = 50 * MB  # SRV-13
     max_request_bytes: int = 100 * MB  # SRV-13
-    max_image_bytes: int = 20 * MB  # of an image for a model: the limit of endpoints for one request
-    max_native_bytes: int = 2 * MB  # of a PDF or audio that a model reads itself: it stays in the conversation
+    max_image_bytes: int = 20 * MB  # bytes per image: model endpoints accept no larger request
+    max_native_bytes: int = 2 * MB  # bytes per PDF or audio that a model reads itself: it stays in the conversation
     max_pixels: int = 50_000_000  # T19
-    max_characters: int = 100_000  # of one file that the model is shown: about 25,000 tokens
+    max_characters: int = 100_000  # characters per file that the model sees: about 25,000 tokens
     workers: int = 2  # documents that are read at the same time, in the whole server
     queue_seconds: float = 30.0  # how long a document may wait in the queue
     max_scans: int = 20  # pages of a PDF that are read by text recognition: up to 25 s of CPU each

@@ -316,7 +316,7 @@ def _text(upload: Upload, characters: int) -> WorkerAnswer:
 
 
 def _checked_jpeg(upload: Upload, answer: WorkerAnswer) -> str:
-    """Checks the image that the worker made, which is not trusted: it has to be base64 of a JPEG."""
+    """Checks the image that the worker made, which is not trusted: it must be base64 of a JPEG."""
     try:
         head = base64.b64decode(answer.text, validate=True)[:3]
     except binascii.Error:

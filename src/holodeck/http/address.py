@@ -51,7 +51,7 @@ def address_of(url: str) -> Address:
     try:
         parts = urlsplit(url)
         if parts.scheme not in _PORTS or not parts.hostname:
-            raise Unsendable("the URL has to begin with http:// or https:// and a host")
+            raise Unsendable("the URL must begin with http:// or https:// and a host")
         port = parts.port or _PORTS[parts.scheme]
         host = parts.hostname if parts.hostname.isascii() else _in_ascii(parts.hostname)
         target = quote((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), safe=_AS_IT_IS)

@@ -17,7 +17,7 @@ from holodeck.http.failures import ConnectionBroken, NoProxy, Unsendable
 
 KEEPALIVE_SECONDS = 60.0  # how long an idle connection is kept, unless the server's Keep-Alive header names a time
 MAX_KEEPALIVE_SECONDS = 300.0
-_MARGIN = 1.0  # seconds before the server closes the connection: a request must not cross the close
+_MARGIN = 1.0  # seconds; avoids sending on a connection that is closing
 _KEEPALIVE_TIMEOUT = re.compile(r"timeout\s*=\s*\"?(\d{1,9})")
 _OURS = {"Accept-Encoding": "identity", "User-Agent": "holodeck"}
 _OF_A_BODY = {"Content-Type": "application/json", "Accept": "text/event-stream"}
@@ -208,4 +208,4 @@ def _address_of_proxy(url: str | None) -> Address | None:
     try:
         return address_of(url if "://" in url else f"http://{url}")
     except Unsendable as error:
-        raise NoProxy("the proxy's URL has to begin with http:// or https:// and a host") from error
+        raise NoProxy("the proxy's URL must begin with http:// or https:// and a host") from error

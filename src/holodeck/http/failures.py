@@ -22,7 +22,7 @@ class NoProxy(HttpError):
 
 
 class NoTrust(HttpError):
-    """No secure connection: the certificate was not accepted, or the other side does not speak TLS."""
+    """TLS failed: the certificate was rejected, or the peer does not speak TLS."""
 
 
 class NotHttp(HttpError):

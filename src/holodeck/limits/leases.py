@@ -143,7 +143,7 @@ class ValkeyLeases:
 
     async def _give_back(self, lease: Lease) -> None:
         script = "for _, key in ipairs(KEYS) do redis.call('ZREM', key, ARGV[1]) end return 0"
-        with contextlib.suppress(StoreDown):  # then it ends by itself
+        with contextlib.suppress(StoreDown):  # otherwise the lease expires
             await self._store.run_script(script, [key_of(each.name, each.subject) for each in lease.shares], [lease.id])
 
     async def _renew_for_ever(self) -> None:

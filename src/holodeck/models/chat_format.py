@@ -182,7 +182,7 @@ def _call_to_chat(call: ToolCall) -> Chat:
 def _assistant_from_chat(chat: Mapping[str, Any], place: int) -> AssistantMessage:
     calls = chat.get("tool_calls") or ()
     if not isinstance(calls, Sequence) or not all(isinstance(call, Mapping) for call in calls):
-        raise InvalidRequest(f"messages[{place}].tool_calls has to be a list of objects", field="tool_calls")
+        raise InvalidRequest(f"messages[{place}].tool_calls must be a list of objects", field="tool_calls")
     reasoning = chat.get("reasoning_content") or chat.get("reasoning")
     return AssistantMessage(
         content=text_of(_content_from_chat(chat.get("content"), place)),
@@ -220,7 +220,7 @@ def _content_from_chat(content: Any, place: int) -> Content:
         return clean(content)
     if isinstance(content, Sequence) and all(isinstance(part, Mapping) for part in content):
         return tuple(_part_from_chat(part, place) for part in content)
-    raise InvalidRequest(f"messages[{place}].content has to be text or a list of parts", field="content")
+    raise InvalidRequest(f"messages[{place}].content must be text or a list of parts", field="content")
 
 
 def _part_from_chat(part: Mapping[str, Any], place: int) -> Part:

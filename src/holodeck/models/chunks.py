@@ -210,7 +210,7 @@ def _is_same_entry(last: dict[str, Any], new: dict[str, Any]) -> bool:
 def model_named(value: Any) -> str:
     """The name of the model that answers, as the endpoint gives it; empty if it gives none.
 
-    llama.cpp gives the path of its file, which is for neither clients nor metrics.
+    llama.cpp gives the path of its file, which must not reach clients or metrics.
     """
     is_name = isinstance(value, str) and not value.startswith(("/", ".", "~")) and "\\" not in value
     return one_line(value, _LONGEST_NAME) if is_name and not value.endswith(".gguf") else ""

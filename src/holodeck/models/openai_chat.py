@@ -54,7 +54,7 @@ LESSONS: Mapping[str, re.Pattern[str]] = {
 }
 OPTIONAL = (
     "reasoning_effort", "verbosity", "top_p", "seed", "stop", "parallel_tool_calls", "tool_choice", "service_tier",
-)  # fmt: skip  # members that an answer can be had without
+)  # fmt: skip  # optional members
 _REFUSED = re.compile(
     r"unsupported|not support|unrecognized|unknown|not permitted|not allowed|unexpected|invalid", re.IGNORECASE
 )
@@ -124,7 +124,7 @@ def _messages(settings: EndpointSettings, prompt: Prompt, without: frozenset[str
 
 
 def refused_of_messages(status: int, text: str, prompt: Prompt, without: frozenset[str]) -> str | None:
-    """The lesson about a member of earlier messages that the endpoint refuses: often another model's thoughts or signatures."""
+    """What to remove from earlier messages after the endpoint refused a member: often thoughts or signatures of another model."""
     if status not in _COMPLAINTS or "messages" not in text or not _REFUSED.search(text):
         return None
     for member in sorted(members_beyond_the_usual(prompt.messages)):

@@ -157,7 +157,7 @@ def _endpoint(provider: str, endpoint: str | None) -> str:
         raise ConfigError(f"The provider {provider} needs model.endpoint: the URL of its OpenAI-compatible API.")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"model.endpoint has to be a URL that begins with http:// or https://, not {url!r}.")
+        raise ConfigError(f"model.endpoint must be a URL that begins with http:// or https://, not {url!r}.")
     if parts.username or parts.password:
         raise ConfigError("model.endpoint must not hold a user name or password; use model.api_key.")
     path = parts.path.rstrip("/").removesuffix(_CHAT).removesuffix(_RESPONSES)

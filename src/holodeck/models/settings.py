@@ -66,7 +66,7 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     extra: dict[str, Any] = {}
     deadlines: Deadlines = Deadlines()
     backoff: Backoff = Backoff()
-    key_advice: str | None = None  # which setting to check if the key is missing or wrong; None: that of agent files
+    key_advice: str | None = None  # names the setting to check if the key is missing or wrong; None: the agent file's
     endpoint_option: str = "model.endpoint"  # the setting that names the endpoint
     debug: bool = False  # the listener gets the endpoint's own events too
 

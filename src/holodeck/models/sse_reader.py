@@ -32,7 +32,7 @@ class SseReader:
         self._data_size = 0
         self._name = b""
         self._id = b""
-        self.last_id = b""  # of the last event that was returned, for `Last-Event-ID`
+        self.last_id = b""  # id of the last event that was returned, for `Last-Event-ID`
 
     def feed(self, chunk: bytes) -> list[Event]:
         if self._at_start or self._after_cr:
@@ -97,7 +97,7 @@ class SseReader:
 
     def _read_lines(self, chunk: bytes) -> list[Event]:
         events: list[Event] = []
-        for line in chunk.splitlines(keepends=True):  # of bytes: splits at LF, CR and CRLF only
+        for line in chunk.splitlines(keepends=True):  # bytes.splitlines splits at LF, CR and CRLF only
             content = line.rstrip(b"\r\n")
             if len(content) == len(line):
                 self._keep(line)
@@ -132,7 +132,7 @@ class SseReader:
 
 
 def _unnamed_events(frames: bytes) -> list[Event]:
-    """The events of frames that are nothing but `data: …`; none if any frame is different.
+    """The events of frames that have only a `data:` line; an empty list if any frame is different.
 
     Nearly all tokens arrive like this, alone or many at once: they are split here in one call.
     """
@@ -145,7 +145,7 @@ def _unnamed_events(frames: bytes) -> list[Event]:
 
 
 def _plain_event(frame: bytes) -> Event | None:
-    """The event of a frame that is `data: …`, with or without `event: …` before it; None for any other frame."""
+    """The event of a frame that has only a `data:` line and an optional `event:` line; None for any other frame."""
     if frame.startswith(b"data: "):
         return (b"", frame[6:]) if _LF not in frame else None
     if not frame.startswith(b"event: "):

@@ -19,7 +19,7 @@ from holodeck.models.port import Listener, ModelReply, OutputSchema, Prompt
 ANSWER_TOOL = "give_answer"
 _BY_TOOL = f"Give your final answer by calling the tool {ANSWER_TOOL}, with nothing before or after it."
 _BY_PROMPT = (
-    "Your final answer has to be one JSON object and nothing else: no introduction, no Markdown. It has to match this "
+    "Your final answer must be one JSON object and nothing else: no introduction, no Markdown. It must match this "
     "JSON Schema:\n"
 )
 _FORMAT = re.compile(

@@ -44,7 +44,7 @@ class CircuitBreakerState(msgspec.Struct, frozen=True, kw_only=True):
     service: str
     state: Phase
     failure_count: int  # in a row
-    consecutive_successes: int  # of trials, while half open
+    consecutive_successes: int  # successful trial calls in a row, while half open
     last_error: str | None
     last_failure_time: Annotated[datetime, msgspec.Meta(tz=True)] | None
     last_state_change: Annotated[datetime, msgspec.Meta(tz=True)]

@@ -14,7 +14,7 @@ from holodeck.sessions.port import Conversation, SessionStore, StoredSession
 
 
 class Branch(NamedTuple):
-    """The session to continue. `follows` is for the `RunRequest`: the run that has to be the session's last one."""
+    """The session to continue. `follows` is for the `RunRequest`: the run that must be the session's last one."""
 
     session_id: str
     follows: str | None = None

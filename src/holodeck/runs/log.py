@@ -42,7 +42,7 @@ class RunLog:
     def __init__(self, limit: int = MAX_EVENTS) -> None:
         self.ended = False
         self.is_cut = False  # without an ending
-        self.observers: Sequence[Observer] = ()  # of everything but deltas
+        self.observers: Sequence[Observer] = ()  # called for every event but deltas
         self.on_ending: Callable[[Ending], None] | None = None
         self._events: list[Event] = []
         self._dropped = 0

@@ -26,7 +26,7 @@ class MemoryRunStore:
 
     def __init__(self) -> None:
         self._noted: dict[OwnedId, RunRecord] = {}  # nothing of them is stored yet
-        self._records: dict[OwnedId, RunRecord] = {}  # of all owners, oldest first
+        self._records: dict[OwnedId, RunRecord] = {}  # the records of all owners, oldest first
         self._of_owner: dict[Owner, dict[str, None]] = {}
         self._of_session: dict[OwnedId, dict[str, None]] = {}
         self._by_key: dict[tuple[str, Owner, str], str] = {}  # wire, owner and idempotency key

@@ -293,7 +293,7 @@ class _Own:
             self._report(f"middleware {self._name}{how}. Further failures of it in this stream are not logged.")
 
     def _hides(self, call: ToolCall, message_id: str) -> bool:
-        """Whether the function drops this call. It is asked as if the call started now."""
+        """Whether the function drops this call. Calls the function with a `ToolCallStarted`, as if the call started now."""
         place = (Part.CALL, call.id)
         if call.id not in self._seen:
             self._seen.add(call.id)

@@ -247,7 +247,7 @@ class SharedRunStore(RunStore, Protocol):
     def watch_session(self, session_id: str, *, owner: Owner) -> SessionWatch: ...
 
     async def wait_for_more(self, record: RunRecord, first: int) -> None:
-        """Waits, but not long, until the copy of a run's log may have event `first`."""
+        """Waits briefly until the copied log may contain event `first`."""
 
     def stop_waiting(self, record: RunRecord) -> None:
         """Stops following the copy of this run's log."""
@@ -256,7 +256,4 @@ class SharedRunStore(RunStore, Protocol):
         """Reports to the other processes that this one is alive."""
 
     async def take_over(self, seconds: float) -> Sequence[RunRecord]:
-        """Takes the runs of processes that have left or shown no sign of life for this long.
-
-        They belong to this process now.
-        """
+        """Moves to this process the runs of processes that left or were silent for this long."""

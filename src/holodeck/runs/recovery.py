@@ -55,7 +55,7 @@ class _Seen:
     steps: int = 0
     text_id: str | None = None
     reasoning_id: str | None = None
-    message_id: str = ""  # of the step's reply
+    message_id: str = ""  # the message id of the step's reply
     text: list[str] = field(default_factory=list)
     open_calls: dict[str, tuple[str, list[str]]] = field(default_factory=dict)  # id → name, pieces of the arguments
     calls: dict[str, str] = field(default_factory=dict)  # id → name, without a result

@@ -1,8 +1,8 @@
-"""This process among those that share its store: it reports that it is alive, handles their requests, takes over dead ones.
+"""Represents this process to the others that share its store.
 
-A process counts as dead when its counter has stood still for `take_over_seconds` by another process's own clock. A
-process that could not raise its counter for most of that time ends its runs itself, so that no run is ever in two
-processes.
+It reports that it is alive, handles their requests and takes over dead ones. A process counts as dead when its counter
+has stood still for `take_over_seconds` by another process's own clock. A process that could not raise its counter for
+most of that time ends its runs itself, so that no run is ever in two processes.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 BEATS = 4  # within `take_over_seconds`
 CLOSE_SECONDS = 1.0
-OWN_SHARE = 0.8  # of it, after which a process that cannot reach the store ends its runs
+OWN_SHARE = 0.8  # share of `take_over_seconds` after which a process that cannot reach the store ends its runs
 
 
 class Replica:
@@ -55,9 +55,9 @@ class Replica:
                     await self.beat()
                 reached = True
             except HoloDeckError as error:
-                log.warning("this process cannot show that it is alive: %s", error.message)
+                log.warning("heartbeat failed: %s", error.message)
             except Exception:  # the next attempt may succeed; if none does, the others take over
-                log.exception("this process cannot show that it is alive")
+                log.exception("heartbeat failed")
             self.is_connected = reached
             if self._left() <= 0:
                 self._lost_store()

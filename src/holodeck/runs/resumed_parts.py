@@ -12,7 +12,7 @@ from holodeck.runs.log import follow
 from holodeck.runs.port import RunRecord, RunState
 from holodeck.runs.run import Run
 
-MAX_PARTS = 50  # of one run id: its readers are shown all parts, so all are kept
+MAX_PARTS = 50  # parts per run id: readers see all parts, so all are kept
 
 
 def check_continues(run: Run, request: RunRequest, session: OwnedId, *, is_idle: bool) -> None:

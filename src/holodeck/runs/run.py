@@ -113,21 +113,21 @@ class Run:
     stopped_by: HoloDeckError | None = None
     task: "asyncio.Task[None] | None" = None
     grace: asyncio.TimerHandle | None = None
-    size: int = 0  # of log and request in bytes, about; set when it has ended
-    fingerprint: bytes = b""  # of the request, if it has an idempotency key
+    size: int = 0  # approximate bytes of log and request; set when the run has ended
+    fingerprint: bytes = b""  # hash of the request, if it has an idempotency key
     deadline: asyncio.TimerHandle | None = None
     earlier: "Run | None" = None  # the part that this run continues under the same id; it ended with an interrupt
     first_number: int = 0  # the number of the log's first event, counted over all parts
     is_new_session: bool = False  # the client named a session that has expired, or is unknown
     slot: QueueSlot | None = None
-    is_first: bool = True  # its position among the runs of its session, in all processes, when it came
-    behind: frozenset[str] = frozenset()  # the runs of its session that were in progress when it came
+    is_first: bool = True  # its position among the runs of its session, in all processes, when it was started
+    behind: frozenset[str] = frozenset()  # the runs of its session that were in progress when it was started
     record: RunRecord | None = None  # as it is stored, if it is
     is_rebuilt: bool = False  # rebuilt from its messages, since its log is gone: clients have seen other events
     root: str = ""  # the first run of its chain: each run answers what the one before waited for
     wanted: asyncio.Event | None = None  # set by a reader: after a crash the run waits for one before it continues
     is_remote: bool = False  # another process has it; the log is filled from its copy
-    later: "Run | None" = None  # of a remote run: the part that another process has added after a crash
+    later: "Run | None" = None  # for a remote run: the part that another process added after a crash
     emit: Emit = field(init=False)
 
     def __post_init__(self) -> None:

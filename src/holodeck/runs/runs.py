@@ -120,7 +120,7 @@ class Runs:
         key: RunKey | None = None,
         fingerprint: bytes = b"",
     ) -> Run:
-        """Starts a run. Its id has to be new; `Idempotency` finds the run of a duplicate request.
+        """Starts a run. Its id must be new; `Idempotency` finds the run of a duplicate request.
 
         `key` is the request's idempotency key, which is stored with the run. RunExists if another process has
         started the same run.
@@ -328,7 +328,7 @@ class Runs:
             self.stop(run, why)
 
     def _part_before(self, request: RunRequest, session: OwnedId) -> Run | None:
-        """The run that a resume under its own id continues. InvalidRequest if any other run has the id.
+        """The run that a resume under its own id continues. Raises InvalidRequest if any other run has the id.
 
         CopilotKit resumes this way. It is accepted once: from then on the id belongs to the continuation.
         """
@@ -342,7 +342,7 @@ class Runs:
         return run
 
     def adopt(self, run: Run) -> None:
-        """Makes a run that ended in another process readable here, in place of what was known of it."""
+        """Makes a run that ended in another process readable here, and replaces the older entry."""
         known = self._runs.get((run.owner, run.run_id))
         if known is not None and known in self._finished:
             self._forget(known)

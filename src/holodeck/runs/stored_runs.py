@@ -43,7 +43,7 @@ TAKEN_UP = "taken-up"  # the warning in the log of a run that continues after a 
 
 
 class Stopped(NamedTuple):
-    """The result of a client's stop: whether the run was in progress when it came, and its state afterwards."""
+    """The result of a client's stop: whether the run was in progress when the stop arrived, and its state afterwards."""
 
     was_active: bool
     state: RunState

@@ -129,7 +129,7 @@ async def _answered(server: AgentServer, wanted: SendRequest, owner: Owner) -> l
     chain = await chain_of(server, str(wanted.task_id), owner)
     last = chain[-1]
     if wanted.context_id is not None and wanted.context_id != last.session_id:
-        raise InvalidRequest("message.contextId is not that of the task", field="message.contextId")
+        raise InvalidRequest("message.contextId does not match the task", field="message.contextId")
     if not last.log.has_ending:
         raise InvalidRequest(
             "The task is working; send the message when it waits or has ended.", field="message.taskId"

@@ -34,7 +34,7 @@ from holodeck.telemetry.metrics import Metrics
 
 _MAX_SHOWN = 200
 _MAX_DIGITS = 19
-_FIRST_ERROR = 400  # of HTTP statuses
+_FIRST_ERROR = 400  # the lowest HTTP status of an error
 
 _POLICY = 1008  # why a WebSocket is closed
 
@@ -144,7 +144,7 @@ class Application:
         for base in self._bases:
             path = base + asked
             if (found := self._router.match({"method": scope["method"], "path": path}).operation) is not None:
-                end = f"It is at {path}: the base URL of the client has to end with {base}."
+                end = f"It is at {path}: the base URL of the client must end with {base}."
                 return match._replace(error=NotFound(f"{match.error.message} {end}"), answer_error=found.answer_error)
         for wire in self._off:
             if (found := Router(wire.operations).match(scope).operation) is not None:

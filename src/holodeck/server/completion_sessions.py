@@ -31,7 +31,7 @@ from holodeck.sessions.values import KeptValue, ValueStore
 log = logging.getLogger(__name__)
 
 KIND = "answered"
-MAX_CONVERSATIONS = 10_000  # of one owner
+MAX_CONVERSATIONS = 10_000  # conversations per owner
 KEPT_SECONDS = 30 * 24 * 3600.0
 MAX_ANSWERS = 8  # runs that answered the same question, asked again and again
 MAX_AT_ONCE = 500  # up to this many messages are compared without a thread

@@ -111,7 +111,7 @@ async def single(request: Request) -> Response:
             return await _stop(
                 request, agent_id, str(params.get("threadId", "")), body if isinstance(body, dict) else {}
             )
-    raise InvalidRequest("method has to be info, agent/run, agent/connect or agent/stop.", field="method")
+    raise InvalidRequest("method must be info, agent/run, agent/connect or agent/stop.", field="method")
 
 
 def _info(server: AgentServer) -> dict[str, Any]:
@@ -166,7 +166,7 @@ async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
 
 
 def _readable(runs: Sequence[Run]) -> Sequence[Run]:
-    """The runs from the newest truncated one on. If that one has ended it is left out: the history has it."""
+    """The runs from the newest truncated one on. A truncated run that has ended is skipped; the stored history contains it."""
     cut = next((i for i in reversed(range(len(runs))) if not runs[i].log.is_whole), None)
     if cut is None:
         return runs

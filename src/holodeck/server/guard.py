@@ -34,7 +34,7 @@ LOOPBACK_PAGES = "loopback"  # stands for an origin: pages that this machine ser
 FORM = "multipart/form-data"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 METHODS = "GET, POST, DELETE"
-REQUEST_HEADERS = (  # that clients of every wire may send; AI SDKs set User-Agent where the browser lets them
+REQUEST_HEADERS = (  # headers that clients of every wire may send; AI SDKs set User-Agent where the browser lets them
     "Authorization",
     "Content-Type",
     "X-Api-Key",
@@ -48,7 +48,7 @@ REQUEST_HEADERS = (  # that clients of every wire may send; AI SDKs set User-Age
 RESPONSE_HEADERS = ("X-Request-ID", "Retry-After", "WWW-Authenticate", "RateLimit", "RateLimit-Policy")
 PREFLIGHT_SECONDS = "600"
 _LOOPBACK_PAGE = re.compile(r"https?://(?:(?:[a-z0-9-]+\.)*localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?")
-_NAME = re.compile(r"[a-z0-9-]{1,100}")  # of a header
+_NAME = re.compile(r"[a-z0-9-]{1,100}")  # a header's name
 _HOST = re.compile(r"[A-Za-z0-9._-]+(?::\d*)?|\[[0-9A-Fa-f:.]+\](?::\d*)?")
 
 

@@ -65,7 +65,7 @@ def owner_of(request: HTTPConnection, user_id: str | None = None) -> Owner:
         raise _mismatch("The request names more than one user.")
     name = names.pop()
     if not is_user_name(name) and not (as_admin and is_user_of_key(name)):
-        raise InvalidRequest("user_id has to be 1 to 255 printable characters, and no reserved name.", field="user_id")
+        raise InvalidRequest("user_id must be 1 to 255 printable characters, and no reserved name.", field="user_id")
     owner = Owner(principal.tenant, name)
     if as_admin:
         admin_access(principal, owner, _route(request.scope), ", ".join(request.path_params.values()) or None)

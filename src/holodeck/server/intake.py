@@ -75,7 +75,7 @@ async def json_body(request: Request) -> bytes:
     """Reads a body that declares itself as JSON: a form or plain text could come from any page (T07)."""
     media_type = media_type_of(request)
     if media_type != "application/json" and not media_type.endswith("+json"):
-        raise UnsupportedMediaType("The body has to be JSON: Content-Type: application/json.")
+        raise UnsupportedMediaType("The body must be JSON: Content-Type: application/json.")
     body = await _whole_body(request)
     if server_of(request).settings.debug:
         event_log.debug("request_received", details={"body": body[:_MAX_LOGGED].decode("utf-8", "replace")})
@@ -112,7 +112,7 @@ def whole_number(request: Request, name: str, allowed: range) -> int | None:
     if given is None:
         return None
     if not _NUMBER.fullmatch(given) or int(given) not in allowed:
-        raise InvalidRequest(f"{name} has to be a whole number from {allowed[0]} to {allowed[-1]}.", field=name)
+        raise InvalidRequest(f"{name} must be a whole number from {allowed[0]} to {allowed[-1]}.", field=name)
     return int(given)
 
 
@@ -138,7 +138,7 @@ def session_id(text: str) -> str:
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     """A request for a run, as a wire hands it over.
 
-    `prepare` reads files and makes the `RunRequest`. It is called only if a run has to be started: a duplicate, found
+    `prepare` reads files and makes the `RunRequest`. It is called only if a run must be started: a duplicate, found
     by `key` and `fingerprint`, joins the existing run. `conversation` is the client's name for it in the log.
     """
 

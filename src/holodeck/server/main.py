@@ -363,7 +363,7 @@ class Service:
             ) as screen:
                 screen.write(text + "\n")
         except OSError as error:  # a full disk, a closed terminal: no reason not to serve
-            log.warning("this could not be written to the terminal: %s: %s", one_line(text), error.strerror)
+            log.warning("could not write to the terminal: %s: %s", one_line(text), error.strerror)
 
 
 def _settle_memory() -> None:

@@ -338,7 +338,7 @@ class TimedStream(EventStream):
 
 
 async def ends_within(run: Run, seconds: float, receive: Receive) -> bool:
-    """Returns whether a run ends within `seconds` in this process. ClientDisconnect if the client leaves first."""
+    """Returns whether a run ends within `seconds` in this process. Raises ClientDisconnect."""
     if run.log.ended or run.task is None:
         return not run.log.is_cut
     leaving = asyncio.create_task(left(receive))

@@ -232,6 +232,6 @@ async def _read(channel: StdioServer, stop: asyncio.Event) -> None:
     try:
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     except (ValueError, OSError) as error:
-        raise StartError("Standard input has to be a pipe: an MCP client starts this command.") from error
+        raise StartError("Standard input must be a pipe: an MCP client starts this command.") from error
     while (data := await reader.read(PIECE)) and not stop.is_set():
         channel.feed(data)

@@ -26,7 +26,7 @@ ProtocolType: TypeAlias = str
 class SpendingSettings:
     """Prices and sizes that limits of tokens and money are counted with."""
 
-    price: Price | None = None  # of the model
+    price: Price | None = None  # the model's price
     max_tokens: int = DEFAULT_MAX_TOKENS  # the largest reply of a step; reserved before the model is called
     has_keys: bool = False  # there are API keys, which may get their own limits at any time
 
@@ -58,7 +58,7 @@ class PushSettings:
     """The hosts that the server may call when a client's task changes. Empty: it calls none (T14)."""
 
     allow_hosts: tuple[str, ...] = ()
-    permit: Callable[[str], bool] = is_public  # which IP addresses a host may have
+    permit: Callable[[str], bool] = is_public  # decides which IP addresses a host may have
     attempts: int = 5
     wait: float = 1.0  # seconds before the second attempt; the pause doubles after each attempt
 

@@ -326,7 +326,7 @@ class TimedProtocol(HttpToolsProtocol):
     def _stop_parsing(self, reason: BaseException | None) -> None:
         """Handles a parser that failed, or that a callback stopped for `reason`."""
         if isinstance(reason, _PipelineFull):
-            self.cycle.keep_alive = False  # of the last accepted request: its answer ends the connection
+            self.cycle.keep_alive = False  # closes the connection after the last accepted request's answer
             self._ignores_input, self._in_head = True, False
         elif isinstance(reason, _RefusedHead):
             self._refuse(reason.status, reason.detail)
@@ -391,7 +391,7 @@ class TimedProtocol(HttpToolsProtocol):
         codings = [value.strip(b" \t").lower() for name, value in headers if name == b"transfer-encoding"]
         if codings != [b"chunked"]:  # a proxy in front may see another end of the body (RFC 9112, 6.1)
             raise _RefusedHead(
-                HTTPStatus.NOT_IMPLEMENTED, "Only one Transfer-Encoding is read, and it has to be chunked."
+                HTTPStatus.NOT_IMPLEMENTED, "Only one Transfer-Encoding is read, and it must be chunked."
             )
 
     def _believe_target(self) -> None:

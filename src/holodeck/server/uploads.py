@@ -57,7 +57,7 @@ async def _of_json(request: Request, limits: FileLimits) -> PostedChat:
     try:
         chat = decode(await json_body(request), limits.max_files)
     except UnsupportedMediaType:
-        raise UnsupportedMediaType(f"The body has to be JSON or a form: application/json or {FORM}.") from None
+        raise UnsupportedMediaType(f"The body must be JSON or a form: application/json or {FORM}.") from None
     return PostedChat(chat, [await _decoded(each, f"files[{i}]", limits) for i, each in enumerate(chat.files)])
 
 
@@ -73,7 +73,7 @@ async def _of_form(request: Request, limits: FileLimits) -> PostedChat:
             chat = chat_request(form.get("message"), form.get("session_id") or None, _decisions(form))
             found = _files(form, limits.max_files)
             return PostedChat(chat, [await _uploaded(each, f"files[{i}]", limits) for i, each in enumerate(found)])
-    except OSError as error:  # of a temporary file: what it holds is gone with it
+    except OSError as error:  # a temporary file could not be written
         log.error("no temporary file for a form: %s", error.strerror)  # noqa: TRY400  no defect of ours
         raise StorageFull("The server has no disk space for the files while it reads them.") from error
     except MultiPartException as error:  # Starlette's error for a broken form or too many parts
@@ -111,14 +111,14 @@ async def _form(request: Request, *, max_files: int) -> AsyncIterator[FormData]:
 def _decisions(form: FormData) -> Any:
     """Reads `resume`, which is JSON text in a form. Its content is checked together with the request."""
     if len(form.getlist("resume")) > 1:
-        raise InvalidRequest("resume is in the form twice; nothing was decided", field="resume")
+        raise InvalidRequest("The form field resume appears twice; no approval was recorded.", field="resume")
     given = form.get("resume") or None
     if given is None:
         return None
     try:
         decisions = msgspec.json.decode(given) if isinstance(given, str) else given
     except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidRequest("resume has to be a list in JSON", field="resume") from error
+        raise InvalidRequest("resume must be a list in JSON", field="resume") from error
     if isinstance(given, str):
         refuse_repeated_names(given)
     return decisions
@@ -130,7 +130,7 @@ def _files(form: FormData, allowed: int) -> list[UploadFile]:
     if len(files) > allowed:
         raise InvalidRequest(f"files has {len(files)} entries; at most {allowed} are allowed", field="files")
     if any(isinstance(value, str) for value in form.getlist("files")):
-        raise InvalidRequest("files has to be a part with a filename", field="files")
+        raise InvalidRequest("files must be a part with a filename", field="files")
     return files
 
 

@@ -26,10 +26,8 @@ class Wire:
     is_default: bool = False  # whether a server speaks it unless it is started with other protocols
     base: str = ""  # the path at the end of its clients' base URL, which people forget: the 404 then names it
     has_playground: bool = False  # whether the page at `/` speaks it
-    request_headers: Sequence[
-        str
-    ] = ()  # that its clients send, besides `guard.REQUEST_HEADERS`; `X-Stainless-*` stands for all of them
-    response_headers: Sequence[str] = ()  # that its answers have and pages may read, besides `guard.RESPONSE_HEADERS`
+    request_headers: Sequence[str] = ()  # further headers that its clients send; `X-Stainless-*` is a prefix
+    response_headers: Sequence[str] = ()  # further response headers that pages may read
 
     def path_of(self, agent: str) -> str:
         """Returns the path of its first endpoint, for this agent."""

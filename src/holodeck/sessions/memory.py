@@ -180,7 +180,7 @@ class MemorySessionStore:
         self.values = MemoryValues(clock)
         self.histories = RecentHistories()
         self._shelves: dict[Owner, _Shelf] = {}
-        self._all: dict[_Kept, None] = {}  # of all owners, least recently used first
+        self._all: dict[_Kept, None] = {}  # the sessions of all owners, least recently used first
         self._of_tenants: Counter[str] = Counter()  # bytes
         self._cleaner: asyncio.Task[None] | None = None
 

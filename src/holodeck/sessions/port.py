@@ -163,7 +163,7 @@ class SessionStore(Protocol):
     async def open(
         self, session_id: str, *, owner: Owner, run_id: str = "", last: int | None = None, create: bool = False
     ) -> Conversation:
-        """Opens the conversation for one run. SessionNotFound if it does not exist and may not be created.
+        """Opens the conversation for one run. Raises SessionNotFound if it does not exist and may not be created.
 
         With `last`, it reads only about that many messages from the end, starting at a user's message. So the cost of a
         run does not grow with the history that the model is not shown.
@@ -183,7 +183,7 @@ class SessionStore(Protocol):
         """Copies the history before this user message, or all of it, into a new session. Returns the new id."""
 
     async def restore(self, stored: StoredSession) -> None:
-        """Stores a whole session that `read` returned from this store or another. InvalidRequest if the id is taken."""
+        """Stores a session that `read` of any store returned. Raises InvalidRequest if the id is taken."""
 
     async def sessions_of(
         self, *, owner: Owner, limit: int = 100, after: ServerSession | None = None

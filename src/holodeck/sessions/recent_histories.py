@@ -11,7 +11,7 @@ from typing import NamedTuple
 from holodeck.core.messages import History, Message
 from holodeck.core.owner import OwnedId, Owner
 
-MAX_BYTES = 16 * 1024 * 1024  # of all together
+MAX_BYTES = 16 * 1024 * 1024  # bytes of all histories together
 
 
 class _Kept(NamedTuple):

@@ -47,7 +47,7 @@ class LogPiece:
 
 
 Write: TypeAlias = Callable[[list[LogPiece]], Awaitable[Collection[OwnedId]]]
-"""Stores pieces. Returns the runs whose copy is gone, so that it has to be made again from its beginning."""
+"""Stores pieces. Returns the runs whose copy is gone, so that it must be made again from its beginning."""
 
 WriteAtOnce: TypeAlias = Callable[[list[LogPiece], Callable[[bool], None]], bool]
 """Stores pieces without a task, and calls back with whether they are stored. False if that is not possible now."""

@@ -28,7 +28,7 @@ LOST = "Another process writes to this conversation now; this run can no longer 
 class Commit:
     name: Mapping[str, str]
     row: SessionRow  # as far as this process knows
-    epoch: int  # of the session afterwards
+    epoch: int  # the session's epoch afterwards
     steps: Sequence[Step]
     parts: Mapping[str, bytes | None]
     run: RunClause | None

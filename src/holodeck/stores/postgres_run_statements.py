@@ -52,7 +52,7 @@ class FoundSession(NamedTuple):
 
     @classmethod
     def of(cls, columns: Sequence[Any]) -> "FoundSession":
-        """`columns` are those of BEGIN after the run's own."""
+        """`columns` are `counts`, `by_user`, `versions` and `bodies` of the steps, then the session's COLUMNS."""
         counts, by_user, versions, bodies, *values = columns
         if values[0] is None:
             return cls(None, None)

@@ -68,15 +68,16 @@ class PostgresRunStore:
     ) -> None:
         """`replica` names this process among the others, if its parent has a name for it.
 
-        `kept_seconds`: how long a record is kept after its run's end. Sessions are kept as long, so that all are found.
+        `kept_seconds`: how long a record is kept after its run's end. The same as for sessions, so that every run of a
+        stored session can be found.
         """
         self._database, self._agent = database, agent
         self._replay_window, self._kept_seconds = replay_window, kept_seconds
         self.replica = replica or new_ulid()
-        self._records: dict[OwnedId, RunRecord] = {}  # of the runs that this process has, or is about to begin
-        self._keys: dict[OwnedId, int] = {}  # of those that are stored
+        self._records: dict[OwnedId, RunRecord] = {}  # records of the runs that this process has, or is about to begin
+        self._keys: dict[OwnedId, int] = {}  # row keys of the stored runs
         self._found: dict[OwnedId, FoundSession] = {}  # the sessions of runs that have begun and not opened theirs yet
-        self._changed: set[OwnedId] = set()  # whose request is stored with the next commit
+        self._changed: set[OwnedId] = set()  # runs whose request the next commit stores
         self._sessions = SessionWatches()
         self._sessions.on_first, self._sessions.on_last = self._watched, self._not_watched
         self._looking: asyncio.Task[None] | None = None  # for runs that begin, while a session is watched
@@ -215,7 +216,7 @@ class PostgresRunStore:
             )
         found = await self._database.rows(
             # If two processes take over at the same time, the second waits, and then checks only the row itself. So the
-            # statement has to name the process that it takes the run from.
+            # statement must name the process that it takes the run from.
             "WITH abandoned AS MATERIALIZED (SELECT key AS its_key, replica AS its_replica FROM holodeck.runs"
             f"   WHERE agent = %(agent)s AND ended IS NULL AND v <= {records.VERSION} AND (key = ANY(%(strays)s) OR replica <> %(me)s"
             "   AND NOT EXISTS (SELECT 1 FROM holodeck.replicas WHERE id = runs.replica))),"

@@ -64,11 +64,11 @@ class SqliteFile:
         """`durable` flushes the disk with each transaction; `exclusive` keeps a second server out."""
         self.path = path
         self._durable, self._exclusive = durable, exclusive
-        self._level = "FULL" if durable else "NORMAL"  # of `PRAGMA synchronous`, as `prepare` sets it
+        self._level = "FULL" if durable else "NORMAL"  # the value of `PRAGMA synchronous`; `prepare` sets it
         self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._reader: sqlite3.Connection | None = None  # of the loop's thread
+        self._reader: sqlite3.Connection | None = None  # used only in the event loop's thread
         self._commits = 0  # since the last checkpoint
 
     async def open(self) -> None:
@@ -78,7 +78,9 @@ class SqliteFile:
         self._thread = threading.Thread(target=self._work, args=(opening,), name=f"store {self.path.name}", daemon=True)
         self._thread.start()
         await opening.future
-        self._reader = sqlite3.connect(self.path, timeout=0, isolation_level=None)  # the loop waits for no lock
+        self._reader = sqlite3.connect(
+            self.path, timeout=0, isolation_level=None
+        )  # never block the event loop on a lock
         self._reader.execute("PRAGMA query_only=ON")
 
     async def close(self) -> None:
@@ -100,7 +102,7 @@ class SqliteFile:
         Its statements are not one transaction: another process may write between two of them.
         """
         if self._reader is None:
-            return await self.read(job)  # which refuses: the file is closed
+            return await self.read(job)  # raises the error of a closed file
         try:
             return job(self._reader)
         except sqlite3.Error:  # locked for a moment, or damaged: the thread waits, and reports

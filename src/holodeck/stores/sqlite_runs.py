@@ -55,7 +55,8 @@ class SqliteRunStore:
     ) -> None:
         """`kept_seconds`: how long a record is kept after its run's end.
 
-        Sessions are kept as long, so that all are found.
+        The same as for sessions, so that every run of a
+        stored session can be found.
         """
         self._file, self._agent = file, agent
         self._replay_window, self._kept_seconds = replay_window, kept_seconds
@@ -66,7 +67,7 @@ class SqliteRunStore:
         self.awaited: dict[
             OwnedId, asyncio.Future[None]
         ] = {}  # runs whose client is answered when they are on the disk
-        self._unended: dict[OwnedId, tuple[RunRecord, Ending]] = {}  # whose ending the disk refused
+        self._unended: dict[OwnedId, tuple[RunRecord, Ending]] = {}  # runs whose ending could not be written
         self._copier = LogCopier(self._store_pieces)
         self.clock: Callable[[], float] = time.time
 
@@ -246,7 +247,7 @@ class SqliteRunStore:
         else:
             if record is not None:
                 self._update_request(connection, record)
-            is_over = record is None and not is_stored  # then it waited, and the wait is withdrawn
+            is_over = record is None and not is_stored  # it had ended with an open interrupt, which is now withdrawn
             is_found = ending is not None and self._update_ending(connection, run, ending, now, is_over=is_over)
             if is_stored and not is_found and self._key(connection, *run) is None:
                 return False
@@ -257,7 +258,7 @@ class SqliteRunStore:
     def _update_ending(
         self, connection: sqlite3.Connection, run: OwnedId, ending: Ending, now: float, *, is_over: bool
     ) -> bool:
-        """Stores an ending, and returns whether the run exists. It has to be in progress unless it `is_over`."""
+        """Stores an ending, and returns whether the run exists. It must be in progress unless it `is_over`."""
         ended = state_after(ending), records.encode(ending), now, records.VERSION
         long_requests = connection.execute(
             f"UPDATE runs SET state = ?, ending = ?, ended = ?, v = ? WHERE {NAMED}"
@@ -313,7 +314,7 @@ class SqliteRunStore:
         """
         of_key = self._of_key(record.wire, record.key, record.owner, now)
         if record.key not in (None, record.run_id) and connection.execute(_BY_ID_AS_KEY, of_key).fetchone() is not None:
-            raise sqlite3.IntegrityError("the key is the id of another run")  # which no index of keys has
+            raise sqlite3.IntegrityError("the key is the id of another run")  # no index of keys has the ids
         try:
             return connection.execute(statement, values)
         except sqlite3.IntegrityError:

@@ -73,8 +73,8 @@ class SharedSqliteRunStore(SqliteRunStore):
         super().__init__(file, agent, replay_window=replay_window, kept_seconds=kept_seconds)
         self.replica = replica
         self.on_pulse: Callable[[Pulse], None] = lambda _pulse: None
-        self._keys: dict[OwnedId, int] = {}  # of the runs that this process has
-        self._changed: set[OwnedId] = set()  # whose request is stored with the next commit
+        self._keys: dict[OwnedId, int] = {}  # row keys of the runs that this process has
+        self._changed: set[OwnedId] = set()  # runs whose request the next commit stores
         self._heartbeats = Heartbeats()
         self._others: frozenset[str] = frozenset()
         self._last_wish = 0
@@ -279,7 +279,7 @@ class SharedSqliteRunStore(SqliteRunStore):
             self._begin(connection, record, now)  # it ended before anything of it was stored
             self._keys.pop((record.owner, record.run_id))
             self._store_ending(connection, (NAMED, name), record, ending, now)
-        else:  # it had ended and waited for a person; the wait is withdrawn
+        else:  # the run had ended with an open interrupt, which is now withdrawn
             self._store_ending(connection, (f"{NAMED} AND ended IS NOT NULL", name), record, ending, now)
 
     def _store_ending(

@@ -217,7 +217,7 @@ class StoredConversation(HeldParts, ABC):
     def _begin_write(
         self, steps: Sequence[Step], parts: Mapping[str, bytes | None], ending: Ending | None, cut: str | None
     ) -> "asyncio.Future[SessionRow]":
-        """Writes everything in one transaction. SessionDeleted if the session was deleted meanwhile: it stays deleted.
+        """Writes everything in one transaction. Raises SessionDeleted if the session was deleted meanwhile.
 
         With `cut`, the stored history is first cut before that user message, as `sessions.transcript.cut_before` does.
         The write continues if its caller is cancelled.
@@ -324,7 +324,7 @@ class StoredConversation(HeldParts, ABC):
         state: Any,
         summary: Summary | Keep | None,
     ) -> tuple[list[Step], dict[str, bytes | None]]:
-        """The steps and the changed parts of the session, encoded. SessionFull if they do not fit."""
+        """The steps and the changed parts of the session, encoded. Raises SessionFull if they do not fit."""
         steps = steps_of(messages) if messages else []
         size = self._size + (0 if self._accepted is None else size_of_steps(self._accepted.steps))
         if steps and size + (added := size_of_steps(steps)) > self._keeper.max_bytes:

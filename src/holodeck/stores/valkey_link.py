@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 SECONDS = 2.0  # for one round trip
 RETRY_SECONDS = 2.0  # between two attempts while it is down
-LIFE_SECONDS = 24 * 3600  # of the log of a run that never ends
+LIFE_SECONDS = 24 * 3600  # how long the log of a run that never ends is kept
 INBOX_SECONDS, INBOX_LENGTH = 3600, 1000
 BLOCK_MILLISECONDS = 5000
 LOGS_AT_ONCE = 200  # logs that one command adds to: Valkey does nothing else meanwhile, about a millisecond
@@ -103,7 +103,7 @@ class ValkeyLink:
         return time.monotonic() >= self._down_until
 
     async def start(self) -> None:
-        """Connects. StartError if it cannot be reached. Idempotent."""
+        """Connects. Raises StartError if Valkey cannot be reached. Idempotent."""
         if self._listening is not None:
             return
         try:
@@ -132,7 +132,7 @@ class ValkeyLink:
     async def append(self, pieces: Sequence[tuple[LogName, LogPiece]]) -> set[OwnedId] | None:
         """Adds pieces to the logs of their runs. None if Valkey is down or refuses one of them.
 
-        Returns the runs whose log has disappeared from Valkey, so that it has to be copied from its beginning.
+        Returns the runs whose log has disappeared from Valkey, so that it must be copied from its beginning.
         """
         incomplete = await self._incomplete(pieces) if self.is_up else None
         if incomplete is None:

@@ -24,7 +24,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     meaning: str
     kind: Literal["counter", "gauge", "histogram"]
     labels: Labels = ()
-    bounds: tuple[float, ...] = ()  # of a histogram
+    bounds: tuple[float, ...] = ()  # upper bounds of a histogram's buckets
     together: Literal["sum", "max", "min"] = "sum"  # how the values of several processes are combined
     values: list[tuple[Labels, list[float]]]  # in a histogram: a count for each bound, one for values above, the sum
 

@@ -133,7 +133,7 @@ class LineWriter(Generic[T]):
         return [*map(self._write_out, waiting), *lines]
 
 
-_CURRENT: Any = object()  # of the request that is being served
+_CURRENT: Any = object()  # stands for the value of the current request
 
 
 def note(
@@ -149,7 +149,7 @@ def note(
     conversation_id: str | None = _CURRENT,
     **more: Any,
 ) -> T:
-    """Puts a line with what is known only now: the time, and the current request. `more` are details."""
+    """Queues a log line with the current time and request. `more` are details."""
     context = current()
     line: Line = {
         "timestamp": time.time_ns(),

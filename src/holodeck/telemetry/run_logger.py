@@ -48,7 +48,7 @@ class RunLogger(e.Observer):
         self._model: str | None = None
         self._step = 0
         self._called: dict[str, None] = {}
-        self._result: tuple[float, dict[str, Any]] | None = None  # of the model call that ended last
+        self._result: tuple[float, dict[str, Any]] | None = None  # time and details of the model call that ended last
         self._begun = self._step_begun = self._thought_begun = time.monotonic()
         self._reply_ended: float | None = None
 

@@ -58,7 +58,7 @@ class Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     user_id: UserId = Field(description="Whose todos. Set by the runtime, not by the model.")
-    tenant: UserId | None = Field(None, description="Whose users. Set by the runtime, not by the model.")
+    tenant: UserId | None = Field(None, description="The tenant. Set by the runtime, not by the model.")
     timezone: Line | None = Field(None, description="IANA name of the user's time zone, e.g. Europe/Berlin.")
 
     @model_validator(mode="before")
@@ -142,7 +142,7 @@ class _PlainSchema(GenerateJsonSchema):
 
 
 def schema_of(arguments: type[Arguments], *, fixed_user: bool, tenants: bool = False) -> dict[str, Any]:
-    """Returns the schema. With `tenants`, every call has to name one; without, none may."""
+    """Returns the schema. With `tenants`, every call must name one; without, none may."""
     schema = arguments.model_json_schema(schema_generator=_PlainSchema)
     schema = {key: value for key, value in schema.items() if key not in {"title", "description"}}
     required = schema.get("required", [])

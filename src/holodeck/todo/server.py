@@ -32,7 +32,7 @@ _STORE_THREADS = 8  # fewer than the pool has connections (15), so that no call 
 
 
 def build_server(toolbox: Toolbox) -> Server[Any]:
-    # Threads of their own: the transport reads stdin in the default ones, which slow calls must not use up.
+    # Separate threads: the transport reads stdin in the default pool, and slow calls must not exhaust it.
     threads = CapacityLimiter(_STORE_THREADS)
     offered = types.ListToolsResult(tools=[_describe(tool, toolbox) for tool in TOOLS])
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_PROBLEMS = 20  # of one value; further ones are only counted
+MAX_PROBLEMS = 20  # problems listed per value; further ones are only counted
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _SAME_OBJECT = ("allOf", "anyOf", "oneOf")  # their subschemas describe the object itself, not a part of it

@@ -33,7 +33,7 @@ class _Function(BaseModel):
     @classmethod
     def _of_an_object(cls, parameters: dict[str, Any]) -> dict[str, Any]:
         if parameters.get("type", "object") != "object":
-            raise ValueError("parameters has to be the JSON Schema of an object")
+            raise ValueError("parameters must be the JSON Schema of an object")
         return parameters
 
 
@@ -50,7 +50,7 @@ class ToolBinding(BaseModel):
     @classmethod
     def _a_function_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
         if schema.get("type") != "function":
-            raise ValueError('the schema has to start with {"type": "function"}')
+            raise ValueError('the schema must start with {"type": "function"}')
         _Function.model_validate(schema.get("function"))
         return schema
 
@@ -58,7 +58,7 @@ class ToolBinding(BaseModel):
     @classmethod
     def _a_coroutine_function(cls, reference: Callable[..., Any]) -> Callable[..., Any]:
         if not inspect.iscoroutinefunction(reference) and not inspect.iscoroutinefunction(type(reference).__call__):
-            raise ValueError("mcp_tool_reference has to be an async function; write 'async def'")
+            raise ValueError("mcp_tool_reference must be an async function; write 'async def'")
         return reference
 
     @model_validator(mode="after")

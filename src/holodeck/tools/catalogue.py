@@ -129,7 +129,7 @@ class Source:
     def problems(self, sources: Sequence["Source"]) -> list[str]:
         """Names in the rules that match no tool, once the toolsets have listed theirs. Each is reported once.
 
-        Sources that share one rules object are checked together: a name has to match a tool of one of them. As long as a
+        Sources that share one rules object are checked together: a name must match a tool of one of them. As long as a
         name matches none, all of them are `guarded`, since the rule may be meant for any tool. They are also guarded while
         one of them has not listed its tools yet, since the name may belong to it.
         """

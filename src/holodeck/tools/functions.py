@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 EMITTED_BY_TOOLS = (CustomSent, ActivityShown, ActivityPatched, WarningRaised)
 DEFAULT_TIMEOUT = 30.0
 MAX_RESULT_CHARS = 50_000
-MAX_THREADS = 32  # of one toolset; functions that never return must not fill the process with threads
+MAX_THREADS = 32  # threads per toolset; functions that never return must not fill the process
 _GRACE = 1.0  # seconds that a cancelled coroutine may take to clean up
 _MAX_MESSAGE = 500
 _MAX_ERROR = 40_000  # characters of an exception that are masked; masking blocks the event loop
@@ -63,7 +63,7 @@ class FunctionTool:
         timeout: float = DEFAULT_TIMEOUT,
         max_result_chars: int = MAX_RESULT_CHARS,
     ) -> "FunctionTool":
-        """Makes a tool from the signature and the docstring. ConfigError if that is not possible."""
+        """Makes a tool from the signature and the docstring. Raises ConfigError if that is not possible."""
         signature = read_signature(function)
         tool_name = name or name_of(function)
         if not TOOL_NAME.fullmatch(tool_name):
@@ -178,7 +178,7 @@ class FunctionToolset:
         return shorten(f"{name}: {message}" if message else name, _MAX_MESSAGE)
 
     async def _in_thread(self, tool: FunctionTool, keywords: dict[str, Any]) -> Any:
-        """Runs each call in a daemon thread. Hanging functions would use up a pool and delay the end of the process."""
+        """Runs each call in a daemon thread. A thread pool would fill up with hanging functions and delay shutdown."""
         if not self._threads.acquire(blocking=False):
             busy = f"{tool.schema.name} is busy: too many calls have not returned"
             return ToolResult.failure(busy, retryable=True, unsent=True)

@@ -161,7 +161,7 @@ class McpSession:
         except LinkClosed:
             raise McpError(CLOSED.code, CLOSED.message) from None
         except asyncio.CancelledError:
-            if sent and method != wire.INITIALIZE:  # which must not be cancelled
+            if sent and method != wire.INITIALIZE:  # `initialize` must not be cancelled
                 reason = {"requestId": number, "reason": "no longer needed"}
                 self._link.send_now(wire.notification(wire.CANCELLED, reason))
             raise

@@ -34,7 +34,7 @@ class McpSettings:
     name: str
     command: str | None = None
     args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)  # besides the allow-list in holodeck.tools.stdio
+    env: Mapping[str, str] = field(default_factory=dict)  # added to the allow-list in holodeck.tools.stdio
     cwd: Path | None = None
     url: str | None = None
     sse: bool = False  # the url speaks the older HTTP+SSE transport

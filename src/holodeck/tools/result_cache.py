@@ -17,7 +17,7 @@ from holodeck.tools.port import ToolContext
 
 Per: TypeAlias = Literal["user", "tenant", "all"]
 MAX_RESULTS = 1000
-MAX_CHARACTERS = 16_000_000  # of all results together
+MAX_CHARACTERS = 16_000_000  # characters of all results together
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 

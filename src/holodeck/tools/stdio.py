@@ -267,7 +267,7 @@ class LineFramer:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._line = bytearray()
-        self._head: bytes | None = None  # of the oversized line that is being discarded
+        self._head: bytes | None = None  # the beginning of the oversized line that is being discarded
         self._tail = b""
         self.discarded = 0
 

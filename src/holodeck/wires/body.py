@@ -26,7 +26,7 @@ LONG_STRING = 100_000  # bytes
 MAX_LONG_STRING = 14_000_000  # bytes: a file of 10 MB in base64
 MAX_REASON = 2_000  # characters of a person's reason for refusing a call
 MAX_SHOWN_NAME = 60  # characters of a member's name in an error
-MAX_NAME = 1024  # of messages and calls: some providers put signatures into call ids
+MAX_NAME = 1024  # characters in the id of a message or call: some providers put signatures into call ids
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ def parse(body: bytes) -> dict[str, Any]:
     _check_values(body)
     value = _decoded(body)
     if not isinstance(value, dict):
-        raise InvalidRequest("The body has to be a JSON object")
+        raise InvalidRequest("The body must be a JSON object")
     if long_strings:
         _put_back(value, long_strings)
     return value
@@ -170,7 +170,7 @@ def _check_names(members: list[tuple[str, Any]]) -> None:
     for given, _ in members:
         if (read := clean(given)) in names:
             shown = shorten(read, MAX_SHOWN_NAME)
-            raise InvalidRequest(f"{shown!r} is in one object twice; nothing was decided", field=shown)
+            raise InvalidRequest(f"{shown!r} appears twice in one object; no approval was recorded", field=shown)
         names.add(read)
 
 
@@ -215,7 +215,7 @@ def name(value: Any, path: str) -> str:
     """Reads the id of a message, a call or an interrupt."""
     read = text(value, path)
     if not 0 < len(read) <= MAX_NAME:
-        raise InvalidRequest(f"{path} has to have 1 to {MAX_NAME} characters", field=path)
+        raise InvalidRequest(f"{path} must have 1 to {MAX_NAME} characters", field=path)
     return read
 
 
@@ -254,7 +254,7 @@ def optional(read: Callable[[Any, str], T], value: Any, path: str) -> T | None:
 def decided(value: Any, path: str) -> bool:
     """Reads a person's answer to an approval. Refuses anything but true and false: approvals fail closed (ACC-07)."""
     if not isinstance(value, bool):
-        raise InvalidRequest(f"{path} has to be true or false; nothing was decided", field=path)
+        raise InvalidRequest(f"{path} must be true or false; no approval was recorded", field=path)
     return value
 
 
@@ -263,7 +263,7 @@ def foreign_id(value: Any, path: str) -> str:
     if not isinstance(value, str):
         raise _wrong(path, "a string", value)
     if not is_foreign_id(value):  # all that `clean` would change is not printable
-        raise InvalidRequest(f"{path} has to have 1 to {MAX_FOREIGN_ID} printable characters", field=path)
+        raise InvalidRequest(f"{path} must have 1 to {MAX_FOREIGN_ID} printable characters", field=path)
     return value
 
 
@@ -304,4 +304,4 @@ _JSON_NAMES = {
 
 def _wrong(path: str, wanted: str, value: Any) -> InvalidRequest:
     got = _JSON_NAMES.get(type(value), "a file")  # a form may have a file instead of a JSON value
-    return InvalidRequest(f"{path} has to be {wanted}, not {got}", field=path)
+    return InvalidRequest(f"{path} must be {wanted}, not {got}", field=path)

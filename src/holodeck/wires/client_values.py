@@ -20,20 +20,20 @@ MAX_STATE_BYTES = 256_000
 def media(url: Any, path: str, mime_type: str, filename: str | None = None) -> MediaPart:
     """Reads a file by its address, or from a `data:` URL in base64, which has its own type."""
     if not isinstance(url, str) or not url.startswith(("data:", "http://", "https://")):
-        raise InvalidRequest(f"{path} has to be an address or a data: URL", field=path)
+        raise InvalidRequest(f"{path} must be an address or a data: URL", field=path)
     if not url.startswith("data:"):
         return MediaPart(mime_type=mime_type, url=url, filename=filename)
     head, comma, data = url.partition(",")
     kind, *parameters = head.removeprefix("data:").split(";")
     if not comma or "base64" not in parameters:
-        raise InvalidRequest(f"{path} has to be a data: URL in base64", field=path)
+        raise InvalidRequest(f"{path} must be a data: URL in base64", field=path)
     return MediaPart(mime_type=text(kind, path) or UNKNOWN_TYPE, data=base64_text(data, path), filename=filename)
 
 
 def base64_text(data: Any, path: str) -> str:
     """Checks that base64 is ASCII. It is not cleaned, because it may be megabytes."""
     if not isinstance(data, str) or not data.isascii():
-        raise InvalidRequest(f"{path} has to be base64", field=path)
+        raise InvalidRequest(f"{path} must be base64", field=path)
     return data
 
 
@@ -41,7 +41,7 @@ def client_tool(raw: dict[str, Any], path: str) -> ToolSchema:
     """Reads a client's tool: `name`, `description` and `parameters`, a JSON Schema."""
     called, where = text(raw.get("name"), f"{path}.name"), f"{path}.parameters"
     if not TOOL_NAME.fullmatch(called):
-        raise InvalidRequest(f"{path}.name has to be 1 to 64 of A-Z a-z 0-9 _ -", field=f"{path}.name")
+        raise InvalidRequest(f"{path}.name must be 1 to 64 of A-Z a-z 0-9 _ -", field=f"{path}.name")
     description = optional(text, raw.get("description"), f"{path}.description") or ""
     tool = ToolSchema(name=called, description=description, on_client=True)
     if not raw.get("parameters"):

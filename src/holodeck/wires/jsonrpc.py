@@ -58,7 +58,7 @@ def decode(body: bytes) -> RpcMessage:
     request_id = raw.get("id")
     is_id = isinstance(request_id, str | int) and not isinstance(request_id, bool) and len(str(request_id)) <= MAX_ID
     if "id" in raw and not is_id:
-        raise RpcError(INVALID_REQUEST, "id has to be a string or a whole number.")
+        raise RpcError(INVALID_REQUEST, "id must be a string or a whole number.")
     method, params = raw.get("method"), raw.get("params", {})
     if raw.get("jsonrpc") != "2.0" or not isinstance(method, str) or not 0 < len(method) <= MAX_METHOD:
         raise RpcError(
@@ -67,7 +67,7 @@ def decode(body: bytes) -> RpcMessage:
             request_id=request_id,
         )
     if not isinstance(params, dict | None):
-        raise RpcError(INVALID_PARAMS, "params has to be an object.", request_id=request_id)
+        raise RpcError(INVALID_PARAMS, "params must be an object.", request_id=request_id)
     if may_decide(params):
         try:
             refuse_repeated_names(body)

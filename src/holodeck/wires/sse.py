@@ -21,7 +21,7 @@ DONE = b"data: [DONE]\n\n"  # the last frame of OpenAI's streams and of the AI S
 
 _FORBIDDEN = frozenset("\r\n\0")
 _MAX_DIGITS = 15
-MAX_DEPTH = 64  # of values that have to be repaired before they are written
+MAX_DEPTH = 64  # nesting levels of a value that must be repaired before it is written
 _encode = msgspec.json.Encoder().encode
 
 log = logging.getLogger(__name__)

@@ -125,7 +125,7 @@ async def test_the_official_sdk_agrees(shape: Shape):
 
 
 def _samples() -> dict[str, dict]:
-    """One block of each kind that Anthropic's own package knows, with every text that its model has to have."""
+    """One block of each kind that Anthropic's own package knows, with every text that its model must have."""
     results = {"tool_use_id": "srvtoolu_0", "content": {"type": "x_result", "text": "found"}}
     values = {
         "id": "id_1", "name": "look", "input": {}, "server_name": "s", "file_id": "file_1", "data": "AA", "text": "",

@@ -1,4 +1,4 @@
-"""The server's side of SigV4, by its specification: what a request has to be signed with. Knows nothing of botocore."""
+"""The server's side of SigV4, by its specification: what a request must be signed with. Knows nothing of botocore."""
 
 import hashlib
 import hmac

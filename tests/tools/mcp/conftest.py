@@ -15,7 +15,7 @@ from tests.tools.mcp.rogue_client import Rogue, rogue_settings
 
 @pytest.fixture
 async def rogue(tmp_path: Path) -> AsyncIterator[Callable]:
-    """`await rogue("mode", timeout=1)` starts one; it is closed, and has to be gone, at the end."""
+    """`await rogue("mode", timeout=1)` starts one; it is closed, and must be gone, at the end."""
     children = NewChildren()
     async with AsyncExitStack() as stack:
 

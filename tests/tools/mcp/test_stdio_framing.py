@@ -20,7 +20,7 @@ def test_lines_survive_any_cutting(lines, size):
 
 @pytest.mark.req("B09")
 @pytest.mark.parametrize("size", [1, 7, 64, 5_000])
-def test_a_long_line_is_announced_once_and_ended_once(size):
+def test_an_oversized_line_is_reported_once_and_ended_once(size):
     line = b'{"id":7,' + b"x" * 3_000 + b"the end"
     data = b"before\n" + line + b"\nafter\n"
     pieces = [data[start : start + size] for start in range(0, len(data), size)]

@@ -30,7 +30,7 @@ class Refused(AssertionError):
 def verify(stream: list[dict[str, Any]]) -> None:
     """Refuses a stream that the client refuses, and one that its specification does: no terminal event, mixed ids."""
     if not stream or stream[0]["type"] not in {"RUN_STARTED", "RUN_ERROR"}:
-        raise Refused("the first event has to be RUN_STARTED or RUN_ERROR")
+        raise Refused("the first event must be RUN_STARTED or RUN_ERROR")
     still_open: set[tuple[str, str]] = set()
     kinds: dict[str, str] = {}  # message id → what the client keeps under it
     ended = False

@@ -306,7 +306,7 @@ def test_only_clients_before_1_0_may_leave_the_payload_out() -> None:
     resume = [{"interruptId": "i1", "status": "resolved"}]
     (read,) = decode(body(resume=resume, protocolVersion=None)).request.resume
     assert read.approved is True
-    with pytest.raises(InvalidRequest, match="nothing was decided"):
+    with pytest.raises(InvalidRequest, match="no approval was recorded"):
         decode(body(resume=resume, protocolVersion="1.0"))
 
 

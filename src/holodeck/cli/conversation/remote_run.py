@@ -49,7 +49,7 @@ STOPPED_TOOL = (
     "Send a message to continue."
 )
 _SHUTDOWN = RunFailed("", "", code=ShuttingDown.code, message="")  # compared by identity
-_PASSING = frozenset({429, 502, 503, 504})  # of a server that restarts, and of the proxy before it
+_PASSING = frozenset({429, 502, 503, 504})  # statuses of a restarting server, or of the proxy in front of it
 _GONE = frozenset({400, 404, 410})  # the server no longer has the events after ours
 
 
@@ -81,7 +81,7 @@ class RemoteRun:
         self._body = _body(session_id, content, message_id, resume)
         self._emit, self._wait_for, self._patience = emit, wait_for, patience or Patience()
         self._events = ClientEvents(self.run_id, session_id, server.tools)
-        self._last_id = ""  # of the last event that was shown
+        self._last_id = ""  # id of the last event that was shown
         self._ending: Ending | None = None
         self._has_answer = False  # the server has shown a part of the answer, so it has stored the message
         self._is_tool_cut = False  # the last call failed, and the model has not seen that

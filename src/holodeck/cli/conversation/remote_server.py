@@ -50,13 +50,13 @@ class RemoteServer:
     def __init__(self, url: str, key: str | None) -> None:
         self.url = url.rstrip("/")
         self._has_key = key is not None
-        self._tools: dict[str, str] = {}  # of calls that wait for the user, by call id
+        self._tools: dict[str, str] = {}  # tools whose calls wait for the user, by call id
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         self._http = Client({**headers, "Accept": "application/json"}, CONNECT_SECONDS)
         self._streams = Client({**headers, CLIENT_HEADER: TERMINAL, "Accept": "text/event-stream"}, CONNECT_SECONDS)
 
     async def connect(self) -> str:
-        """Returns the name of the agent. StartError if no server answers, or it refuses us."""
+        """Returns the name of the agent. Raises StartError if no server answers, or it refuses us."""
         try:
             await self._json("/me")
             about = await self._json("/")

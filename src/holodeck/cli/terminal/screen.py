@@ -163,7 +163,7 @@ class Screen(e.Observer):
         self(event)
 
     def close(self) -> None:
-        """Keeps the lines that are shown and stops repainting. Another run may follow."""
+        """Keeps the lines that are shown and stops repainting. Can be reused for the next run."""
         self._end_flow()
         self._waiting = None
         self._calls.clear()

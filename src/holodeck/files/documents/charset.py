@@ -18,7 +18,7 @@ CANDIDATES = [  # encodings of real files; Python's other codecs only add wrong 
     *("iso8859_2", "koi8_r", "cp932", "euc_jp", "gb18030", "big5", "cp949", "tis_620"),
 ]
 NAMES = {"cp932": "Shift JIS", "cp949": "Korean (cp949)", "gb18030": "GB 18030", "koi8_r": "KOI8-R", "big5": "Big5"}
-MAX_SHARE = 0.42  # of characters beyond ASCII: "coração não é só" has 41 %
+MAX_SHARE = 0.42  # largest share of characters beyond ASCII: "coração não é só" has 41 %
 _SYMBOLS = frozenset(
     bytes([*range(0x80, 0x8A), 0x8B, *range(0x91, 0x9A), 0x9B, *range(0xA0, 0xC0), 0xD7, 0xF7]).decode(
         WESTERN, "ignore"

@@ -17,9 +17,9 @@ from holodeck.files.documents.document import Document, DocumentRefused, counted
 from holodeck.files.documents.pdf_tables import MAX_PIECES, Piece, with_tables
 
 MAX_PAGES = 2_000
-MAX_ANNOTATIONS = 500  # of a page
-MAX_IMAGES = 1_000  # of a page
-FEW_CHARACTERS = 100  # that a scanner adds to a page: a number, its own name
+MAX_ANNOTATIONS = 500  # annotations per page
+MAX_IMAGES = 1_000  # images per page
+FEW_CHARACTERS = 100  # characters that a scanner may add to a page: a number, its name
 MOST_OF_PAGE, DECORATION = 0.5, 0.02  # shares of a page: more is an image of the whole page, less is a logo
 _COMMENTS = {api.FPDF_ANNOT_TEXT, api.FPDF_ANNOT_FREETEXT, api.FPDF_ANNOT_HIGHLIGHT, api.FPDF_ANNOT_STRIKEOUT}
 _LOCKED = {api.FPDF_ERR_PASSWORD, api.FPDF_ERR_SECURITY}

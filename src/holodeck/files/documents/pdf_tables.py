@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from holodeck.files.documents import markdown
 
-MAX_PIECES = 3_000  # of a page; a map has more, and no tables
-CELL_GAP = 0.9  # of the height of the letters: less is a space between words
-LINE_GAP = 3.0  # of the height: more separates two tables
+MAX_PIECES = 3_000  # text pieces per page; a map has more, and no tables
+CELL_GAP = 0.9  # in letter heights; a smaller gap is a space between words
+LINE_GAP = 3.0  # in letter heights; a larger gap separates two tables
 LONG_CELL = 30  # characters, of the cells in the middle: running text
 FEW_ROWS, FEW_COLUMNS = 2, 2
 

@@ -15,9 +15,9 @@ from holodeck.files.documents.sheets import Sheet
 from holodeck.files.documents.xml import Element
 
 MAX_SHEETS = 100
-MAX_ROWS = 5_000  # of a sheet
+MAX_ROWS = 5_000  # rows per sheet
 MAX_COLUMNS = 256
-MAX_CELLS = 50_000  # of a sheet
+MAX_CELLS = 50_000  # cells per sheet
 MAX_SHARED = 500_000  # strings
 _DATE_FORMATS = {*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)}  # ECMA-376 part 1, 18.8.30
 _QUOTED = re.compile(r'"[^"]*"|\\.|\[[^\]]*\]')

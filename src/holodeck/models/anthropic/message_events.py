@@ -45,7 +45,7 @@ EVENTS = frozenset(
         "content_block_stop",
     }
 )
-_STATUSES = {  # of the types of error, as the API documents them
+_STATUSES = {  # HTTP status by error type, as the API documents them
     "invalid_request_error": 400,
     "authentication_error": 401,
     "billing_error": 402,

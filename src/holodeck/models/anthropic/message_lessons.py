@@ -1,4 +1,4 @@
-"""Lessons from the refusal of an endpoint: which member of the request to leave out or to change. Pure.
+"""Learns from an endpoint's error which request member to drop or change. Pure.
 
 Models and gateways accept different members, and a model's name does not show which. The text of the refusal does.
 """

@@ -307,7 +307,7 @@ def _budget(reasoning: Reasoning, most: int) -> int | None:
 
 
 def _set_breakpoints(body: Value, cache: str) -> None:
-    """Marks the tools, the system prompt and the last two messages of the user as worth caching up to there."""
+    """Adds cache points after the tools, the system prompt and the last two user messages."""
     mark: Value = {"type": "ephemeral", **({"ttl": "1h"} if cache == "1h" else {})}
     tools = body.get("tools", ())
     own = [tool for tool in tools if "input_schema" in tool]

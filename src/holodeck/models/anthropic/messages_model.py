@@ -25,7 +25,7 @@ from holodeck.models.settings import EndpointSettings
 from holodeck.models.streamed import StreamedModel, call_ids
 
 VERSION = "2023-06-01"
-MAX_PAUSES = 20  # of one turn
+MAX_PAUSES = 20  # pauses per turn
 MAX_EVENT = 32_000_000  # bytes: results of the provider's own tools come as one event
 
 

@@ -18,7 +18,7 @@ from holodeck.models.chunks import DECODE_ERRORS, InBandError, cleaned, error_in
 from holodeck.models.port import Listener, ModelReply
 
 SERVER_CALL, SERVER_RESULT = "server_tool_use", "server_tool_result"
-_STOPS = {  # of Converse → of Messages; the others have the same names
+_STOPS = {  # stop reasons: Converse → Messages; the others have the same names
     "guardrail_intervened": ("refusal", {"category": "a guardrail of Bedrock"}),
     "content_filtered": ("refusal", {}),
 }
@@ -26,7 +26,7 @@ _MALFORMED = {
     "malformed_model_output": "The model wrote an answer that Bedrock cannot read. Try again.",
     "malformed_tool_use": "The model wrote a tool call that Bedrock cannot read. Try again.",
 }
-_STATUSES = {  # of exceptions in the stream, as the API documents them
+_STATUSES = {  # HTTP status by exception in the stream, as the API documents them
     "throttlingexception": 429,
     "modelnotreadyexception": 429,
     "serviceunavailableexception": 503,

@@ -82,7 +82,7 @@ _ACCEPTED = "application/vnd.amazon.eventstream, application/json"
 
 
 class ConverseModel(StreamedModel):
-    """One model behind one endpoint. The keyword arguments are those of StreamedModel; the endpoint has to be set."""
+    """One model behind one endpoint. The keyword arguments are those of StreamedModel; the endpoint must be set."""
 
     native_output = True
 

@@ -249,7 +249,7 @@ def _present(members: Value) -> Value:
 
 
 def _set_cache_points(body: Value, cache: str, lessons: Lessons) -> None:
-    """Marks the tools, the system prompt and the last two messages of the user as worth caching up to there."""
+    """Adds cache points after the tools, the system prompt and the last two user messages."""
     point: Value = {"cachePoint": {"type": "default", **({"ttl": "1h"} if cache == "1h" else {})}}
     if "toolConfig" in body and "cache of tools" not in lessons.without:
         body["toolConfig"]["tools"].append(point)

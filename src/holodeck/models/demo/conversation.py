@@ -43,7 +43,7 @@ class OpenQuestion:
 
 
 class ScriptEnd(Exception):
-    """Ends a script before its own reply: with calls that have no result yet, or with another reply."""
+    """Ends a script early, with pending calls or another reply."""
 
     def __init__(self, step: str | tuple[Call, ...]) -> None:
         self.step = step
@@ -84,7 +84,7 @@ class _Player:
         self.focus: Todo | None = None  # what "it" is
         self.shown: tuple[Todo, ...] = ()  # the list that positions refer to
         self.question: OpenQuestion | None = None
-        self.results: list[ToolMessage] = []  # of the turn that is played, without those that its script has read
+        self.results: list[ToolMessage] = []  # results of the current turn that its script has not read yet
         self.read = ""  # the results that its script has read last
 
     def recall(self, turn: DemoTurn) -> None:

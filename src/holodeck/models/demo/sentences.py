@@ -39,7 +39,7 @@ _END = re.compile(r"(?:(?<![\s,])[\s,]+(?:please|thanks|thank you|for me))*(?:[.
 _NEW = r"(?:(?:add|create|new)(?: an?| another)?|(?:make|set|schedule) an?)(?: new)?"
 _NOUN = r"(?:to-?do(?: item)?|task|reminder|item|note)"
 _LIST = r"(?:on|to|in) (?:my|the) (?:to-?do |task |shopping )?(?:list|to-?dos?|tasks?)"
-_LEVELS = {  # "not urgent" has to be seen before "urgent"
+_LEVELS = {  # "not urgent" must be seen before "urgent"
     "low": r"(?:not (?:so |that )?(?:urgent|important)|no rush|some ?day|low(?:[- ]prio(?:rity)?)?)",
     "high": r"(?:(?:very |more )?(?:urgent|important)|asap|high(?:[- ]prio(?:rity)?)?)",
     "medium": r"(?:(?:medium|normal)(?:[- ]prio(?:rity)?)?)",

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from holodeck.core.tools import ToolSchema
 from holodeck.models.demo.tools_by_name import signature
 
-MOST_TOOLS = 5  # that a reply names
+MOST_TOOLS = 5  # tools named in one reply
 
 _SENTENCES = {
     "no": r"n|no(?:pe)?(?: thanks)?|cancel(?: (?:it|that))?|never ?mind|don't|stop|keep (?:it|them)",

@@ -132,7 +132,7 @@ class OutputItem:
         self.parts: dict[tuple[str, int], Pieces] = {}
         self.annotations: dict[int, list[Any]] = {}
         self.thoughts: str | None = None  # summary or content: which one is shown, if both are sent
-        self.name = self.call_id = ""  # of a call that we have to run
+        self.name = self.call_id = ""  # set for a call that HoloDeck runs
         self.shown = ""  # the id under which the listener knows a tool that the provider runs
         self.done = False
         self.answered = False  # the listener has the result of the tool that is shown

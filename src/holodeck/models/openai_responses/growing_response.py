@@ -245,7 +245,7 @@ class GrowingResponse:
     # items
 
     def _know(self, item: OutputItem, member: Item, *, done: bool) -> None:
-        """Takes what the JSON of an item adds to what is known of it."""
+        """Merges an item's JSON into the known item."""
         item.known = {**item.known, **{name: value for name, value in member.items() if value is not None}}
         if item.kind in CALLS:
             self._know_call(item, member, done=done)

@@ -14,7 +14,7 @@ KEPT = "openai_responses"  # the member of a message's `extra` that holds the it
 
 Item = dict[str, Any]
 
-CALLS = frozenset({"function_call", "custom_tool_call"})  # that we have to run
+CALLS = frozenset({"function_call", "custom_tool_call"})  # item types that HoloDeck runs
 FOR_CLIENTS = frozenset({"computer_call", "local_shell_call", "shell_call", "apply_patch_call"})
 REPORTED_APART = {  # type of a result item of a provider's tool → type of its call item
     "shell_call_output": "shell_call",

@@ -30,7 +30,7 @@ REFUSED = frozenset({400, 422})
 OPTIONAL = (
     "reasoning.summary", "reasoning.effort", "reasoning", "include", "text.verbosity", "temperature", "top_p",
     "parallel_tool_calls", "tool_choice", "service_tier", "max_output_tokens", "store",
-)  # fmt: skip  # members that an answer can be had without, the inner ones first
+)  # fmt: skip  # optional members, the inner ones first
 _COMPLAINT = re.compile(
     r"unsupported|not support|unrecognized|unknown|not permitted|not allowed|unexpected|invalid|only the default"
     r"|must be verified|does not exist|forbidden",

@@ -72,7 +72,7 @@ export class CallView {
     const submit = (event) => {
       event.preventDefault();
       const edited = readObject(field.value);
-      if (edited === null) problem.textContent = "The arguments have to be a JSON object.";
+      if (edited === null) problem.textContent = "The arguments must be a JSON object.";
       else this.#decide({ id: question.id, approved: true, arguments: edited });
     };
     const back = h("button", { type: "button", onclick: () => this.#offer(question) }, "Cancel");

@@ -36,11 +36,11 @@ CARD_PATHS = (
     "/.well-known/agent.json",  # before 0.3
     "/a2a/.well-known/agent-card.json",  # for a client whose base URL is that of the bindings
 )
-METHODS = frozenset({*OPERATIONS, *STREAMS, EXTENDED_CARD})  # of JSON-RPC in 1.0
+METHODS = frozenset({*OPERATIONS, *STREAMS, EXTENDED_CARD})  # JSON-RPC methods of version 1.0
 CACHE_SECONDS = 300
 OWN_TYPE, PLAIN_TYPE = "application/a2a+json", "application/json"
 _HEADER = "A2A-Version"
-_ETAG, _IF_NONE_MATCH = "ETag", "If-None-Match"  # of the card
+_ETAG, _IF_NONE_MATCH = "ETag", "If-None-Match"  # headers of the card's route
 _NEW, _OLD = "1.0", "0.3"
 _STARTED = formatdate(usegmt=True)  # Last-Modified of the card: a process reads the agent file once
 

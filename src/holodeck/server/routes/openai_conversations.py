@@ -107,7 +107,7 @@ def item_page(request: Request, every: Sequence[dict[str, Any]]) -> Response:
     limit = whole_number(request, "limit", range(1, MAX_LISTED + 1)) or LISTED
     order, after = request.query_params.get("order", "desc"), request.query_params.get("after")
     if order not in ("asc", "desc"):
-        raise InvalidRequest("order has to be asc or desc.", field="order")
+        raise InvalidRequest("order must be asc or desc.", field="order")
     left = every if order == "asc" else every[::-1]
     if after is not None:
         place = next((place for place, item in enumerate(left) if item["id"] == after), len(left))

@@ -65,7 +65,7 @@ class ResponseOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     echo: dict[str, Any] = {}  # members of `RequestEcho` that are not the default
     client_tools: tuple[str, ...] = ()
     client_calls: tuple[str, ...] = ()
-    asked: tuple[Interrupt, ...] = ()  # of the run before
+    asked: tuple[Interrupt, ...] = ()  # open interrupts of the previous run
 
 
 def _builder(server: AgentServer, run: Run, options: ResponseOptions) -> ResponseBuilder:

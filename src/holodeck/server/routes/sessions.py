@@ -77,7 +77,7 @@ class SessionFeed(EventStream):
         return encoder_for(None, Profile.FULL, "").encode(failure("", session_id, self._failure))
 
     async def _first(self) -> list[tuple[Run, int]]:
-        """Returns the runs to begin with, and the number of the first event to show of each."""
+        """Returns the runs to show first, each with the number of its first event to show."""
         owner, session_id = self._session
         stored = self._server.stored_runs
         if self._after is not None:
@@ -122,7 +122,7 @@ class SessionFeed(EventStream):
 
 LISTED, MAX_LISTED = 50, 200
 _EPOCH, _MICROSECOND = datetime.fromtimestamp(0, UTC), timedelta(microseconds=1)
-_NO_CURSOR = "after has to be the `next` of another page."
+_NO_CURSOR = "after must be the `next` of another page."
 
 # Clients choose the ids, which may contain a slash, hence `:path`. The bare id comes last, since it matches all.
 routes = Routes("/sessions", tag="Sessions", responses=schemas.PROBLEMS)

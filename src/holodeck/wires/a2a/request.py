@@ -94,7 +94,7 @@ def send_request(given: dict[str, Any], max_text: int) -> SendRequest:
     """Reads a SendMessageRequest. Raises InvalidRequest with the member's path, or an error of the protocol."""
     message = read.table(given.get("message"), "message")
     if message.get("role") not in ("ROLE_USER", None, "ROLE_UNSPECIFIED"):
-        raise InvalidRequest("message.role has to be ROLE_USER", field="message.role")
+        raise InvalidRequest("message.role must be ROLE_USER", field="message.role")
     parts, decisions = _parts(message.get("parts"), max_text)
     options = {} if given.get("configuration") is None else read.table(given["configuration"], "configuration")
     _check_modes(read.rows(options.get("acceptedOutputModes"), "configuration.acceptedOutputModes", MAX_MODES))
@@ -133,7 +133,7 @@ def _parts(given: Any, max_text: int) -> tuple[tuple[Part, ...], tuple[Resume, .
 def _part(part: dict[str, Any], path: str, max_text: int) -> Part:
     contents = [key for key in ("text", "raw", "url", "data") if part.get(key) is not None]
     if len(contents) != 1:
-        raise InvalidRequest(f"{path} has to have exactly one of text, raw, url and data", field=path)
+        raise InvalidRequest(f"{path} must have exactly one of text, raw, url and data", field=path)
     (kind,) = contents
     if kind == "text":
         return TextPart(read.short_text(part["text"], f"{path}.text", max_text))
@@ -155,7 +155,7 @@ def _decision(data: Any, path: str) -> Resume | None:
     answer = {key: data[key] for key in (APPROVED, ARGUMENTS) if key in data}
     approved = is_approval(answer)
     if approved is None:
-        raise InvalidRequest(f"{path}.data.{APPROVED} has to be true or false", field=f"{path}.data.{APPROVED}")
+        raise InvalidRequest(f"{path}.data.{APPROVED} must be true or false", field=f"{path}.data.{APPROVED}")
     payload = read.opaque(answer, f"{path}.data")
     return Resume(
         interrupt_id=read.name(data[INTERRUPT], f"{path}.data.{INTERRUPT}"),
@@ -201,7 +201,7 @@ def _header_text(value: Any, path: str, limit: int = 8000) -> str | None:
         return None
     given = read.short_text(value, path, limit)
     if not given.isascii() or not given.isprintable():
-        raise InvalidRequest(f"{path} has to be printable ASCII", field=path)
+        raise InvalidRequest(f"{path} must be printable ASCII", field=path)
     return given
 
 
@@ -209,7 +209,7 @@ def list_request(given: dict[str, Any]) -> ListRequest:
     """Reads a ListTasksRequest, from a body or from a query."""
     size = history_length(given.get("pageSize"), "pageSize")
     if size is not None and not 1 <= size <= MAX_PAGE:
-        raise InvalidRequest(f"pageSize has to be from 1 to {MAX_PAGE}", field="pageSize")
+        raise InvalidRequest(f"pageSize must be from 1 to {MAX_PAGE}", field="pageSize")
     state, after = given.get("status"), given.get("statusTimestampAfter")
     return ListRequest(
         context_id=_id(given.get("contextId"), "contextId"),
@@ -241,7 +241,7 @@ def _time(value: Any) -> datetime:
         moment = msgspec.convert(value, datetime)
     except (msgspec.ValidationError, UnicodeError) as error:  # UnicodeError: half a surrogate pair
         raise InvalidRequest(
-            "statusTimestampAfter has to be a time such as 2026-11-16T12:00:00Z", field="statusTimestampAfter"
+            "statusTimestampAfter must be a time such as 2026-11-16T12:00:00Z", field="statusTimestampAfter"
         ) from error
     if moment.tzinfo is None:
         raise InvalidRequest("statusTimestampAfter needs a time zone", field="statusTimestampAfter")

@@ -323,7 +323,7 @@ def _resumes(value: Any, profile: Profile) -> tuple[Resume, ...]:
 def _resume(raw: dict[str, Any], path: str, profile: Profile) -> Resume:
     status = read.text(raw.get("status"), f"{path}.status")
     if status not in {"resolved", "cancelled"}:
-        raise InvalidRequest(f"{path}.status has to be resolved or cancelled", field=f"{path}.status")
+        raise InvalidRequest(f"{path}.status must be resolved or cancelled", field=f"{path}.status")
     payload = read.opaque(raw.get("payload"), f"{path}.payload")
     return Resume(
         interrupt_id=read.name(raw.get("interruptId"), f"{path}.interruptId"),
@@ -341,6 +341,6 @@ def _is_approved(raw: dict[str, Any], payload: Any, path: str, profile: Profile)
         return True
     approved = is_approval(payload)
     if approved is None:
-        message = f'{path} has to be {{"approved": true}} or {{"approved": false}}; nothing was decided'
+        message = f'{path} must be {{"approved": true}} or {{"approved": false}}; no approval was recorded'
         raise InvalidRequest(message, field=path, schema=APPROVAL_SCHEMA)
     return approved

@@ -359,7 +359,7 @@ class SseEncoder(sse.FrameEncoder):
         return b"".join(out)
 
     def _head(self, heads: dict[str, bytes], event: Any, key: str) -> bytes:
-        """Builds everything between the number and the delta of such a frame."""
+        """Builds the bytes between event id and delta."""
         (wire,) = translate(type(event)(key, ""), self._profile)
         heads[key] = head = b"\ndata: " + sse.json_bytes(wire)[:-_EMPTY_DELTA_END]
         return head
@@ -459,7 +459,7 @@ class ProtoEncoder(sse.FrameEncoder):
 
 
 class _Heads(dict[int, bytes]):
-    """Maps the size of a delta to the bytes before it, in the frames of one message or call."""
+    """Protobuf length prefixes by delta size, for the frames of one message or call."""
 
     def __init__(self, arm: bytes, body: bytes) -> None:
         """`body` is everything in the event up to the length of the delta."""

@@ -21,7 +21,7 @@ from holodeck.wires.client_values import UNKNOWN_TYPE, client_state, client_tool
 from holodeck.wires.sse import json_bytes
 
 MAX_MESSAGES = 10_000
-MAX_PARTS = 10_000  # of all messages together
+MAX_PARTS = 10_000  # parts of all messages together
 MAX_TOOLS = 128
 MAX_CONTEXT = 1_000
 
@@ -76,7 +76,7 @@ def decode(body: bytes, max_text: int = read.MAX_TEXT) -> UiRequest:
     raw = read.parse(body)
     trigger = SUBMIT if raw.get("trigger") is None else read.text(raw["trigger"], "trigger")
     if trigger not in {SUBMIT, REGENERATE}:
-        raise InvalidRequest(f"trigger has to be {SUBMIT} or {REGENERATE}", field="trigger")
+        raise InvalidRequest(f"trigger must be {SUBMIT} or {REGENERATE}", field="trigger")
     named = read.optional(read.name, raw.get("messageId"), "messageId")
     given = _checked(raw.get("messages"), max_text)
     if not given:
@@ -137,7 +137,7 @@ def _checked(value: Any, max_text: int) -> list[_Item]:
 def _message_of(raw: dict[str, Any], path: str) -> dict[str, Any]:
     role = read.text(raw.get("role"), f"{path}.role")
     if role not in {"user", "assistant", "system"}:
-        raise InvalidRequest(f"{path}.role has to be user, assistant or system", field=f"{path}.role")
+        raise InvalidRequest(f"{path}.role must be user, assistant or system", field=f"{path}.role")
     parts = [part for _, part in read.tables(raw.get("parts"), f"{path}.parts", MAX_PARTS)]
     return {"id": read.name(raw.get("id"), f"{path}.id"), "role": role, "parts": parts}
 

@@ -72,11 +72,11 @@ def _decision(key: str, answer: dict[str, Any]) -> Resume | None:
     if action == "decline":
         return Resume(interrupt_id=interrupt_id, approved=False)
     if action != "accept":
-        raise InvalidRequest(f"{path}.action has to be accept, decline or cancel", field=f"{path}.action")
+        raise InvalidRequest(f"{path}.action must be accept, decline or cancel", field=f"{path}.action")
     content = table(answer.get("content"), f"{path}.content")
     chosen = content.get(DECISION)
     if chosen not in (APPROVE, REJECT):
-        what = f"{path}.content.{DECISION} has to be {APPROVE} or {REJECT}"
+        what = f"{path}.content.{DECISION} must be {APPROVE} or {REJECT}"
         raise InvalidRequest(what, field=f"{path}.content.{DECISION}")
     payload = _edited(content.get(ARGUMENTS), f"{path}.content.{ARGUMENTS}")
     why = refusal_reason(content.get(REASON), f"{path}.content.{REASON}")
@@ -92,6 +92,6 @@ def _edited(given: Any, path: str) -> dict[str, Any] | None:
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         typed = None
     if typed is None:
-        raise InvalidRequest(f"{path} has to be a JSON object, or empty", field=path)
+        raise InvalidRequest(f"{path} must be a JSON object, or empty", field=path)
     refuse_repeated_names(given)
     return {"arguments": opaque(typed, path)}

@@ -104,13 +104,13 @@ def _caller(message: RpcMessage, meta: dict[str, Any], headers: Mapping[str, str
         return Caller(version=named or LEGACY[0])
     missing = [key for key in (VERSION_KEY, CAPABILITIES_KEY) if key not in meta]
     if missing:
-        what = f"params._meta has to have {' and '.join(missing)}."
+        what = f"params._meta must have {' and '.join(missing)}."
         raise RpcError(INVALID_PARAMS, what, request_id=message.id)
     version, capabilities = meta[VERSION_KEY], meta[CAPABILITIES_KEY]
     if headers is not None:
         _check_headers(message, version, headers)
     if not isinstance(version, str) or not isinstance(capabilities, dict):
-        what = f"{VERSION_KEY} has to be a string and {CAPABILITIES_KEY} an object."
+        what = f"{VERSION_KEY} must be a string and {CAPABILITIES_KEY} an object."
         raise RpcError(INVALID_PARAMS, what, request_id=message.id)
     if version != MODERN:
         raise unsupported_version(version, message.id)

@@ -147,7 +147,7 @@ def ask_arguments(given: dict[str, Any], max_text: int) -> AskArguments:
 def _file(given: dict[str, Any], path: str) -> MediaPart:
     mime_type, data, url = given.get("mime_type"), given.get("data"), given.get("url")
     if (data is None) == (url is None):
-        raise InvalidRequest(f"{path} has to have data or url", field=path)
+        raise InvalidRequest(f"{path} needs data or url", field=path)
     return MediaPart(
         mime_type=UNKNOWN_TYPE if mime_type is None else read.short_text(mime_type, f"{path}.mime_type", MAX_TYPE),
         data=read.optional(base64_text, data, f"{path}.data"),

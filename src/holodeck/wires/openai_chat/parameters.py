@@ -29,7 +29,7 @@ def check_supported(value: Any, parameter: str, harmless: Sequence[Any]) -> None
 def flag(value: Any, path: str) -> bool:
     """Reads a boolean. Null and absent count as false."""
     if not isinstance(value, bool | None):
-        raise InvalidRequest(f"{path} has to be true or false", field=path)
+        raise InvalidRequest(f"{path} must be true or false", field=path)
     return bool(value)
 
 
@@ -52,7 +52,7 @@ def tool_choice(value: Any, function: Any) -> str | None:
         return value
     if isinstance(value, dict) and value.get("type") == "function" and isinstance(function, dict):
         return name(function.get("name"), "tool_choice")
-    raise unsupported("tool_choice", "tool_choice has to be auto, none, required or a function.")
+    raise unsupported("tool_choice", "tool_choice must be auto, none, required or a function.")
 
 
 def content_of(value: Any, path: str, max_text: int, part: Callable[[dict[str, Any], str, int], Part]) -> Content:
@@ -75,9 +75,7 @@ def function_tools(value: Any, member: str | None = None) -> tuple[ToolSchema, .
     read: dict[str, ToolSchema] = {}
     for path, raw in tables(value, "tools", MAX_TOOLS):
         if raw.get("type") != "function":
-            raise unsupported(
-                f"{path}.type", f"{path}.type has to be function: the agent brings its other tools itself."
-            )
+            raise unsupported(f"{path}.type", f"{path}.type must be function: the agent brings its other tools itself.")
         where = f"{path}.{member}" if member else path
         tool = client_tool(table(raw.get(member), where) if member else raw, where)
         if tool.name in read:

@@ -127,9 +127,9 @@ def _messages(value: Any, max_text: int) -> tuple[tuple[m.Message, ...], tuple[s
         elif role in {"system", "developer"}:
             instructions.append(_texts(raw.get("content"), f"{path}.content", max_text))
         else:
-            raise unsupported(f"{path}.role", f"{path}.role has to be user, assistant, tool, system or developer.")
+            raise unsupported(f"{path}.role", f"{path}.role must be user, assistant, tool, system or developer.")
     if not read or isinstance(read[-1], m.AssistantMessage):
-        raise InvalidRequest("messages has to end with a message of the user or a tool", field="messages")
+        raise InvalidRequest("messages must end with a message of the user or a tool", field="messages")
     return tuple(read), tuple(each for each in instructions if each.strip())
 
 
@@ -173,6 +173,6 @@ def _part(raw: dict[str, Any], path: str, max_text: int) -> m.Part:
     if kind == "file":
         file, where = table(raw.get("file"), f"{path}.file"), f"{path}.file"
         if not isinstance(file.get("file_data"), str):
-            raise unsupported(where, f"{where} has to hold file_data: this server keeps no uploaded files.")
+            raise unsupported(where, f"{where} must hold file_data: this server keeps no uploaded files.")
         return parameters.file_data(file["file_data"], where, file.get("filename"))
-    raise unsupported(f"{path}.type", f"{path}.type has to be text, image_url or file.")
+    raise unsupported(f"{path}.type", f"{path}.type must be text, image_url or file.")

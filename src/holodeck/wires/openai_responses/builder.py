@@ -82,7 +82,7 @@ class ResponseBuilder(ReplyReader[Frame]):
         super().__init__()
         self._head, self._tools, self._completed_at = head, tools or ToolsSeen(), completed_at
         self.status: Status = "queued"
-        self.error: HoloDeckError | None = None  # of a run that failed
+        self.error: HoloDeckError | None = None  # set if the run failed
         self.output: list[dict[str, Any]] = []
         self._incomplete: str | None = None
         self._usage: TokenUsage | None = None

@@ -136,7 +136,7 @@ class _Input:
         self.messages: list[m.Message] = []
         self.resume: list[Resume] = []
         self.instructions: list[str] = []
-        self._names: dict[str, str] = {}  # of calls
+        self._names: dict[str, str] = {}  # tool names by call id
 
     def read(self, value: Any) -> None:
         if isinstance(value, str):
@@ -146,7 +146,7 @@ class _Input:
                 self._item(raw, path)
         last = self.messages[-1] if self.messages else None
         if isinstance(last, m.AssistantMessage) or (last is None and not self.resume):
-            raise InvalidRequest("input has to end with a message of the user or the result of a tool", field="input")
+            raise InvalidRequest("input must end with a message of the user or the result of a tool", field="input")
 
     def _item(self, raw: dict[str, Any], path: str) -> None:
         kind = raw.get("type", "message" if "role" in raw else None)
@@ -161,7 +161,7 @@ class _Input:
         elif kind == "mcp_approval_response":
             self._approval(raw, path)
         elif not isinstance(kind, str):
-            raise InvalidRequest(f"{path}.type has to be a string", field=f"{path}.type")
+            raise InvalidRequest(f"{path}.type must be a string", field=f"{path}.type")
 
     def _message(self, raw: dict[str, Any], path: str) -> None:
         role, where = read.text(raw.get("role"), f"{path}.role"), f"{path}.content"
@@ -173,7 +173,7 @@ class _Input:
         elif role in {"system", "developer"}:
             self.instructions.append(m.text_of(content))
         else:
-            raise unsupported(f"{path}.role", f"{path}.role has to be user, assistant, system or developer.")
+            raise unsupported(f"{path}.role", f"{path}.role must be user, assistant, system or developer.")
 
     def _call(self, raw: dict[str, Any], path: str) -> None:
         """Reads a call of a client's tool. Consecutive calls are one message, as the model made them."""
@@ -208,10 +208,10 @@ def _part(raw: dict[str, Any], path: str, max_text: int) -> m.Part:
     if kind == "input_file":
         filename = read.optional(read.name, raw.get("filename"), f"{path}.filename")
         return _addressed(raw.get("file_url"), f"{path}.file_url", UNKNOWN_TYPE, filename)
-    raise unsupported(f"{path}.type", f"{path}.type has to be input_text, input_image or input_file.")
+    raise unsupported(f"{path}.type", f"{path}.type must be input_text, input_image or input_file.")
 
 
 def _addressed(url: Any, path: str, mime_type: str, filename: str | None = None) -> m.MediaPart:
     if url is None:
-        raise unsupported(path, f"{path} has to hold the file or its address: this server keeps no uploaded files.")
+        raise unsupported(path, f"{path} must hold the file or its address: this server keeps no uploaded files.")
     return media(url, path, mime_type, filename)

@@ -34,7 +34,7 @@ class FileContent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's answer to one of the `interrupts` of an earlier answer."""
+    """A decision on one interrupt of an earlier response."""
 
     interrupt_id: Annotated[str, Meta(max_length=read.MAX_NAME)]
     approved: bool
@@ -117,7 +117,7 @@ def _decision(raw: dict[str, Any], path: str) -> ApprovalAnswer:
 def _mime_type(value: Any, path: str) -> str:
     mime_type = read.text(value, path)
     if not 0 < len(mime_type) <= MAX_TYPE:
-        raise InvalidRequest(f"{path} has to name a type, such as text/csv", field=path)
+        raise InvalidRequest(f"{path} must name a type, such as text/csv", field=path)
     return mime_type
 
 
