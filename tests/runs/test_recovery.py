@@ -456,7 +456,7 @@ async def test_a_request_that_comes_again_after_a_restart_joins_its_run(restarte
         run = await server.runs.start(request, key=key, fingerprint=b"f")
         await run.done()
     async with restarted() as server:
-        keys = Idempotency(server.runs, server.stored.restored)
+        keys = Idempotency(server.runs, server.stored.restored, server.stored.elsewhere)
         again = await keys.stored(key, b"f")
         assert (again.run_id, again.fingerprint) == (run.run_id, b"f")
         assert await keys.stored(RunKey("rest", ME, "another key"), b"f") is None
@@ -482,7 +482,7 @@ async def test_nothing_of_a_run_is_left_in_the_file_when_its_session_is_deleted(
         for each in (run, queued):
             with pytest.raises(RunNotFound):
                 await server.stored.find(each.run_id, owner=ME)
-        assert await Idempotency(server.runs, server.stored.restored).stored(key, b"f") is None
+        assert await Idempotency(server.runs, server.stored.restored, server.stored.elsewhere).stored(key, b"f") is None
         tables = ("SELECT count(*) FROM runs", "SELECT count(*) FROM pieces")
         counts = [await server.store.file.read(lambda db, each=each: db.execute(each).fetchone()) for each in tables]
         assert counts == [(0,), (0,)]

@@ -258,3 +258,20 @@ async def test_a_run_that_failed_before_it_produced_anything_costs_nothing():
             async with s.post() as answer:
                 assert answer.status == 200
                 assert types(await answer.read())[-1] == "RUN_ERROR"
+
+
+async def test_a_request_with_a_key_takes_its_slot_before_its_body_is_read():
+    """Otherwise a client whose slots are all taken could make the server read files (T17)."""
+    gate, path = Gate(), "/agent/tester/chat"
+    limits = ServerLimits(address=AddressLimits(streams=1))
+    settings = ServerSettings(protocols=("ag-ui", "rest"), limits=limits)
+    async with (
+        served(says("a b", pause=gate), settings=settings) as s,
+        s.post(ask()) as first,
+    ):
+        for headers in ({}, {"Idempotency-Key": "k"}):
+            async with s.post(b"no JSON at all", path, **headers) as answer:
+                body = await answer.text()
+                assert (answer.status, "address-streams" in body) == (429, True), (headers, body)
+        gate.open.set()
+        await first.read()

@@ -9,12 +9,12 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 from weakref import WeakValueDictionary
 
 from holodeck.core.owner import Owner
-from holodeck.errors import InvalidRequest
-from holodeck.runs.port import RunKey, RunRecord
+from holodeck.errors import HoloDeckError, InvalidRequest
+from holodeck.runs.port import RunExists, RunKey, RunRecord
 from holodeck.runs.resumed_parts import part_of
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
@@ -49,13 +49,37 @@ class RetriedRequests:
         self._started[request] = run
 
 
+class SentRequest(NamedTuple):
+    """A request as far as its duplicates are equal to it. Only equal requests have equal fingerprints."""
+
+    wire: str
+    owner: Owner
+    fingerprint: bytes
+    key: RunKey | None = None
+    attempt: int | None = None  # counted from 0, by clients that retry by themselves and say so
+
+
 class Idempotency:
-    def __init__(self, runs: Runs, restored: Callable[[RunRecord], Awaitable[Run]]) -> None:
-        """`restored` makes a run of a record that another process, or an earlier one, has stored."""
+    def __init__(
+        self,
+        runs: Runs,
+        restored: Callable[[RunRecord], Awaitable[Run]],
+        elsewhere: Callable[[str, Owner, bytes], Awaitable[Run | None]],
+    ) -> None:
+        """`restored` makes a run of a record that another process, or an earlier one, has stored.
+
+        `elsewhere` returns the run in progress that another process has begun for the same request.
+        """
         self.retried = RetriedRequests(runs)
-        self.runs, self._restored = runs, restored
+        self.runs, self._restored, self._elsewhere = runs, restored, elsewhere
         self.claims: dict[RunKey, Claim] = {}
         self.started: WeakValueDictionary[RunKey, Run] = WeakValueDictionary()  # `Runs` decides how long a run is kept
+
+    async def earlier_attempt(self, sent: SentRequest, attempt: int) -> Run | None:
+        """The run that an earlier attempt of the same request has started, here or in another process."""
+        request = sent.wire, sent.owner, sent.fingerprint
+        run = self.retried.run_of(attempt, request)
+        return run if run is not None or attempt == 0 else await self._elsewhere(*request)
 
     async def stored(self, key: RunKey, fingerprint: bytes) -> Run | None:
         """The run that another process, or an earlier one, has started for this key."""
@@ -75,52 +99,82 @@ class Idempotency:
 
 
 class Claim:
-    """A key claimed by one request, from `async with` on. `run` is the run of an earlier duplicate, if there is one.
+    """The key of one request, claimed from `async with` on. `run` is the run of an earlier duplicate, if there is one.
 
-    Otherwise the block starts a run and puts it into the claim. If the block fails, the next waiting duplicate gets the
-    claim. Without a key nothing is claimed. Only equal requests have equal `fingerprint`s.
+    Otherwise the block starts a run and puts it into the claim. If the block is refused because another process has
+    started the run, the claim has that run, and nothing is raised. If the block fails otherwise, the next waiting
+    duplicate gets the claim. Without a key nothing is claimed; then an earlier attempt may have started the run.
     """
 
-    __slots__ = ("_key", "_looks", "_of", "_released", "fingerprint", "run")
+    __slots__ = ("_looks", "_of", "_released", "_sent", "fingerprint", "run")
 
-    def __init__(self, of: Idempotency, key: RunKey | None, fingerprint: bytes, *, looks: bool) -> None:
-        """Without `looks` the holder starts its run first, and calls `Idempotency.stored` if that is refused."""
-        self._of, self._key, self.fingerprint, self._looks = of, key, fingerprint, looks
+    def __init__(self, of: Idempotency, sent: SentRequest, *, starts_first: bool = False) -> None:
+        """`starts_first`: starting is cheap, so the stored runs are looked up only if that is refused.
+
+        A resume under a run's own id always starts first: `Runs.start` knows whether its question is still open.
+        """
+        self._of, self._sent, self.fingerprint = of, sent, sent.fingerprint
+        resumes = sent.key is not None and bool(sent.key.part)
+        self._looks = not (resumes or (starts_first and of.runs.finds_duplicates))
         self.run: Run | None = None
         self._released: asyncio.Event | None = None  # few claims have a waiting duplicate
 
+    @property
+    def joined(self) -> Run:
+        """The run of the request, after the block."""
+        if self.run is None:
+            raise RuntimeError("the block of the claim started no run")
+        return self.run
+
     async def __aenter__(self) -> Self:
-        """Waits for duplicates that are starting a run."""
-        key, claims = self._key, self._of.claims
-        if key is None:
-            return self
-        while (other := claims.get(key)) is not None:
-            _check(key, self.fingerprint, other.fingerprint)
-            await other.wait()
-        run = self._of.started.get(key)
-        if run is not None and self._of.runs.knows(run):
-            if not key.part:  # other answers have another key
-                _check(key, self.fingerprint, run.fingerprint)
-            self.run = run
-            return self
-        claims[key] = self
-        if self._looks:
-            try:
-                self.run = await self._of.stored(key, self.fingerprint)
-            except BaseException as error:
-                await self.__aexit__(type(error), error, error.__traceback__)
-                raise
+        """Waits for duplicates that are starting a run. Looks for the run of an earlier one."""
+        key, fingerprint, of = self._sent.key, self.fingerprint, self._of
+        if key is not None:
+            while (other := of.claims.get(key)) is not None:
+                _check(key, fingerprint, other.fingerprint)
+                await other.wait()
+            run = of.started.get(key)
+            if run is not None and of.runs.knows(run):
+                if not key.part:  # other answers have another key
+                    _check(key, fingerprint, run.fingerprint)
+                self.run = run
+                return self
+            of.claims[key] = self
+        try:
+            if key is not None and self._looks:
+                self.run = await of.stored(key, fingerprint)
+            if self.run is None and self._sent.attempt is not None:
+                self.run = await of.earlier_attempt(self._sent, self._sent.attempt)
+        except BaseException:
+            self._release(keep=False)
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        key = self._key
+    ) -> bool:
+        try:
+            if isinstance(error, HoloDeckError):
+                self.run = await self._of_another(error)
+        finally:
+            self._release(keep=kind is None or self.run is not None)
+        return self.run is not None and isinstance(error, HoloDeckError)
+
+    async def _of_another(self, refusal: HoloDeckError) -> Run | None:
+        """The run that another process has started, if that may be why this one was refused."""
+        key = self._sent.key
+        may_be_there = not self._looks or isinstance(refusal, RunExists)  # it may have appeared after the lookup
+        return await self._of.stored(key, self.fingerprint) if key is not None and may_be_there else None
+
+    def _release(self, *, keep: bool) -> None:
+        key, run = self._sent.key, self.run
+        if keep and run is not None and self._sent.attempt is not None:
+            self._of.retried.note((self._sent.wire, self._sent.owner, self.fingerprint), run)
         if key is None or self._of.claims.get(key) is not self:
             return
         del self._of.claims[key]
-        if kind is None and self.run is not None:
-            self._of.started[key] = self.run
+        if keep and run is not None:
+            self._of.started[key] = run
         if self._released is not None:
             self._released.set()
 

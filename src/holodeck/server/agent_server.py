@@ -181,7 +181,7 @@ class AgentServer:
         self.runs = Runs(self.agent, store, self.run_settings, records=records, observe=self._observers)
         self.stored_runs = StoredRuns(self.runs, store, records, refusal=self._refusal)
         self._replica = self._replica_of(records)
-        self.idempotency = Idempotency(self.runs, self.stored_runs.restored)
+        self.idempotency = Idempotency(self.runs, self.stored_runs.restored, self.stored_runs.elsewhere)
         self.state = ServerState.INITIALIZING
         self.quotas = Quotas(
             limits,

@@ -18,11 +18,11 @@ from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.core.text import clean
-from holodeck.errors import HoloDeckError, InvalidRequest, RunNotFound, SessionNotFound, UnsupportedMediaType
+from holodeck.errors import InvalidRequest, RunNotFound, SessionNotFound, UnsupportedMediaType
 from holodeck.files.reader import Progress
 from holodeck.runs.client_history import first_of_use
-from holodeck.runs.idempotency import Claim
-from holodeck.runs.port import RunExists, RunKey
+from holodeck.runs.idempotency import Claim, SentRequest
+from holodeck.runs.port import RunKey
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer, RunAdmission, slot_of
 from holodeck.server.identity import api_key_of, note_approvals, owner_of, require
@@ -152,10 +152,6 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     is_cheap: bool = False  # `prepare` has no files to read: start the run first, then look for a duplicate
     attempt: int | None = None  # counted from 0, by clients that retry by themselves and say so
 
-    @property
-    def as_sent(self) -> tuple[str, Owner, bytes]:
-        return self.wire, self.owner, self.fingerprint
-
 
 async def begin(server: AgentServer, arrival: Arrival) -> Run:
     """Starts the run of a request, or joins the run that a duplicate started.
@@ -166,20 +162,10 @@ async def begin(server: AgentServer, arrival: Arrival) -> Run:
     context, owner = current(), arrival.owner
     context.conversation_id, context.user_id = arrival.conversation, owner.user
     await slot_of(arrival.request).take(owner)
-    resumes = arrival.key is not None and bool(arrival.key.part)  # `start` knows whether its question is still open
-    looks = not (resumes or (arrival.is_cheap and server.runs.finds_duplicates))
-    async with Claim(server.idempotency, arrival.key, arrival.fingerprint, looks=looks) as claim:
-        run = claim.run
-        if run is None and arrival.attempt is not None:
-            run = server.idempotency.retried.run_of(arrival.attempt, arrival.as_sent)
-            if run is None and arrival.attempt > 0:
-                run = await server.stored_runs.elsewhere(*arrival.as_sent)
-        if run is None:
-            try:
-                run = await _started(server, arrival)
-            except HoloDeckError as refusal:
-                run = await _started_elsewhere(server, arrival, refusal, looked=looks)
-            claim.run = run
+    sent = SentRequest(arrival.wire, owner, arrival.fingerprint, arrival.key, arrival.attempt)
+    async with Claim(server.idempotency, sent, starts_first=arrival.is_cheap) as claim:
+        claim.run = claim.run or await _started(server, arrival)
+    run = claim.joined
     context.conversation_id = arrival.conversation or run.session_id
     return run
 
@@ -213,19 +199,6 @@ async def _started(server: AgentServer, arrival: Arrival) -> Run:
             with suppress(RunNotFound):
                 await server.stored_runs.find(key.name, owner=arrival.owner)
         run = await server.runs.start(wanted, key=key, fingerprint=arrival.fingerprint)
-        if arrival.attempt is not None:
-            server.idempotency.retried.note(arrival.as_sent, run)
         if wanted.resume:
             note_approvals(arrival.owner, wanted.resume)
-    return run
-
-
-async def _started_elsewhere(server: AgentServer, arrival: Arrival, refusal: HoloDeckError, *, looked: bool) -> Run:
-    """Returns the run that another process started for the same request. Raises `refusal` if none exists."""
-    may_be_there = not looked or isinstance(refusal, RunExists)  # the run may also have appeared after the lookup
-    run = None
-    if arrival.key is not None and may_be_there:
-        run = await server.idempotency.stored(arrival.key, arrival.fingerprint)
-    if run is None:
-        raise refusal
     return run

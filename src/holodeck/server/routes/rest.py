@@ -13,7 +13,7 @@ from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import AgentNotFound, InternalError
 from holodeck.runs.run import Run
-from holodeck.server.agent_server import AgentServer
+from holodeck.server.agent_server import AgentServer, slot_of
 from holodeck.server.chat_schemas import CHAT_BODY, CHAT_EVENTS, CHAT_RESPONSE
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import Arrival, begin, json_answer, repeat_key_of, server_of
@@ -69,6 +69,8 @@ async def chat_stream(request: Request) -> Response:
 async def _start(server: AgentServer, request: Request) -> Run:
     owner, limits = owner_of(request), server.settings.files
     key = repeat_key_of(request, NAME, owner)
+    if key is not None:
+        await slot_of(request).take(owner)  # before the body is read, which may have large files
     known = None if key is None else await chat_of(request, limits)  # only a key needs the body before admission
     arrival = Arrival(
         request=request,
