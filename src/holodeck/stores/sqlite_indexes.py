@@ -27,4 +27,4 @@ _STATEMENTS = (
 
 def note_new(connection: sqlite3.Connection) -> bool:
     """Adds new sessions and runs to the indexes, at most `BATCH` of each. Returns whether there may be more."""
-    return max(connection.execute(statement, (BATCH,)).rowcount for statement in _STATEMENTS) >= BATCH
+    return max([connection.execute(statement, (BATCH,)).rowcount for statement in _STATEMENTS]) >= BATCH

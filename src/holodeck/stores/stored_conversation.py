@@ -21,7 +21,7 @@ import msgspec
 
 from holodeck.core.events import Ending
 from holodeck.core.messages import Message, PendingStep, Summary, UserMessage
-from holodeck.core.owner import OwnedId, Owner
+from holodeck.core.owner import ANONYMOUS_OWNER, OwnedId, Owner
 from holodeck.core.sizes import MB
 from holodeck.errors import HoloDeckError
 from holodeck.sessions.port import KEEP, Keep, ServerSession, StoredSession
@@ -445,7 +445,7 @@ class SqlSessionStore(ABC, Generic[R, V]):
 
     def most_sessions(self, owner: Owner) -> int | None:
         """How many sessions the owner may have. None: any number."""
-        return None if self._spares_anonymous and owner.is_anonymous else self._max_per_user
+        return None if self._spares_anonymous and owner == ANONYMOUS_OWNER else self._max_per_user
 
     async def sessions_of(
         self, *, owner: Owner, limit: int = 100, after: ServerSession | None = None
