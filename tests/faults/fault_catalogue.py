@@ -120,7 +120,7 @@ PROCESS_KINDS = (
     alone("D03", "kill -9 in the middle of a run", "Child processes die, the connection to the model closes, and a new process can serve on the same machine immediately", own_servers.killed),
     alone("D04", "The session store cannot be opened", "The server does not start; memory never replaces the store", process_faults.store_is_missing, wires=(SSE,)),
     inside("D08", "The process is paused in mid-run (SIGSTOP) and wakes up late", "Its runs end once, in time or with `timeout`; a session that expired and was started again in the meantime gets nothing of the late run", process_faults.paused, setting()),
-    inside("D09", "The clock jumps by an hour or a day", "No deadline and no session notices", process_faults.clock_jumps, process_faults.with_a_clock),
+    inside("D09", "The clock jumps by an hour or a day", "No time limit of a run and no session notices; questions to people expire by the clock", process_faults.clock_jumps, process_faults.with_a_clock),
     inside("D10", "The disk is full", "The log loses lines and counts them, requests continue; an upload that needs the disk is `storage-full` (507), and nothing of it is left", process_faults.disk_is_full, process_faults.with_a_full_disk, settles=False),
     inside("D11", "Little memory and a body of 200 MB", "413 before it is read", process_faults.memory_is_limited, setting(launch={"before": limited("RLIMIT_AS", 2**30)})),
     inside("D12", "A function blocks the event loop", "The log names its line while it blocks", process_faults.loop_is_blocked, process_faults.with_a_bad_function),
