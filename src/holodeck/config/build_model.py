@@ -28,15 +28,6 @@ if TYPE_CHECKING:
     from holodeck.models.streamed import RequestSigner, StreamedModel
 
 MAX_CONNECT = 10.0
-NATIVE_FILES = {
-    "anthropic": frozenset({"pdf"}),
-    "bedrock": frozenset({"pdf"}),
-    "openai": frozenset({"pdf"}),
-    "gemini": frozenset({"audio"}),
-}
-SEEING_PROVIDERS = frozenset({"openai", "anthropic", "gemini", "azure_openai", "bedrock", "vertex"})
-RESPONSES_PROVIDERS = frozenset({"openai", "azure_openai", "openai_compatible"})
-WITHOUT_DEFAULTS = frozenset({"anthropic", "bedrock", "vertex"})
 AUTH_TOKEN_VARIABLE = "ANTHROPIC_AUTH_TOKEN"  # noqa: S105  its name, not its value
 DEMO_SECONDS_PER_WORD = 0.02  # seconds: slow enough that a person sees the stream
 
@@ -125,7 +116,7 @@ def _openai(settings: "EndpointSettings", api: str) -> Model:
     """Makes an OpenAI-compatible client for the API in the file. `auto` chooses the API that suits the model."""
     from holodeck.models.openai_chat import OpenAIChatModel
 
-    if api == "chat" or settings.provider not in RESPONSES_PROVIDERS:
+    if api == "chat" or not PROVIDERS[settings.provider].has_responses:
         return OpenAIChatModel(settings)
     from holodeck.models.openai_responses.responses_model import ChosenApiModel, ResponsesModel, is_openai_reasoning
 
@@ -173,7 +164,9 @@ def _endpoint_settings(config: LoadedConfig, keys: Keys, choice: ModelChoice) ->
 
 
 def sees_images(choice: ModelChoice) -> bool:
-    return choice.provider in SEEING_PROVIDERS if choice.vision == "auto" else choice.vision
+    if choice.vision == "auto":
+        return choice.provider in PROVIDERS and PROVIDERS[choice.provider].sees_images
+    return choice.vision
 
 
 def native_files(choice: ModelChoice) -> frozenset[str]:
@@ -181,7 +174,7 @@ def native_files(choice: ModelChoice) -> frozenset[str]:
     if choice.native_files == "auto":
         family = "anthropic" if is_claude(choice.provider, choice.name) else choice.provider
         family = "gemini" if is_gemini(choice.provider, choice.name) else family
-        return NATIVE_FILES.get(family, frozenset())
+        return PROVIDERS[family].native_files if family in PROVIDERS else frozenset()
     return frozenset(choice.native_files)
 
 
@@ -223,7 +216,7 @@ def _endpoint(choice: ModelChoice) -> str | None:
 
 def _temperature(choice: ModelChoice) -> float | None:
     """Returns the temperature only if the file sets it: Anthropic's newest models accept none."""
-    is_left_out = choice.provider in WITHOUT_DEFAULTS and "temperature" not in choice.model_fields_set
+    is_left_out = PROVIDERS[choice.provider].needs_no_temperature and "temperature" not in choice.model_fields_set
     return None if is_left_out else choice.temperature
 
 

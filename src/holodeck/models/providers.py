@@ -9,6 +9,7 @@ import msgspec
 from holodeck.errors import ConfigError
 
 _CHAT = "/chat/completions"
+_PDF = frozenset({"pdf"})
 _RESPONSES = "/responses"
 _CLAUDE_ON_BEDROCK = re.compile(r"(^|[./])anthropic\.")  # also inside an inference profile's id or an ARN
 _GOOGLE_HOSTS = {"global": "aiplatform", "us": "aiplatform.us.rep", "eu": "aiplatform.eu.rep"}
@@ -16,12 +17,16 @@ _GOOGLE_HOSTS = {"global": "aiplatform", "us": "aiplatform.us.rep", "eu": "aipla
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    endpoint: str | None = None  # None: the user has to set it
+    endpoint: str | None = None  # None: the user must set it
     key_variable: str
     needs_key: bool = True
     key_header: str = "Authorization"
     hint: str = "it usually ends in /v1"  # what the URL of an endpoint looks like
     credential: str = "API key"  # how error messages call its credential
+    sees_images: bool = False  # the default of `vision`
+    native_files: frozenset[str] = frozenset()  # the default of `native_files`: kinds that the model reads itself
+    has_responses: bool = False  # its endpoints may serve OpenAI's Responses API
+    needs_no_temperature: bool = False  # a temperature is sent only if the agent file sets one
 
     def headers(self, api_key: str | None) -> dict[str, str]:
         if not api_key:
@@ -32,11 +37,20 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
 PROVIDERS: Mapping[str, Provider] = {
     provider.name: provider
     for provider in (
-        Provider(name="openai", endpoint="https://api.openai.com/v1", key_variable="OPENAI_API_KEY"),
+        Provider(
+            name="openai",
+            endpoint="https://api.openai.com/v1",
+            key_variable="OPENAI_API_KEY",
+            sees_images=True,
+            native_files=_PDF,
+            has_responses=True,
+        ),
         Provider(
             name="gemini",
             endpoint="https://generativelanguage.googleapis.com/v1beta/openai",
             key_variable="GEMINI_API_KEY",
+            sees_images=True,
+            native_files=frozenset({"audio"}),
         ),
         Provider(
             name="anthropic",
@@ -44,16 +58,28 @@ PROVIDERS: Mapping[str, Provider] = {
             key_variable="ANTHROPIC_API_KEY",
             key_header="x-api-key",
             hint="it is the part before /v1/messages",
+            sees_images=True,
+            native_files=_PDF,
+            needs_no_temperature=True,
         ),
-        Provider(name="azure_openai", key_variable="AZURE_OPENAI_API_KEY", key_header="api-key"),
+        Provider(
+            name="azure_openai",
+            key_variable="AZURE_OPENAI_API_KEY",
+            key_header="api-key",
+            sees_images=True,
+            has_responses=True,
+        ),
         Provider(name="ollama", endpoint="http://localhost:11434/v1", key_variable="OLLAMA_API_KEY", needs_key=False),
-        Provider(name="openai_compatible", key_variable="OPENAI_API_KEY", needs_key=False),
+        Provider(name="openai_compatible", key_variable="OPENAI_API_KEY", needs_key=False, has_responses=True),
         Provider(
             name="bedrock",
             key_variable="AWS_BEARER_TOKEN_BEDROCK",
             needs_key=False,
             hint="it is the part before /model/",
             credential="AWS credentials",
+            sees_images=True,
+            native_files=_PDF,
+            needs_no_temperature=True,
         ),
         Provider(
             name="vertex",
@@ -61,6 +87,8 @@ PROVIDERS: Mapping[str, Provider] = {
             needs_key=False,
             hint="it is the part before /v1/projects/",
             credential="Google credentials",
+            sees_images=True,
+            needs_no_temperature=True,
         ),
     )
 }
