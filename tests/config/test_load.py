@@ -8,6 +8,7 @@ import pytest
 from holodeck.config.load import LoadedConfig, load_config
 from holodeck.config.schema import InlineInstructions, SystemPrompt
 from holodeck.config.tool_schema import FunctionToolSettings, McpToolSettings
+from holodeck.config.validation_errors import one_of
 from holodeck.errors import ConfigError
 from tests.config.bad_files import BAD, START
 
@@ -275,3 +276,15 @@ def test_the_four_parts_of_a_system_prompt_and_the_limits_of_the_loop(tmp_path):
     assert isinstance(agent.instructions, SystemPrompt)
     assert "You sort mail." in agent.instructions.to_prompt_string("u1")
     assert agent.loop.max_iterations == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["mcp"], "mcp"),
+        (["mcp", "function"], "mcp or function"),
+        (["mcp", "function", "clock"], "mcp, function or clock"),
+    ],
+)
+def test_alternatives_are_listed_in_plain_english(words, text):
+    assert one_of(words) == text

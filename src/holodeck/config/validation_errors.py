@@ -4,7 +4,7 @@ A line repeats the value only if the file spells it out. It never shows a value 
 a secret.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, Tag, ValidationError
@@ -108,7 +108,7 @@ def _wording(details: ErrorDetails, keys: Keys, document: YamlDocument) -> str:
     if kind == "union_tag_invalid":
         return _not_one_of(repr(context["tag"]), _options(context["expected_tags"]))
     if kind == "union_tag_not_found":
-        return f"is required: {' or '.join(tags_at(details['loc']))}"
+        return f"is required: {one_of(tags_at(details['loc']))}"
     if kind == "string_pattern_mismatch":
         key = "the agent's name" if keys == ("name",) else str(keys[-1])
         return _PATTERNS.get(key, "has a character that is not allowed here")
@@ -184,6 +184,12 @@ def _meant(loc: tuple[str | int, ...]) -> str | None:
 def known_keys(loc: tuple[str | int, ...]) -> list[str]:
     """Returns the keys allowed at a location. For an undecided union, those of all its members."""
     return [field.alias or name for _, block in _blocks_at(loc) for name, field in block.model_fields.items()]
+
+
+def one_of(words: Sequence[str]) -> str:
+    """Joins alternatives: `mcp or function`, `mcp, function or clock`."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def tags_at(loc: tuple[str | int, ...]) -> list[str]:
