@@ -1,4 +1,4 @@
-"""Every exception of HoloDeck as one tree.
+"""The exceptions that clients and users see, as one tree.
 
     HoloDeckError
     ├── ConfigError            the agent file is wrong                     (exit code 1)
@@ -15,6 +15,7 @@
     └── Cancelled              a user stopped the run; not a failure
 
 `code` is the one vocabulary for problem `type`, RUN_ERROR.code, error_type and log lines. `reason` refines it.
+A subclass that a single module raises stands beside it, such as `QuotaExceeded` or `KeyFileError`.
 A message is safe to show to any client: no secret, no stack trace, no path of the server.
 """
 

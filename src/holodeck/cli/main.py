@@ -107,7 +107,7 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:  # `holodeck schema | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    except Exception as error:
+    except Exception as error:  # a defect: one line and an exit code instead of a traceback
         if "--debug" in arguments:
             raise
         _complain(f"unexpected {type(error).__name__}: {error}; `holodeck --debug …` shows the traceback")

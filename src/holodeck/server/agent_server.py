@@ -51,7 +51,7 @@ from holodeck.telemetry.watchdog import Watchdog
 from holodeck.telemetry.worker_figures import WorkerFigures
 
 if TYPE_CHECKING:
-    from holodeck.server.push_sender import PushSender  # which needs a server
+    from holodeck.server.push_sender import PushSender  # for annotations only: PushSender imports this module
 
 OpenEncoder: TypeAlias = Callable[["AgentServer", Run, str | None], Encoder]
 """Makes the encoder of one reader of a run. The text is the reader's Accept header.

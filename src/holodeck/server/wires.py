@@ -23,7 +23,7 @@ WIRES: Mapping[str, Wire] = {
 
 ENCODERS: Mapping[str, OpenEncoder] = {
     **{wire.name: wire.open_encoder for wire in WIRES.values()},
-    "": agui.WIRE.open_encoder,  # of runs that Python code starts, or a wire that an older server had
+    "": agui.WIRE.open_encoder,  # for runs that Python code starts, or a wire that only an older server had
 }
 
 

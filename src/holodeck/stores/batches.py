@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 BATCH = 500  # rows in one transaction
-BATCH_BYTES = 4_000_000  # of sessions in one transaction, and one session more
+BATCH_BYTES = 4_000_000  # bytes of sessions per transaction, not counting the last session
 
 
 async def in_batches(remove: Callable[[], Awaitable[tuple[int, bool]]]) -> int:

@@ -359,7 +359,7 @@ def _try(connection: sqlite3.Connection, task: _Task) -> bool:
         task.error = _failure(error)
     except OSError:
         raise
-    except Exception as error:
+    except Exception as error:  # a defect of one job: its caller gets it, the thread continues
         _close_cursors(error)
         task.error = error
         if not isinstance(error, HoloDeckError):

@@ -164,7 +164,7 @@ class FunctionToolset:
             if inspect.isawaitable(value):  # a plain decorator around an async function
                 value = await value
             return _rendered(tool, value)
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # a user's own code may raise anything: the model reads it
             logger.warning("the function tool %s failed", tool.schema.name, exc_info=error)
             passing = isinstance(error, ConnectionError | TimeoutError)
             return ToolResult.failure(f"{tool.schema.name} failed: {self._described(error)}", retryable=passing)
