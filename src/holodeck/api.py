@@ -42,7 +42,7 @@ from holodeck.tools.catalogue import Source
 from holodeck.tools.rules import ToolRules
 
 Approve: TypeAlias = Callable[[Interrupt], bool | Awaitable[bool]]
-MAX_APPROVALS = 50  # questions that one `ask` answers before it gives up: a model may repeat the same call for ever
+MAX_APPROVALS = 50  # approvals that one `ask` answers before it gives up: a model may repeat the same call forever
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,7 +36,7 @@ class KeySource:
 
     @property
     def current(self) -> KeySet | None:
-        """The keys, or None while none are known or the known ones are too old."""
+        """The keys. None if no keys are known, or the known ones are too old."""
         return None
 
     @property

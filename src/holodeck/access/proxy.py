@@ -34,7 +34,7 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrustedProxy:
-    """Checks identity headers."""
+    """Authenticates a request by the identity headers that a trusted proxy sets."""
 
     def __init__(self, settings: ProxySettings, defaults: Defaults) -> None:
         self._settings, self._defaults = settings, defaults

@@ -239,7 +239,7 @@ class OverlappingCommit:
         Otherwise None.
         """
         if self._failure is None or self._task is None or self._task.uncancel() > 0:
-            return None  # something else stopped the run, alone or as well
+            return None  # the run was stopped for another reason, or for several
         error = self._failure
         return error if isinstance(error, HoloDeckError) else InternalError("The run's messages could not be stored.")
 

@@ -122,7 +122,7 @@ class _Run:
     answers_now: bool = False  # the next model call gets no tools
     most_tokens: int | None = None  # limit for the conversation, after the model found it too long
     model: str | None = None  # the model that answered last, or failed
-    repair: Sequence[Message] = ()  # messages for the model after an answer of the wrong form
+    repair: Sequence[Message] = ()  # messages that ask the model to correct an answer of the wrong form
 
     def __post_init__(self) -> None:
         context, conversation = self.context, self.context.conversation
@@ -557,7 +557,7 @@ def _has_thoughts(reply: ModelReply) -> bool:
 
 
 def _are_equal(calls: Sequence[tuple[str, str, str]], others: Sequence[tuple[str, str, str]]) -> bool:
-    """Compares names and results first: arguments have to be read for that, and they rarely matter."""
+    """Compares names and results first: arguments must be parsed to be compared, and they rarely differ alone."""
     return [each[:2] for each in calls] == [each[:2] for each in others] and all(
         _canonical(one[2]) == _canonical(other[2]) for one, other in zip(calls, others, strict=True)
     )

@@ -41,7 +41,7 @@ class RunEnding:
     ) -> None:
         """Stores the last step of the run with its ending, then shows the ending.
 
-        Raises what the store raises, and has shown nothing then.
+        If the store raises, readers see no ending, and the caller gets the exception.
         """
         await self._store(ending, messages, pending, state)
         self._emitter.release()  # what was accepted before is stored with it

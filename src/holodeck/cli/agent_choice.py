@@ -96,7 +96,7 @@ def misspelt_variables(config: LoadedConfig) -> Iterator[str]:
 
 
 def _warnings(text: str, file: str, lines: Sequence[str], first: int) -> Iterator[str]:
-    """`lines` are those of the file. The text begins in line `first`."""
+    """`lines` are the lines of the file; the text begins in line `first`."""
     for name in dict.fromkeys(_IN_BRACES.findall(text)):
         close = OTHER_WORDS.get(name.lower()) or nearest(name, VARIABLES, cutoff=0.6)
         if name not in VARIABLES and close:

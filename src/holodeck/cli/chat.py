@@ -172,7 +172,7 @@ def _looks_like_path(word: str) -> bool:
     )
     try:
         return is_name or bool(word and Path(word).exists())
-    except OSError:  # longer than a name may be
+    except OSError:  # the word is too long for a file name
         return False
 
 

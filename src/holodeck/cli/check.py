@@ -89,7 +89,7 @@ async def _model_answers(agent: AgentDefinition) -> str:
 
 
 class Report:
-    """Prints lines for a person, one for each fact."""
+    """Prints the results of the checks, one line each."""
 
     def __init__(self) -> None:
         self._paint = Paint.of(sys.stdout)

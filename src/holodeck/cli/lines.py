@@ -67,7 +67,7 @@ class PipedLines:
     async def read(self, prompt: str) -> str | None:  # noqa: ARG002  a pipe has no prompt
         line = await self._queue.get()
         if line is None:
-            self._queue.put_nowait(None)  # further reads find the end again
+            self._queue.put_nowait(None)  # so that every further read sees the end of input
         return line
 
     async def ask(self, question: str, default: str = "") -> str | None:  # noqa: ARG002  a pipe has no prompt

@@ -16,7 +16,7 @@ from holodeck.core.messages import text_of
 from holodeck.core.text import one_line, shorten, terminal_safe
 from holodeck.core.usage import TokenUsage
 
-MAX_HELD = 4096  # a longer unfinished sequence is not one; its text is shown
+MAX_HELD = 4096  # characters of an unfinished escape sequence; a longer one is shown as text
 
 _STARTS = re.compile(r"[\x1b\x90\x98\x9b\x9d-\x9f]")
 # Possessive quantifiers (*+): a sequence that stops at the end of the text must not be read as a shorter one.

@@ -79,7 +79,7 @@ def _shared_sqlite(config: LoadedConfig, worker: WorkerSeat) -> Stores:
 
 
 class WorkersStore(Protocol):
-    """The parent's part of the store that its workers share."""
+    """What the parent process does for the store that its workers share."""
 
     @property
     def descriptors(self) -> Sequence[int]:

@@ -159,7 +159,7 @@ def _not_one_of(value: str, options: Iterable[str]) -> str:
     if "openai_compatible" in options and word.lower() in GATEWAYS:
         return f"{value} is not a provider here; write provider: openai_compatible and its address as endpoint"
     meant = OTHER_PROVIDERS.get(word.lower())
-    close = meant if meant in options else nearest(word, options, cutoff=0.6)  # few and short: `mpc` for mcp
+    close = meant if meant in options else nearest(word, options, cutoff=0.6)  # few, short options: `mpc` for mcp
     return f"{value} is not one of {', '.join(options)}" + (f"; did you mean {close}?" if close else "")
 
 

@@ -59,7 +59,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     """One call as the model asked for it.
 
     `arguments` is the model's own text, JSON or not. `extra` holds every member that we do not understand (Gemini's
-    thought signatures): it goes back to the provider unchanged, or the next turn fails with 400.
+    thought signatures): the next request sends it back unchanged, or the provider answers 400.
     """
 
     id: str

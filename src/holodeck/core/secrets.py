@@ -85,7 +85,7 @@ class Redactor:
     def __init__(self, secrets: Iterable[str | None] = (), *, wary: bool = False) -> None:
         """`wary` is for text from outside: it masks too much rather than too little."""
         forms = {form for secret in secrets if secret and len(secret) >= MIN_SECRET for form in _forms(secret)}
-        self._known = sorted(forms, key=len, reverse=True)  # a secret may be part of another
+        self._known = sorted(forms, key=len, reverse=True)  # longest first: one secret may contain another
         self._wary = wary
 
     def __call__(self, text: str) -> str:

@@ -14,7 +14,7 @@ _PATH_BENEATH = 1
 _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}  # ABI → how many rights on files it knows
 _NET_ABI, _SCOPE_ABI = 4, 6
 _TCP = 0b11  # bind, connect
-_SCOPES = 0b11  # abstract sockets and signals beyond ourselves
+_SCOPES = 0b11  # no abstract sockets of, and no signals to, processes outside the sandbox
 _READ_FILE, _READ_DIR = 1 << 2, 1 << 3
 
 

@@ -24,7 +24,7 @@ class FileLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_request_bytes: int = 100 * MB  # SRV-13
     max_image_bytes: int = 20 * MB  # bytes per image: model endpoints accept no larger request
     max_native_bytes: int = 2 * MB  # bytes per PDF or audio that a model reads itself: it stays in the conversation
-    max_pixels: int = 50_000_000  # T19
+    max_pixels: int = 50_000_000  # pixels per image (T19)
     max_characters: int = 100_000  # characters per file that the model sees: about 25,000 tokens
     workers: int = 2  # documents that are read at the same time, in the whole server
     queue_seconds: float = 30.0  # how long a document may wait in the queue

@@ -42,7 +42,7 @@ class Upload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def display_name(name: str | None) -> str:
-    r"""The last part of whatever path a client names, on one line: `..\..\etc/passwd` is "passwd"."""
+    r"""The last part of the path that a client sends, on one line: `..\..\etc/passwd` is "passwd"."""
     last = (name or "").replace("\\", "/").rstrip("/").rpartition("/")[2]
     shown = one_line(last, MAX_NAME)
     return shown if shown.strip(". ") else UNNAMED

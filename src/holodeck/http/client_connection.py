@@ -118,9 +118,9 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.idle_since = 0.0
-        self.keepalive = 0.0  # seconds that it may be idle
+        self.keepalive = 0.0  # seconds that the connection may be idle
         self.lost = False
-        self._asked: asyncio.Future[Response] | None = None  # waits for the head
+        self._asked: asyncio.Future[Response] | None = None  # done when the head of the response has arrived
         self._response: Response | None = None
         self._headers: dict[str, str] = {}
         self._head_size = 0

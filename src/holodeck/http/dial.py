@@ -136,7 +136,7 @@ async def _secure(connection: ClientConnection, address: Address) -> ClientConne
 
 
 async def _pass(connection: ClientConnection, proxy: Address, target: Address) -> None:
-    """Asks a proxy for a tunnel: from now on it only passes bytes on, and does not see the traffic inside."""
+    """Asks a proxy for a tunnel (CONNECT). From then on the proxy only forwards bytes, and cannot read the traffic."""
     lines = [f"CONNECT {target.place} HTTP/1.1", f"Host: {target.place}", *credentials(proxy), "", ""]
     try:
         answer = await connection.ask("\r\n".join(lines).encode())
@@ -188,7 +188,7 @@ def remember_session(transport: asyncio.BaseTransport) -> None:
 
 @cache
 def _trust() -> ssl.SSLContext:
-    """Loads the system's certificates. SSL_CERT_FILE and SSL_CERT_DIR name others."""
+    """Loads the system's certificates. SSL_CERT_FILE and SSL_CERT_DIR replace them."""
     trust = ssl.create_default_context()
     trust.__class__ = ResumingContext  # keeps all that the default sets; there is no other way to make a subclass of it
     cast("ResumingContext", trust).sessions = {}

@@ -2,7 +2,7 @@
 
 
 class HttpError(Exception):
-    """The exchange failed."""
+    """A request could not be sent, or its response could not be read."""
 
 
 class Unsendable(HttpError):

@@ -68,7 +68,7 @@ class LeaseStore(Protocol):
 
 
 class MemoryLeases:
-    """Leases of this process."""
+    """Leases in the memory of this process."""
 
     def __init__(self) -> None:
         self._held: Counter[tuple[str, str]] = Counter()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WhenDown: TypeAlias = Literal["local", "refuse"]
-SECONDS = 1.0  # for one round trip
+SECONDS = 1.0  # seconds per round trip
 MAX_CONNECTIONS = 16
 RETRY_SECONDS = 5.0  # between two attempts while the store is down
 _COMPLAIN_EVERY = 60.0

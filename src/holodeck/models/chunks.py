@@ -242,7 +242,7 @@ def usage_of(value: Any) -> TokenUsage | None:
 
 
 def _cost(usage: dict[str, Any]) -> float | None:
-    """The amount that the endpoint charged, if it reports it: OpenRouter in dollars, xAI in parts of one."""
+    """The amount that the endpoint charged, if it reports it: OpenRouter in dollars, xAI in fractions of a dollar."""
     for member, unit in (("cost", 1.0), ("cost_in_usd_ticks", _TICKS)):
         value = usage.get(member)
         if value is not None and isinstance(value, int | float) and type(value) is not bool and 0 <= value < _ENDLESS:

@@ -193,7 +193,7 @@ class Diagnosis:
         )
 
     def _of_detour(self, refusal: EndpointRefusal) -> ModelError:
-        """The error for an answer of a proxy, or for a redirect."""
+        """The error for an answer that a proxy gave, or for a redirect."""
         if refusal.status == _PROXY_WANTS_CREDENTIALS:
             return ModelRejected(
                 f"{self._where} cannot be reached: the proxy requires authentication (407). Check HTTPS_PROXY and HTTP_PROXY."

@@ -178,7 +178,7 @@ class StreamedModel(ABC):
         self._check_answer(refusal)
 
     def _check_answer(self, refusal: EndpointRefusal) -> None:
-        """Raises if the answer to a free request shows that the endpoint or the key cannot be used."""
+        """Raises if the answer to a request that costs nothing shows that the endpoint or the key cannot be used."""
         if refusal.is_page and (refusal.status in _SUCCESS or refusal.status == NOT_FOUND):
             raise ModelProtocolError(
                 f"{self._where} responds with a web page. Probably the endpoint's URL is not the URL of a model API "

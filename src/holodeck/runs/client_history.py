@@ -111,7 +111,7 @@ def matched(
         message = sent[edited]
         return _rewound(stored, known[message.id], [message, *_new_at_end(sent[edited + 1 :], known)])
     new = _new_at_end(sent, known, pending)
-    if not new:  # it asks for another answer
+    if not new:  # the client wants another answer to the same messages
         unseen = elsewhere = ()
     common = _common(sent, stored, pending, unseen, elsewhere)
     return Change(append=new) if common is None else _rewound(stored, common, new)

@@ -142,9 +142,9 @@ class RunStore(Protocol):
         """Notes a new run. It is stored together with the first thing that its conversation stores."""
 
     async def begin(self, record: RunRecord) -> Begun:
-        """Stores a run now: for one that waits for its turn, or that shows something before it stores something.
+        """Stores a run at once: it waits for its turn, or shows events before its first commit.
 
-        RunExists if another request has started it.
+        Raises RunExists if another request has started it.
         """
 
     async def stored(self, record: RunRecord) -> None:

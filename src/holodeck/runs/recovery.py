@@ -41,8 +41,8 @@ class Remains:
     """The remains of a run after a crash: events to show, messages to store, and whether the run can continue."""
 
     closings: Sequence[e.Event] = ()  # they close the open parts of the log
-    messages: Sequence[Message] = ()  # to be stored
-    settles_step: bool = False  # the pending step is among the messages
+    messages: Sequence[Message] = ()  # messages that recovery stores
+    settles_step: bool = False  # `messages` complete the pending step
     is_certain: bool = True  # no call may have taken effect unnoticed: the run can continue
     steps: int = 0  # how many were begun
 

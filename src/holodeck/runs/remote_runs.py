@@ -30,7 +30,7 @@ NOT_FOLLOWED = "The server cannot show more of this run, which continues on anot
 STATE_SECONDS = 1.0  # between two reads of the run's record
 NOTE_SECONDS = 2.0  # between two notes that readers follow the run here
 CLOSE_SECONDS = 1.0  # for those who read here, when the server stops
-LAST_SECONDS = 10.0  # for the copy to get what the run's process wrote at its end
+LAST_SECONDS = 10.0  # seconds for the copy to receive what the run's process wrote last
 SEPARATE_SECONDS = 30.0  # after its end, until its parts no longer lead to later ones, unless they have readers
 _NO_REQUEST = Context()  # for timers: a copy of the current context would keep the request alive
 
@@ -205,7 +205,7 @@ def _filled(snapshot: MessagesReplaced, history: Sequence[Message]) -> MessagesR
 
 
 def flattened(pieces: Pieces) -> list[Event]:
-    """All events up to the first gap within a part."""
+    """The events of all pieces, up to the first gap within a part."""
     events: list[Event] = []
     expected = 0
     for first, piece in pieces:

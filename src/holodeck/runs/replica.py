@@ -20,7 +20,7 @@ from holodeck.runs.stored_runs import INTERRUPTED_TEXT, StoredRuns
 
 log = logging.getLogger(__name__)
 
-BEATS = 4  # within `take_over_seconds`
+BEATS = 4  # heartbeats within `take_over_seconds`
 CLOSE_SECONDS = 1.0
 OWN_SHARE = 0.8  # share of `take_over_seconds` after which a process that cannot reach the store ends its runs
 

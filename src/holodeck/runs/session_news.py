@@ -14,7 +14,7 @@ from holodeck.runs.run import Run
 log = logging.getLogger(__name__)
 
 FEED_RUNS = 20  # a session's newest runs that are compared with those that its readers know
-FEED_SECONDS = 10.0  # between two queries for runs of other processes that were not announced
+FEED_SECONDS = 10.0  # seconds between two queries for runs of other processes that were not announced
 
 Announce: TypeAlias = Callable[[Run | HoloDeckError | None], None]
 """Called with a run that has started, with None when the session is deleted, or with the error that ends the feed."""

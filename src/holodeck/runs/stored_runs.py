@@ -432,7 +432,7 @@ class StoredRuns:
 
 
 def _compared(record: RunRecord, change: Change, pending: PendingStep | None) -> RunRecord:
-    """The record as the run's process would have stored it next."""
+    """The record, marked as compared with the session, as the run's process would have stored it next."""
     messages = *results_for(pending, record.request.messages), *change.append
     request = msgspec.structs.replace(record.request, messages=messages, compared=True)
     return msgspec.structs.replace(record, request=request)

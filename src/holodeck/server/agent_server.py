@@ -204,7 +204,7 @@ class AgentServer:
         return Replica(self.runs, self.stored_runs, records, self.settings.take_over_seconds)
 
     async def start(self) -> None:
-        """Makes the agent ready; raises StartError if it cannot be."""
+        """Starts the agent. Raises StartError if that fails."""
         await self.store.start()
         if self.access.enabled:
             await self._share_secret()

@@ -36,7 +36,7 @@ _MAX_SHOWN = 200
 _MAX_DIGITS = 19
 _FIRST_ERROR = 400  # the lowest HTTP status of an error
 
-_POLICY = 1008  # why a WebSocket is closed
+_POLICY = 1008  # the close code of a refused WebSocket: policy violation
 
 ON_EVERY_SERVER = (runs, sessions, me, health, metrics, pages, playground)
 

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 ANSWERED_OVER_LIMIT = 64  # connections over the limit that still get an answer
 ANSWERED_OVER_CLIENT_LIMIT = 4
-PER_CLIENT = 1_000  # default; then loopback is exempt, because a proxy may connect from there
+PER_CLIENT = 1_000  # the default, which exempts loopback: a proxy may connect from there
 FOR_MONITORS = frozenset({b"/health", b"/health/agent", b"/ready", b"/metrics"})
 OWN_FILES = 64  # descriptors for the log, the loop, tool servers, the resolver
 FILES_EACH = 2  # a client's connection, and the one to the model for it

@@ -58,7 +58,7 @@ LOG_KEY = "HOLODECK_LOG_KEY"  # salts the hash that names users if `logs.user_id
 ALLOWED_HOSTS = "HOLODECK_ALLOWED_HOSTS"
 GC_THRESHOLDS = (2_000, 5, 200)  # streams pause during a collection: 50 ms if it has 100,000 new objects to visit
 FLUSH_SECONDS = 2  # for clients to read the last events after the runs have ended
-CANCEL_SECONDS = 1.0  # for tasks that remain at the end
+CANCEL_SECONDS = 1.0  # seconds for the remaining tasks to end at shutdown
 LAST_WORDS_SECONDS = 0.2  # for the log's last lines, after a second signal
 
 

@@ -91,7 +91,7 @@ async def _decided(request: Request, call: McpCall) -> Response:
 
 
 async def _resumed(request: Request, run: Run, decisions: tuple[Resume, ...], *, detached: bool = False) -> Run:
-    """Returns the run that continues where this one waits. The same decisions again join it."""
+    """Returns the run that continues where this one waits. The same decisions, sent again, join that run."""
 
     async def prepare() -> RunRequest:
         return RunRequest(session_id=run.session_id, parent_run_id=run.run_id, resume=decisions, detached=detached)

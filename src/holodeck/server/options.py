@@ -24,7 +24,7 @@ ProtocolType: TypeAlias = str
 
 @dataclass(frozen=True, kw_only=True)
 class SpendingSettings:
-    """Prices and sizes that limits of tokens and money are counted with."""
+    """Prices and sizes with which the server counts tokens and money against the limits."""
 
     price: Price | None = None  # the model's price
     max_tokens: int = DEFAULT_MAX_TOKENS  # the largest reply of a step; reserved before the model is called

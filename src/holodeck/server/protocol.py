@@ -68,7 +68,7 @@ class _PipelineFull(Exception):
 
 
 class _Nowhere(list[tuple[bytes, bytes]]):
-    """A list that stays empty."""
+    """A list that discards what is appended."""
 
     def append(self, _header: tuple[bytes, bytes]) -> None:
         pass
@@ -285,7 +285,7 @@ class TimedProtocol(HttpToolsProtocol):
         elif self._in_body:
             self._count_body(len(data))
         elif self._between_requests() and self._deadline is None and not self.transport.is_closing():
-            self._arm(self.limits.idle_seconds)  # bytes that begin no request, such as empty lines
+            self._arm(self.limits.idle_seconds)  # the bytes did not begin a request: empty lines, for example
 
     def _count_body(self, size: int) -> None:
         self._body_size += size

@@ -357,7 +357,7 @@ class Meter(Observer):
         self._run = run
 
     async def reserve(self, prompt: Prompt, max_tokens: int) -> None:
-        """Tops up the reservation to the most that a model call may cost.
+        """Raises the reservation to the highest possible cost of a model call.
 
         Raises QuotaExceeded if a limit is used up and the run holds no reservation.
         """
@@ -380,7 +380,7 @@ class Meter(Observer):
     def _top_up(self, uses: Sequence[Use], taken: Taken | Full) -> None:
         """Adds the amounts to the reservation. If a limit is used up, the run continues with what it holds.
 
-        So it can overdraw a limit by one step at most.
+        So a run exceeds a limit by at most one step.
         """
         if isinstance(taken, Full):
             return

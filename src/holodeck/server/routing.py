@@ -86,7 +86,7 @@ class Routes:
         takes_files: bool = False,
         answer_error: AnswerError = answer_to,
     ) -> None:
-        """The arguments besides the prefix are as in `Operation`, and apply to every operation of these."""
+        """The arguments after the prefix are those of `Operation`, and apply to every operation of these routes."""
         self.operations: list[Operation] = []
         self.prefix, self.answer_error = prefix, answer_error
         self._tag, self._responses = tag, responses or {}
@@ -169,7 +169,7 @@ class Router:
         return Match(operation, parameters)
 
     def near(self, path: str) -> str | None:
-        """Returns the address that a short wrong one is a typo of. Long ones are not compared: clients choose them."""
+        """Returns the route's address that a wrong path is probably a typo of. Long paths are not compared: clients choose them."""
         found = get_close_matches(path, self._fixed, n=1, cutoff=0.8) if len(path) <= _MAX_COMPARED else []
         return found[0] if found else None
 

@@ -55,7 +55,7 @@ class Heartbeats:
         }
 
     def still(self, seconds: float) -> list[tuple[str, int]]:
-        """The processes whose counter has stood still for `seconds`, with its value."""
+        """The processes whose counter has not changed for `seconds`, each with its value."""
         now = time.monotonic()
         return [
             (replica, seen.beats)
@@ -78,6 +78,6 @@ class Heartbeats:
         return Pulse(
             stops=[run for run, row in rows.items() if row.stop_wanted],
             followed=followed,
-            gone=gone,  # in two reads: a run that ends just now is not among the open ones either
+            gone=gone,  # missing in two reads: the first may have missed a run that was just ending
             awaited=[run for run, row in rows.items() if row.is_awaited],
         )

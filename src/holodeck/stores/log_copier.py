@@ -61,7 +61,7 @@ class _Copy:
     place: int
     session: str
     is_hurried: bool = False  # the run is read elsewhere
-    is_called: bool = False  # at the next event
+    is_called: bool = False  # whether the log calls the copier at its next event
 
 
 _Batch: TypeAlias = list[tuple[_Copy, LogPiece]]
@@ -70,9 +70,9 @@ _Batch: TypeAlias = list[tuple[_Copy, LogPiece]]
 class LogCopier:
     def __init__(self, write: Write, at_once: WriteAtOnce = lambda _pieces, _done: False) -> None:
         self._write, self._at_once = write, at_once
-        self.seconds = COPY_SECONDS  # between two copies of one log
-        self.news_seconds = COPY_SECONDS  # until others learn of a run that begins or has ended
-        self.hurried_seconds = HURRIED_SECONDS  # between two copies of a log that is read elsewhere; then at once
+        self.seconds = COPY_SECONDS  # seconds between two copies of one log
+        self.news_seconds = COPY_SECONDS  # seconds until other processes learn of a run that begins or has ended
+        self.hurried_seconds = HURRIED_SECONDS  # least seconds between two copies of a log that is read elsewhere
         self._copies: WeakValueDictionary[OwnedId, _Copy] = WeakValueDictionary()  # their logs hold them
         self._due: dict[_Copy, None] = {}
         self._timer: asyncio.TimerHandle | None = None

@@ -62,7 +62,7 @@ class FoundSession(NamedTuple):
         return cls(row, [*zip(counts or (), by_user or (), versions or (), bodies or (), strict=True)])
 
     def end(self, wanted: int) -> list[Message] | None:
-        """The last messages, at least `wanted`, starting at a user's message. None if they have to be read."""
+        """The last messages, at least `wanted`, starting at a user's message. None if the caller must read them."""
         if self.steps is None:
             return None
         count, first = 0, 0

@@ -76,7 +76,7 @@ class PostgresRunStore:
         self.replica = replica or new_ulid()
         self._records: dict[OwnedId, RunRecord] = {}  # records of the runs that this process has, or is about to begin
         self._keys: dict[OwnedId, int] = {}  # row keys of the stored runs
-        self._found: dict[OwnedId, FoundSession] = {}  # the sessions of runs that have begun and not opened theirs yet
+        self._found: dict[OwnedId, FoundSession] = {}  # sessions that BEGIN has read and no run has opened yet
         self._changed: set[OwnedId] = set()  # runs whose request the next commit stores
         self._sessions = SessionWatches()
         self._sessions.on_first, self._sessions.on_last = self._watched, self._not_watched

@@ -89,7 +89,7 @@ class SqliteRunStore:
         return Begun()
 
     async def stored(self, record: RunRecord) -> None:
-        """Waits for the run's first commit, a moment later: one flush less than a transaction of its own."""
+        """Waits for the run's first commit, which stores the run too: that saves a transaction and its flush."""
         run = record.owner, record.run_id
         self.awaited[run] = waiter = asyncio.get_running_loop().create_future()
         try:

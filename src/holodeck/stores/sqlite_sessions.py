@@ -86,7 +86,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         self.values = SqliteValues(file, agent, self.now)
         # The last job that was queued for each session: jobs are done in order. The queue keeps it alive until then.
         self._changing: WeakValueDictionary[OwnedId, asyncio.Future[Any]] = WeakValueDictionary()
-        self._stored: Counter[Owner] = Counter()  # bytes
+        self._stored: Counter[Owner] = Counter()  # stored bytes by owner
 
     async def start(self) -> None:
         await self.file.open()
@@ -330,7 +330,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
 
     def _count(self, owner: Owner, added: int) -> None:
         self._stored[owner] += added
-        if not self._stored[owner]:  # owners come and go
+        if not self._stored[owner]:  # drops the owner's entry, or the counter would grow with every owner
             del self._stored[owner]
 
     def grew(self, owner: Owner, added: int) -> None:
@@ -420,7 +420,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
             self._count(owner, done.result() - counted)
 
     def _begin_sum(self, connection: sqlite3.Connection, tenant: str) -> int:
-        """Adds up what a tenant stores. From then on, triggers keep the sum."""
+        """Sums the bytes that a tenant stores. From then on, triggers update the sum."""
         ((size,),) = connection.execute(
             "INSERT OR REPLACE INTO tenant_sizes SELECT ?1, ?2, coalesce(sum(size), 0) FROM sessions"
             " WHERE agent = ?1 AND tenant = ?2 RETURNING size",

@@ -359,7 +359,7 @@ class SharedSqliteRunStore(SqliteRunStore):
     ) -> bool:
         """Raises LostClaim if this process no longer has the run: then nothing of the commit is stored."""
         record = self._registered.get(run)
-        if record is None:  # a conversation without a stored run; or one that has ended, and whose wait is withdrawn
+        if record is None:  # no run is stored, or it has ended and its open interrupt is withdrawn
             if ending is not None:
                 values = state_after(ending), records.encode(ending), now, *self._name(*run)
                 connection.execute(
@@ -396,7 +396,7 @@ class SharedSqliteRunStore(SqliteRunStore):
         return found.fetchone() is not None
 
     def _wish(self, connection: sqlite3.Connection, wish: str, where: str, values: Sequence[object]) -> None:
-        """Leaves a wish for the process that has each of these runs."""
+        """Inserts a request (a row in `wishes`) for the process that has each of these runs."""
         if values:
             connection.execute(
                 "INSERT INTO wishes (replica, wish, tenant, user, id)"

@@ -18,7 +18,7 @@ from holodeck.telemetry.exposition import Series, combined
 
 log = logging.getLogger(__name__)
 
-ANSWER_SECONDS = 1.0  # for another worker to write its metrics; after that, its previous ones are used
+ANSWER_SECONDS = 1.0  # seconds for another worker to write its metrics; after that, its previous ones are used
 _decode = msgspec.json.Decoder(list[Series]).decode
 
 

@@ -120,7 +120,7 @@ class McpToolset:
         self._settings = settings
         self._pinned = PinnedTools(settings.name)
         self._server = McpServer(settings, _open_link, self._pinned.update)
-        self._slots = asyncio.Semaphore(IN_FLIGHT)  # first come, first served
+        self._slots = asyncio.Semaphore(IN_FLIGHT)  # calls get a slot in the order in which they ask
         self.library = McpLibrary(settings, self._server)
 
     async def start(self) -> None:

@@ -315,7 +315,7 @@ class McpServer:
                 if is_last or error.code != McpRefusal.UNKNOWN_SESSION:
                     raise
             else:
-                self._setbacks = 0  # it works: the next crash counts as the first one
+                self._setbacks = 0  # the server works again: the next crash counts as the first one
                 return answer
         raise AssertionError("unreachable")
 

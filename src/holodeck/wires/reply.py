@@ -40,7 +40,7 @@ class EventReader(Generic[T]):
 
 
 class ReplyReader(EventReader[T]):
-    """Reads a run as one reply."""
+    """Collects the events of a run into one reply."""
 
     def __init__(self) -> None:
         self._reply = ReplyText()

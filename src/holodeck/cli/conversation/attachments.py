@@ -153,7 +153,7 @@ def _file(text: str) -> Path | None:
     try:
         path = _path(text).absolute()
         return path if path.is_file() else None
-    except OSError:  # longer than a name may be
+    except OSError:  # the word is too long for a file name
         return None
 
 

@@ -43,7 +43,7 @@ class ChatStore:
         self._memory: SessionStore | None = None
 
     async def opened(self) -> SessionStore:
-        """Returns the store for new turns. If the file cannot be used, memory replaces it: the user can still talk."""
+        """Returns the store for new turns. If the file cannot be used, uses memory instead, so that the user can still chat."""
         if self.keeps:
             try:
                 return await self._opened_file()

@@ -390,7 +390,7 @@ def terminal_size(out: IO[str]) -> os.terminal_size:
 
 
 def _so_far(since: float) -> str:
-    """Formats the whole seconds since then; empty below 1. A number that changes constantly distracts."""
+    """Formats the elapsed whole seconds; empty below 1. Fractions would change constantly and distract."""
     seconds = int(time.monotonic() - since)
     return f"{seconds} s" if seconds else ""
 

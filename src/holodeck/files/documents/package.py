@@ -59,7 +59,7 @@ class Package:
         return next(self.elements(name, tag), Element(tag, {}))
 
     def main_part(self) -> str:
-        """Returns the part that everything starts from. Word sometimes calls it document2.xml."""
+        """Returns the name of the main part. Word sometimes calls it document2.xml."""
         found = self.related("", "officeDocument")
         if not found or not self.has(found[0]):
             raise DocumentRefused("damaged", "is damaged: its main part is missing")

@@ -21,7 +21,7 @@ class RefusedThinking:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self.unsigned: dict[str, None] = {}  # ids of messages that go back without their thinking
+        self.unsigned: dict[str, None] = {}  # ids of messages that are sent without their thinking
         self._thoughtless: dict[str, None] = {}  # ids of user messages whose turn continues without thinking
 
     def thinks(self, prompt: Prompt) -> bool:

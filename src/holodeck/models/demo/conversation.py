@@ -34,7 +34,7 @@ class DemoTurn:
 
 @dataclass(frozen=True, slots=True)
 class OpenQuestion:
-    """A reply that asks: a yes lets `then` go ahead, or the answer completes it."""
+    """A reply that asks a question. A yes runs `then`, or the answer completes it."""
 
     line: str
     then: Request | ToolUse

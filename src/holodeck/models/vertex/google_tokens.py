@@ -21,7 +21,7 @@ from google.auth.transport.requests import Request
 from holodeck.core.text import one_line
 from holodeck.errors import ModelAuthFailed, ModelError, ModelUnreachable
 
-SECONDS = 20.0  # for one request to the token server; google-auth's own limit is two minutes
+SECONDS = 20.0  # seconds per request to the token server; google-auth's own limit is two minutes
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _UNAUTHORIZED = 401
 _SET_FILE = (

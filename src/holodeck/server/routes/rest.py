@@ -61,7 +61,7 @@ async def chat(request: Request) -> Response:
     responses=CHAT_EVENTS,
 )
 async def chat_stream(request: Request) -> Response:
-    """The same as a stream. A client that reconnects continues at `/runs/{message_id}/events`."""
+    """Streams the answer as server-sent events. A client that reconnects continues at `/runs/{message_id}/events`."""
     server = _server_of_agent(request)
     return follow(server, await _start(server, request))  # `stream_start` says if the session is new
 

@@ -112,7 +112,7 @@ def send_request(given: dict[str, Any], max_text: int) -> SendRequest:
 
 
 def _id(value: Any, path: str) -> str | None:
-    """An empty text counts as absent, as in all JSON of protobuf."""
+    """Reads an id. An empty string counts as absent, as in protobuf's JSON."""
     return None if value in (None, "") else read.foreign_id(value, path)
 
 

@@ -326,7 +326,7 @@ TRANSLATIONS: dict[type[e.Event], _Mapper] = {
 
 
 class SseEncoder(sse.FrameEncoder):
-    """Writes one run for one reader."""
+    """Encodes one run as server-sent events for one reader."""
 
     needs_all_events: ClassVar[bool] = False
     shows_metadata: ClassVar[bool] = True
@@ -396,7 +396,7 @@ class SseEncoder(sse.FrameEncoder):
 
 
 class ProtoEncoder(sse.FrameEncoder):
-    """Writes one run for one reader."""
+    """Encodes one run as protobuf for one reader."""
 
     content_type: ClassVar[str] = PROTOBUF
     keepalive = b""

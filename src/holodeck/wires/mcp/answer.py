@@ -26,7 +26,7 @@ WORKING, COMPLETED, CANCELLED = "working", "completed", "cancelled"
 
 
 class AnswerReader(ReplyReader[str]):
-    """Reads lines of progress. `server_info` names the agent in every result."""
+    """Turns a run's events into lines of progress and the tool's result. `server_info` names the agent in every result."""
 
     def __init__(self, caller: Caller, server_info: dict[str, str]) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ from holodeck.wires.sse import json_bytes
 
 INSTRUCTIONS = "Instructions of the application"
 """Heading above system and developer messages. They never replace the agent's own instructions."""
-MAX_PARTS = 256  # in one message
+MAX_PARTS = 256  # parts per message
 MAX_TOOLS = 128
 CHOICES = ("auto", "none", "required")
 
