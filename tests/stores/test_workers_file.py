@@ -4,13 +4,14 @@ import asyncio
 
 import pytest
 
-from holodeck.core.events import RunFinished, TextAdded
+from holodeck.core.events import RunFailed, RunFinished, TextAdded
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
-from holodeck.errors import InternalError, SessionBusy, SessionDeleted, StorageFull
+from holodeck.errors import InternalError, SessionBusy, SessionDeleted
 from holodeck.runs.log import RunLog
 from holodeck.runs.session_news import SessionNews
+from holodeck.sessions.port import KEEP
 from holodeck.stores.log_copier import LogPiece
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
@@ -190,62 +191,18 @@ async def test_a_run_whose_first_commit_failed_is_stored_with_the_next(files, mo
     assert (await store.runs.find("r", owner=ME)).ending == ENDING
 
 
-@pytest.mark.parametrize("goes_on", [True, False])
-async def test_an_ending_that_the_disk_refused_is_stored_later(files, monkeypatch, goes_on):
-    """Until then its key finds a run that is neither in progress nor over."""
+async def test_a_run_whose_first_commit_failed_with_its_ending_is_stored_with_the_next_ending(files, monkeypatch):
+    """Both in one transaction that the disk refuses: its record must not count as stored."""
     store = await files(alone=True)
-    store.runs.register(run(wire="rest", key="k"))
+    store.runs.register(run())
     conversation = await store.open("s", owner=ME, run_id="r", create=True)
-    await conversation.commit([UserMessage(content="hi")])
     with monkeypatch.context() as patched:
-        patched.setattr(store.runs, "_store", refuses)
-        with pytest.raises(StorageFull):
-            await store.runs.end(run(wire="rest", key="k"), ENDING)
-    store.runs.release(run())
-    if goes_on:
-        store.runs.register(run(wire="rest", key="k"))  # under its own id
-    await store.clean()
-    assert (await store.runs.by_key("rest", "k", owner=ME)).ending == (None if goes_on else ENDING)
-    assert not store.runs._unended
-
-
-@pytest.mark.req("SRV-11")
-@pytest.mark.parametrize("deleted", ["the run", "its session", "all of its owner"])
-async def test_an_ending_that_the_disk_refused_does_not_bring_back_what_was_deleted(files, monkeypatch, deleted):
-    store = await files(alone=True)
-    await begun(store, run())
-    with monkeypatch.context() as patched:
-        patched.setattr(store.runs, "_store", refuses)
-        with pytest.raises(StorageFull):
-            await store.runs.end(run(), ENDING)
-    store.runs.release(run())
-    if deleted == "the run":
-        await store.runs.remove("r", owner=ME)
-    elif deleted == "its session":
-        await store.delete("s", owner=ME)
-    else:
-        await store.delete_all(owner=ME)
-    await store.clean()
-    assert await store.runs.find("r", owner=ME) is None
-
-
-async def test_an_ending_that_the_disk_refuses_does_not_keep_old_runs(files, monkeypatch):
-    store = await files(alone=True)
-    await begun(store, run("old"))
-    await store.runs.end(run("old"), ENDING)
-    monkeypatch.setattr(store.runs, "_store", refuses)
-    with pytest.raises(StorageFull):
-        await store.runs.end(run(), ENDING)
-    clock = store.runs.clock
-    store.runs.clock = lambda: clock() + 10 * 365 * 24 * 3600
-    with pytest.raises(StorageFull):
-        await store.clean()
-    assert await store.runs.find("old", owner=ME) is None
-    assert list(store.runs._unended) == [(ME, "r")], "it is tried again"
-
-
-async def refuses(*_args):
-    raise StorageFull("The disk is full.")
+        patched.setattr(store, "insert", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            await conversation.commit([UserMessage(content="hi")], ending=ENDING)
+    failed = RunFailed("r", "s", "storage-full", "The disk is full.")
+    await conversation.end((), KEEP, state=KEEP, ending=failed)
+    assert (await store.runs.find("r", owner=ME)).ending == failed
 
 
 async def test_the_parent_s_word_is_enough_for_a_worker_to_be_taken_over(path):

@@ -14,6 +14,7 @@ import msgspec
 
 from holodeck.agent.settings import AgentLoopConfig
 from holodeck.agent.structured_output import OutputType
+from holodeck.core.events import Ending
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message, ToolMessage
 from holodeck.core.owner import ANONYMOUS, DEFAULT_TENANT, is_owner_name
@@ -158,6 +159,8 @@ class AgentContext(msgspec.Struct, frozen=True, kw_only=True):
     # After a cancellation: whether readers see nothing more of the run, because another process continues it or the
     # server could not wait for its ending. Then nothing more of it is stored, either.
     is_over: Callable[[], bool] = lambda: False
+    # Called with an ending that is shown although the store has not taken it.
+    not_stored: Callable[[Ending], None] = lambda _ending: None
 
     def __post_init__(self) -> None:
         if self.user_id != ANONYMOUS and not is_owner_name(self.user_id):

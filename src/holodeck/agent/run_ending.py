@@ -4,10 +4,10 @@ Invariant: readers see the ending that is stored. Whichever ending is given to t
 for input, out of iterations, failed, out of time, or stopped. A stop, a time limit or a failure that comes while the
 store is still writing it comes too late, however often it comes.
 
-Two endings are shown that are not stored. If the store is lost, a failure or a stop is shown without it, since readers
-must not wait for ever; the next process finds the run without an ending. If another process has taken the run over, that
-process stores the ending, and readers here are shown the stored messages first. A run whose log was cut has no ending
-here at all: it is neither stored nor shown.
+Two endings are shown before they are stored, or without it. If the store is lost, a failure or a stop is shown, since
+readers must not wait for ever; `AgentContext.not_stored` is called with it, and `runs/unstored_endings.py` stores it as
+soon as the store takes it. If another process has taken the run over, that process stores the ending, and readers here
+are shown the stored messages first. A run whose log was cut has no ending here at all: it is neither stored nor shown.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from holodeck.agent.definition import AgentContext
 from holodeck.agent.emitter import OverlappingCommit, RunEmitter
 from holodeck.core.events import Ending, MessagesReplaced
 from holodeck.core.messages import Message, PendingStep, places_of
-from holodeck.errors import HoloDeckError, LostClaim
+from holodeck.errors import HoloDeckError, LostClaim, SessionDeleted
 from holodeck.sessions.port import KEEP, Keep
 
 log = logging.getLogger(__name__)
@@ -59,13 +59,18 @@ class RunEnding:
             with suppress(HoloDeckError):  # after a failed commit the step stays pending
                 await self._durable(self._overlap.stored)
             await self._store(ending, (), KEEP, state)
-        except LostClaim as error:
+        except SessionDeleted as error:
+            log.warning("the end of run %s is not stored: %s", self._context.run_id, error.message)
+        except LostClaim as error:  # of the session; the run itself may still be ours
             log.warning("cannot store the ending of run %s: %s", self._context.run_id, error.message)
+            self._context.not_stored(ending)
             await self._show_stored(ending.model)
         except HoloDeckError as error:
             log.warning("the end of run %s could not be stored: %s", self._context.run_id, error.message)
+            self._context.not_stored(ending)
         except Exception:  # a bug of the store: the log has it, the readers get their ending
             log.exception("the end of run %s could not be stored", self._context.run_id)
+            self._context.not_stored(ending)
         finally:
             self._emitter.release()
             if not self._emitter.started:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from holodeck.agent.definition import AgentContext
+from holodeck.core.events import Ending
 from holodeck.core.messages import (
     AssistantMessage,
     Content,
@@ -293,6 +294,7 @@ def context_of(
     is_new_session: bool,
     why_stopped: Callable[[], HoloDeckError | None],
     is_over: Callable[[], bool],
+    not_stored: Callable[[Ending], None],
 ) -> AgentContext:
     return AgentContext(
         conversation=conversation,
@@ -316,6 +318,7 @@ def context_of(
         timezone=_timezone_of(request.properties),
         why_stopped=why_stopped,
         is_over=is_over,
+        not_stored=not_stored,
     )
 
 

@@ -48,6 +48,7 @@ from holodeck.runs.resumed_parts import answered_with, check_continues
 from holodeck.runs.run import QueueSlot, Run, SessionFeeds, SessionQueue, ending_of, size_of_request
 from holodeck.runs.run_settings import RunSettings, WhenBusy
 from holodeck.runs.shared_entry import SharedEntry
+from holodeck.runs.unstored_endings import UnstoredEndings
 from holodeck.sessions.port import Conversation, SessionStore
 from holodeck.sessions.transcript import Transcript
 
@@ -79,6 +80,7 @@ class Runs:
         self.store, self.records = store, records
         self.settings = settings or RunSettings()
         self._shared = SharedEntry(records, self._refuse_behind) if isinstance(records, SharedRunStore) else None
+        self.unstored = UnstoredEndings(records) if records is not None and records.outlives_process else None
         self._observe = observe
         self._runs: dict[OwnedId, Run] = {}
         self._beginning: set[OwnedId] = set()  # ids of runs that are being stored in a store shared by processes
@@ -197,6 +199,8 @@ class Runs:
             request=kept_of(run.request, self.agent.version),
             created_at=run.created_at,
         )
+        if self.unstored is not None:
+            self.unstored.drop(run.owner, run_id=run.run_id)
         self.records.register(run.record)
         self.records.follow(run.record, run.log, run.first_number)
 
@@ -310,9 +314,11 @@ class Runs:
             _, stuck = await asyncio.wait({*remaining, *leaving}, timeout=STOP_SECONDS)
             for run in [remaining[task] for task in stuck if task in remaining]:
                 # It waits for the store, or something in it swallows its cancellation: readers get their ending anyway.
-                self._emit_ending(run, ending_of(run, run.stopped_by))
+                self._end_without_store(run)
         if self._shared is not None:
             await self._shared.close(STOP_SECONDS)
+        if self.unstored is not None:
+            await self.unstored.close()
 
     def _left_to_others(self) -> dict[Run, Coroutine[Any, Any, None]]:
         """The runs that are left to another process, with the work that does it."""
@@ -502,6 +508,7 @@ class Runs:
             is_new_session=run.is_new_session,
             why_stopped=lambda: run.stopped_by,
             is_over=lambda: run.log.ended,
+            not_stored=partial(self.keep_ending, run),
         )
 
     def server_tools(self) -> set[str]:
@@ -520,9 +527,9 @@ class Runs:
         if run.deadline is not None:
             run.deadline.cancel()
         if not run.log.ended:
-            self._emit_ending(run, ending_of(run, run.stopped_by))
-        if self.records is not None and run.record is not None:
-            self.records.release(run.record)
+            self._end_without_store(run)
+        if run.record is not None:
+            self.release_record(run.record)
         run.release()
         self._live.discard(run)
         self._waiting.discard(run)
@@ -551,10 +558,13 @@ class Runs:
             self._sweeper = asyncio.get_running_loop().call_at(when, self._sweep, context=_NO_REQUEST)
 
     def _sweep(self) -> None:
-        """Forgets the runs whose replay window is over."""
+        """Forgets the runs whose replay window is over, except those whose endings only this process knows."""
         now, self._sweeper = asyncio.get_running_loop().time(), None
         for run in [run for run, until in self._finished.items() if until <= now]:
-            self._forget(run)
+            if self.unstored is not None and self.unstored.find(run.run_id, owner=run.owner) is not None:
+                self._finished[run] = now + SWEEP_SECONDS
+            else:
+                self._forget(run)
         if self._finished:
             self._sweep_by(min(self._finished.values()) + SWEEP_SECONDS)
 
@@ -568,6 +578,7 @@ class Runs:
                 await self.records.end(run.record, ending)
         except HoloDeckError as failed:
             log.warning("the end of run %s could not be stored: %s", run.run_id, failed.message)
+            self.keep_ending(run, ending)
         finally:
             if not run.log.ended:
                 self._emit_ending(run, ending)
@@ -582,6 +593,25 @@ class Runs:
             log.error("run %s failed with an unexpected error", run.run_id, exc_info=error)
             await self.end(run, InternalError("The run failed because of an internal error; see the server's log."))
 
+    def keep_ending(self, run: Run, ending: Ending) -> None:
+        """Keeps an ending that is shown although the store has not taken it, until it does."""
+        if self.unstored is not None and run.record is not None:
+            self.unstored.keep(run.record, ending)
+
+    def release_record(self, record: RunRecord) -> None:
+        """Releases the record of a run that has ended. One whose ending is not stored yet is released after that."""
+        if self.records is not None and (
+            self.unstored is None or self.unstored.find(record.run_id, owner=record.owner) is None
+        ):
+            self.records.release(record)
+
+    def _end_without_store(self, run: Run) -> None:
+        """Shows the ending of a run that does not end itself, at once. It is stored afterwards."""
+        ending = ending_of(run, run.stopped_by)
+        if not run.log.ended:
+            self.keep_ending(run, ending)
+        self._emit_ending(run, ending)
+
     def _emit_ending(self, run: Run, ending: Ending) -> None:
         if len(run.log) == 0 and run.earlier is None:
             run.emit(RunStarted(run.run_id, run.session_id))
@@ -590,6 +620,8 @@ class Runs:
     def forget_session(self, session_id: str, *, owner: Owner) -> None:
         """Stops the runs of a session: clients can no longer read them, and nothing more of them is stored."""
         self.feeds.end((owner, session_id))
+        if self.unstored is not None:
+            self.unstored.drop(owner, session_id=session_id)
         for run in self.of_session(session_id, owner=owner):
             self.stop(run)
             self._forget(run)
@@ -600,6 +632,8 @@ class Runs:
     async def remove(self, run: Run) -> None:
         """Deletes everything about a run that has ended. Its session keeps its messages."""
         self._forget(run)
+        if self.unstored is not None:
+            self.unstored.drop(run.owner, run_id=run.run_id)
         if self.records is not None:
             await self.records.remove(run.run_id, owner=run.owner)
 

@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -84,7 +85,7 @@ class StoredRuns:
         # A database may reject a text that is not an id.
         if self._records is None or is_here or not is_foreign_id(run_id):
             return self._runs.get(run_id, owner=owner)
-        record = await self._records.find(run_id, owner=owner)
+        record = await self._found(run_id, owner)
         if record is None and found is not None and found.record is not None:  # deleted with its session, elsewhere
             await self._runs.remove(found)
         is_known = found is not None and record is not None and not is_continued_elsewhere(found, record)
@@ -103,7 +104,7 @@ class StoredRuns:
         run = await self.find(run_id, owner=owner)
         if run.log.ended or not run.is_remote or self._records is None:
             return run
-        record = await self._records.find(run_id, owner=owner)
+        record = await self._found(run_id, owner)
         if record is None or record.ending is None:
             return run
         await run.done()
@@ -159,13 +160,21 @@ class StoredRuns:
         here = [run.run_id for run in self._runs.of_session(session_id, owner=owner) if not run.log.ended]
         if self.remote is None:
             return here
-        return _joined(await self.remote.records.open_runs(owner=owner, session_id=session_id), here)
+        return _joined(await self._open_runs(owner, session_id), here)
+
+    async def _open_runs(self, owner: Owner, session_id: str | None = None) -> list[RunRecord]:
+        """The runs that have not ended in any process. One whose ending only waits for the store has."""
+        if self.remote is None:
+            return []
+        found = await self.remote.records.open_runs(owner=owner, session_id=session_id)
+        unstored = self._runs.unstored
+        return [each for each in found if unstored is None or unstored.seen(each).ending is None]
 
     async def active_in(self, session_ids: Sequence[str], *, owner: Owner) -> list[list[str]]:
         """Like `active`, for several sessions of one owner."""
         if self.remote is None:
             return [await self.active(session_id, owner=owner) for session_id in session_ids]
-        found = await self.remote.records.open_runs(owner=owner)
+        found = await self._open_runs(owner)
         return [_joined([each for each in found if each.session_id == session_id], ()) for session_id in session_ids]
 
     async def stop(self, runs: Sequence[Run]) -> list[Stopped]:
@@ -184,14 +193,13 @@ class StoredRuns:
     async def _state_of(self, run: Run) -> RunState:
         record = None
         if run.is_remote and self._records is not None:  # its log may be behind
-            record = await self._records.find(run.run_id, owner=run.owner)
+            record = await self._found(run.run_id, run.owner)
         return run.state if record is None else record.state
 
     async def session_of(self, run_id: str, *, owner: Owner) -> str | None:
         """The session of a run, even if its log is gone."""
         found: Run | RunRecord | None = self._runs.find(run_id, owner=owner)
-        if found is None and self._records is not None:
-            found = await self._records.find(run_id, owner=owner)
+        found = found or await self._found(run_id, owner)
         return None if found is None else found.session_id
 
     async def ending_of(self, run_id: str, *, owner: Owner) -> Ending | None:
@@ -199,8 +207,16 @@ class StoredRuns:
         found = self._runs.find(run_id, owner=owner)
         if found is not None:
             return found.log.ending
-        record = None if self._records is None else await self._records.find(run_id, owner=owner)
+        record = await self._found(run_id, owner)
         return None if record is None else record.ending
+
+    async def _found(self, run_id: str, owner: Owner) -> RunRecord | None:
+        """The stored record of a run. One whose ending the store has not taken yet has the ending that was shown."""
+        unstored = self._runs.unstored
+        kept = None if unstored is None else unstored.find(run_id, owner=owner)
+        if kept is not None or self._records is None:
+            return kept
+        return await self._records.find(run_id, owner=owner)
 
     async def elsewhere(self, wire: str, owner: Owner, fingerprint: bytes) -> Run | None:
         """The newest run in progress that another process has begun for the same request."""
@@ -214,6 +230,9 @@ class StoredRuns:
 
     async def restored(self, record: RunRecord) -> Run:
         """Makes a run readable again, from the copy of its log or from its messages."""
+        unstored = self._runs.unstored
+        record = record if unstored is None else unstored.seen(record)
+        is_ours = unstored is not None and unstored.find(record.run_id, owner=record.owner) is record
         if record.ending is None and self.remote is not None:
             here = self._runs.find(record.run_id, owner=record.owner)
             return here if here is not None and not here.log.ended else await self.remote.open(record)
@@ -225,7 +244,7 @@ class StoredRuns:
         events = flattened(pieces)
         run = parts_of(record, pieces, history, self._runs.settings.max_log_events)[-1]
         is_complete = bool(events) and type(events[-1]) in ENDINGS and not lacks_part(run)
-        if self.remote is not None and not is_complete and self.remote.may_be_copied_yet(record):
+        if self.remote is not None and not (is_complete or is_ours) and self.remote.may_be_copied_yet(record):
             return await self.remote.open(record)
         if not is_complete:
             run = self._behind(record, pieces, history)
@@ -285,8 +304,7 @@ class StoredRuns:
             except Exception:  # an unreadable run must not stop the recovery of the others, nor the server's start
                 log.exception("run %s cannot be recovered", record.run_id)
                 await self._runs.end(run_of(record, RunLog()), RunInterrupted(INTERRUPTED_TEXT))
-                if self._records is not None:
-                    self._records.release(record)
+                self._runs.release_record(record)
 
     async def _recover(self, record: RunRecord, *, may_go_on: bool) -> None:
         """Stores the remains of a run, then ends it or lets it wait for a reader that wants it to continue."""
@@ -403,6 +421,7 @@ class StoredRuns:
                     is_new_session=run.is_new_session,
                     why_stopped=lambda: run.stopped_by,
                     is_over=lambda: run.log.ended,
+                    not_stored=partial(self._runs.keep_ending, run),
                 )
                 context = msgspec.structs.replace(context, steps_before=steps, client_ids=None)
                 new = ()

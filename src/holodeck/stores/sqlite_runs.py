@@ -13,7 +13,7 @@ from typing import Any
 
 from holodeck.core.events import Ending, Event
 from holodeck.core.owner import OwnedId, Owner
-from holodeck.errors import HoloDeckError, SessionBroken, StoreUnavailable
+from holodeck.errors import SessionBroken, StoreUnavailable
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import Begun, RunRecord, RunState, kept_after_end, state_after
 from holodeck.stores import records
@@ -25,7 +25,6 @@ from holodeck.stores.sqlite_file import NAMED, OF_AGENT, Job, SqliteFile
 from holodeck.stores.sqlite_indexes import RUN_OF_SESSION, note_new
 
 FIRST_COMMIT_SECONDS = 0.05  # for the first commit of a run whose client is about to be answered
-MAX_UNENDED = 10_000
 SHORT_REQUEST = 1024  # bytes; a request that is no longer stays as it is when its run has ended
 RUN_COLUMNS = COLUMNS.format(user="user")
 # A key is the id of its run, or the client's own. The values are agent, tenant, user, wire, key, and the end of runs whose
@@ -67,7 +66,6 @@ class SqliteRunStore:
         self.awaited: dict[
             OwnedId, asyncio.Future[None]
         ] = {}  # runs whose client is answered when they are on the disk
-        self._unended: dict[OwnedId, tuple[RunRecord, Ending]] = {}  # runs whose ending could not be written
         self._copier = LogCopier(self._store_pieces)
         self.clock: Callable[[], float] = time.time
 
@@ -81,7 +79,6 @@ class SqliteRunStore:
 
     def register(self, record: RunRecord) -> None:
         self._registered[record.owner, record.run_id] = record
-        self._unended.pop((record.owner, record.run_id), None)
 
     async def begin(self, record: RunRecord) -> Begun:
         self.register(record)
@@ -156,12 +153,7 @@ class SqliteRunStore:
         run = record.owner, record.run_id
         if run not in self._stored:
             self._registered.setdefault(run, record)
-        try:
-            await self._store(record, ending)
-        except HoloDeckError:
-            if len(self._unended) < MAX_UNENDED:
-                self._unended[run] = record, ending
-            raise
+        await self._store(record, ending)
 
     async def find(self, run_id: str, *, owner: Owner) -> RunRecord | None:
         statement, name = f"SELECT {RUN_COLUMNS} FROM runs WHERE {NAMED}", self._name(owner, run_id)
@@ -191,7 +183,6 @@ class SqliteRunStore:
 
     async def remove(self, run_id: str, *, owner: Owner) -> bool:
         removed = await self._file.execute(f"DELETE FROM runs WHERE {NAMED}", self._name(owner, run_id))
-        self._unended.pop((owner, run_id), None)
         return removed > 0
 
     async def unfinished(self) -> Sequence[RunRecord]:
@@ -349,25 +340,7 @@ class SqliteRunStore:
 
     async def remove_old(self) -> int:
         """Deletes old records, and copies of logs past their replay window. Returns the number of records."""
-        removed = await in_batches(self._remove_batch)
-        await self._store_endings()  # last: an ending that is refused again must not keep old rows on a full disk
-        return removed
-
-    def forget_endings(self, owner: Owner, session_id: str | None = None) -> None:
-        """Drops the endings of a deleted session, or of an owner: storing them would bring their runs' rows back."""
-        for run, (record, _) in list(self._unended.items()):
-            if record.owner == owner and session_id in (None, record.session_id):
-                del self._unended[run]
-
-    async def _store_endings(self) -> None:
-        """Stores endings that the disk has refused.
-
-        Without its ending, a finished run would count as one in progress.
-        """
-        for run, (record, ending) in list(self._unended.items()):
-            if self._unended.pop(run, None) is not None:  # it may continue under its own id meanwhile
-                await self.end(record, ending)
-                self.release(record)
+        return await in_batches(self._remove_batch)
 
     async def _remove_batch(self) -> tuple[int, bool]:
         """Removes one batch. Returns the number of records, and whether there may be more of anything."""

@@ -184,8 +184,6 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         was_there, size = await asyncio.shield(self.change((owner, session_id), job))
         self.histories.forget(owner, session_id)
         self._count(owner, -size)
-        if self.runs is not None:
-            self.runs.forget_endings(owner, session_id)
         return was_there
 
     async def delete_all(self, *, owner: Owner) -> int:
@@ -205,8 +203,6 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
                 self._count(owner, -await asyncio.shield(self.change((owner, name), job)))
         await self.file.write(partial(self.values.forget_owner, owner=owner))
         self.histories.forget(owner)
-        if self.runs is not None:
-            self.runs.forget_endings(owner)
         return int(number)
 
     def _delete(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> int:

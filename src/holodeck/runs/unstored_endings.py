@@ -1,0 +1,100 @@
+"""Endings that clients were shown although the store had not taken them: kept here until it does.
+
+The store was away, its disk full, or its write lock held elsewhere. Without its ending, a run that is over counts as one
+in progress: the next process would continue what a client was shown as failed, and in a store that processes share, the
+session waits for it. So an ending is offered to the store again, soon after it works. `RunStore.end` stores it only in a row
+that is open and belongs to this process: if another process has taken the run over, that process decides how it ends.
+"""
+
+import asyncio
+import logging
+
+import msgspec
+
+from holodeck.core.events import Ending
+from holodeck.core.messages import now
+from holodeck.core.owner import OwnedId, Owner
+from holodeck.errors import HoloDeckError, ServerError
+from holodeck.runs.port import RunKey, RunRecord, RunStore, state_after
+
+log = logging.getLogger(__name__)
+
+MAX_KEPT = 10_000
+PAUSES = (0.25, 3.0)  # seconds between two attempts: the first pause, and the longest; each is twice the one before
+CLOSE_SECONDS = 2.0  # for a last attempt when the server stops
+
+
+class UnstoredEndings:
+    def __init__(self, records: RunStore) -> None:
+        self._records = records
+        self._kept: dict[OwnedId, RunRecord] = {}  # with the endings that were shown
+        self._storing: asyncio.Task[None] | None = None
+
+    def keep(self, record: RunRecord, ending: Ending) -> None:
+        """Keeps an ending until it is stored. The run's record is released then, by this class."""
+        if len(self._kept) >= MAX_KEPT:
+            log.error("the ending of run %s is not stored: too many wait for the store", record.run_id)
+            return
+        self._kept[record.owner, record.run_id] = msgspec.structs.replace(
+            record, ending=ending, state=state_after(ending), finished_at=now()
+        )
+        if self._storing is None or self._storing.done():
+            self._storing = asyncio.create_task(self._store_all(), name="endings that are not stored yet")
+
+    def find(self, run_id: str, *, owner: Owner) -> RunRecord | None:
+        """The record of a run whose ending waits for the store, with the ending."""
+        return self._kept.get((owner, run_id))
+
+    def by_key(self, key: RunKey) -> RunRecord | None:
+        same = (each for each in self._kept.values() if (each.wire, each.owner, each.key) == key[:3])
+        return next(same, None)
+
+    def seen(self, record: RunRecord) -> RunRecord:
+        """A record as this process has shown it, if the store lacks its ending."""
+        return record if record.ending is not None else self._kept.get((record.owner, record.run_id), record)
+
+    def drop(self, owner: Owner, *, run_id: str | None = None, session_id: str | None = None) -> None:
+        """Drops the ending of a run that continues under its own id or was deleted, or those of a deleted session."""
+        for run, record in list(self._kept.items()):
+            if record.owner == owner and (record.run_id == run_id or record.session_id == session_id):
+                del self._kept[run]
+                self._records.release(record)
+
+    async def close(self) -> None:
+        """Tries once more. What is not stored then, the next process finds as after a crash."""
+        if self._storing is None:
+            return
+        self._storing.cancel()
+        last = asyncio.create_task(self._store_some(), name="last attempt to store endings")
+        await asyncio.wait({self._storing, last}, timeout=CLOSE_SECONDS)  # a cancelled statement waits for the store
+        last.cancel()
+        if self._kept:
+            log.warning("%d endings of runs are not stored", len(self._kept))
+
+    async def _store_all(self) -> None:
+        pause, longest = PAUSES
+        while self._kept:
+            if not await self._store_some():
+                await asyncio.sleep(pause)
+                pause = min(longest, 2 * pause)
+
+    async def _store_some(self) -> bool:
+        """Stores endings, oldest first, up to the first that is refused. Returns whether none was."""
+        for run, record in list(self._kept.items()):
+            if self._kept.get(run) is not record or record.ending is None:
+                continue  # dropped meanwhile
+            try:
+                await self._records.end(record, record.ending)
+            except ServerError as error:  # it goes last, so that it does not keep the others waiting
+                log.info("the ending of run %s is still not stored: %s", record.run_id, error.message)
+                if self._kept.get(run) is record:
+                    self._kept[run] = self._kept.pop(run)
+                return False
+            except HoloDeckError as error:  # the run was deleted, or is another process's
+                log.warning("the ending of run %s is not stored: %s", record.run_id, error.message)
+            except Exception:  # a defect of the store: the other endings must not wait for it
+                log.exception("the ending of run %s is not stored", record.run_id)
+            if self._kept.get(run) is record:
+                del self._kept[run]
+                self._records.release(record)
+        return True

@@ -1,0 +1,221 @@
+"""An ending that was shown although the store had not taken it, in every store that outlives the process."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from holodeck.agent.definition import AgentDefinition
+from holodeck.core.events import Outcome, RunFailed
+from holodeck.core.messages import UserMessage
+from holodeck.core.request import RunRequest
+from holodeck.errors import LostClaim, RunNotFound, StorageFull, StoreUnavailable
+from holodeck.models.scripted import ScriptedModel, says
+from holodeck.runs import unstored_endings
+from holodeck.runs.idempotency import Idempotency
+from holodeck.runs.port import RunKey, RunState, SharedRunStore
+from holodeck.runs.run_settings import RunSettings
+from holodeck.runs.runs import Runs
+from holodeck.runs.stored_runs import StoredRuns
+from tests.agent.parts import PlainTools
+from tests.contracts.session_stores import ADA, RUN_STORES, Clock
+
+DURABLE = [name for name in RUN_STORES if name != "memory"]
+SHARED = [name for name in DURABLE if name != "sqlite"]
+KEY = RunKey("rest", ADA, "k")
+
+
+@pytest.fixture(params=DURABLE)
+async def stores(request, tmp_path, monkeypatch):
+    monkeypatch.setattr(unstored_endings, "PAUSES", (0.0, 0.0))
+    place = request.getfixturevalue("postgres_database") if request.param.startswith("postgres") else tmp_path
+    async with RUN_STORES[request.param](place, Clock()) as opened:
+        yield opened
+
+
+class Away:
+    """The store takes no ending until `works` is set; it takes everything else."""
+
+    def __init__(self, records, error=StoreUnavailable):
+        self.works, self.tried, self.error = asyncio.Event(), asyncio.Event(), error
+        self._end = records.end
+        records.end = self.end
+
+    async def end(self, record, ending):
+        self.tried.set()
+        self.refuse()
+        await self._end(record, ending)
+
+    def refuse(self):
+        if not self.works.is_set():
+            raise self.error("The store is away.")
+
+
+class RunsWithout(Runs):
+    def __init__(self, stores, away, *turns):
+        agent = AgentDefinition(name="tester", model=ScriptedModel(turns or [says("hello")]), tools=PlainTools())
+        super().__init__(agent, stores[0], RunSettings(), records=stores[1])
+        self._away = away
+
+    async def open(self, run):
+        conversation = await super().open(run)
+        end = conversation.end
+
+        async def refused():
+            self._away.refuse()
+
+        def ends(*step, **more):
+            return end(*step, **more) if self._away.works.is_set() else asyncio.ensure_future(refused())
+
+        conversation.end = ends
+        return conversation
+
+
+def request(run_id="r"):
+    message = UserMessage(content="hi", id=f"u-{run_id}")
+    return RunRequest(run_id=run_id, session_id="s", owner=ADA, wire="rest", messages=(message,))
+
+
+@asynccontextmanager
+async def ended_without_store(stores, *turns, error=StoreUnavailable):
+    away = Away(stores[1], error)
+    runs = RunsWithout(stores, away, *turns)
+    run = await runs.start(request(), key=KEY)
+    await run.done()
+    yield runs, run, away
+    away.works.set()
+    await runs.close(0)
+
+
+async def stored(records, run_id="r"):
+    async with asyncio.timeout(30):
+        while (found := await records.find(run_id, owner=ADA)) is None or found.ending is None:
+            await asyncio.sleep(0.01)
+    return found
+
+
+@pytest.mark.req("D03", "D08")
+@pytest.mark.parametrize("error", [StoreUnavailable, StorageFull])
+async def test_an_ending_that_the_store_refused_is_stored_when_it_works_again(stores, error):
+    async with ended_without_store(stores, says("hello"), says("again"), error=error) as (runs, run, away):
+        assert run.log.ending.code == error.code
+        assert (await stores[1].find("r", owner=ADA)).ending is None
+        await away.tried.wait()
+        away.works.set()
+        found = await stored(stores[1])
+        assert (found.state, found.ending) == (RunState.FAILED, run.log.ending)
+        later = await runs.start(request("later"))
+        await later.done()
+        assert later.log.ending.outcome is Outcome.COMPLETED
+        assert runs.unstored.find("r", owner=ADA) is None
+
+
+@pytest.mark.req("C08", "D03")
+@pytest.mark.parametrize("is_in_memory", [True, False])
+async def test_until_then_the_run_is_found_with_the_ending_that_was_shown(stores, is_in_memory):
+    async with ended_without_store(stores) as (runs, run, _):
+        runs._finished[run] = 0.0  # its replay window is over
+        runs._sweep()
+        assert runs.find("r", owner=ADA) is run
+        if not is_in_memory:  # too many others have ended
+            runs._forget(run)
+        reader = StoredRuns(runs, *stores)
+        found = await reader.find("r", owner=ADA)
+        assert (found.state, found.log.ending) == (RunState.FAILED, run.log.ending)
+        assert await reader.ending_of("r", owner=ADA) == run.log.ending
+        assert await reader.active("s", owner=ADA) == []
+        repeated = await Idempotency(runs, reader.restored).stored(KEY, b"")
+        assert repeated.log.ending == run.log.ending
+
+
+async def test_a_run_of_which_nothing_could_be_stored_is_found_and_then_stored(stores):
+    away = Away(stores[1])
+    runs = RunsWithout(stores, away)
+
+    async def open_nothing(_run):
+        raise StoreUnavailable("The store is away.")
+
+    runs.open = open_nothing
+    run = await runs.start(request(), key=KEY)
+    await run.done()
+    runs._forget(run)
+    reader = StoredRuns(runs, *stores)
+    assert (await reader.find("r", owner=ADA)).log.ending == run.log.ending
+    assert (await Idempotency(runs, reader.restored).stored(KEY, b"")).log.ending == run.log.ending
+    away.works.set()
+    assert (await stored(stores[1])).ending == run.log.ending
+    await runs.close(0)
+
+
+async def test_a_run_that_is_cancelled_before_its_first_step_gets_its_ending(stores):
+    away = Away(stores[1])
+    away.works.set()
+    runs = RunsWithout(stores, away)
+    run = await runs.start(request())
+    run.task.cancel()
+    await run.done()
+    assert run.log.ending.outcome is Outcome.CANCELLED
+    assert (await stored(stores[1])).ending == run.log.ending
+    await runs.close(0)
+
+
+@pytest.mark.parametrize("stores", SHARED, indirect=True)
+async def test_the_process_that_has_taken_the_run_over_decides_how_it_ends(stores):
+    async with ended_without_store(stores) as (runs, _, away):
+        records = stores[1]
+        assert isinstance(records, SharedRunStore)
+        mine, records.replica = records.replica, "another"
+        taken = await _taken_over(records, mine)
+        assert [each.run_id for each in taken] == ["r"]
+        records.replica = mine
+        away.works.set()
+        async with asyncio.timeout(30):
+            while runs.unstored.find("r", owner=ADA) is not None:
+                await asyncio.sleep(0.01)
+        assert (await records.find("r", owner=ADA)).ending is None
+
+
+async def _taken_over(records, mine):
+    """Takes the runs of this process over, under another name, as if it had left."""
+    keys = dict(records._keys)
+    if hasattr(records, "_database"):
+        await records._database.rows("DELETE FROM holodeck.replicas WHERE id = %(id)s", {"id": mine})
+    else:
+        await records._file.execute("DELETE FROM replicas WHERE id = ?", (mine,))
+    taken = await records.take_over(60)
+    records._keys.clear()
+    records._keys.update(keys)
+    return taken
+
+
+@pytest.mark.req("SRV-11")
+@pytest.mark.parametrize("deleted", ["the session", "the run"])
+async def test_a_deleted_run_does_not_come_back_with_its_ending(stores, deleted):
+    async with ended_without_store(stores) as (runs, run, away):
+        if deleted == "the session":
+            runs.forget_session("s", owner=ADA)
+            await stores[0].delete("s", owner=ADA)
+        else:
+            await runs.remove(run)
+        away.works.set()
+        await asyncio.wait({runs.unstored._storing})
+        assert await stores[1].find("r", owner=ADA) is None
+        with pytest.raises(RunNotFound):
+            await StoredRuns(runs, *stores).find("r", owner=ADA)
+
+
+async def test_a_server_that_stops_tries_once_more(stores):
+    async with ended_without_store(stores) as (runs, run, away):
+        away.works.set()
+        await runs.close(0)
+        assert (await stores[1].find("r", owner=ADA)).ending == run.log.ending
+
+
+@pytest.mark.parametrize("error", [LostClaim, ZeroDivisionError])
+async def test_an_ending_that_can_never_be_stored_does_not_keep_the_others(stores, error):
+    async with ended_without_store(stores, says("hello"), says("again")) as (runs, run, away):
+        away.error = error
+        async with asyncio.timeout(30):
+            while runs.unstored.find("r", owner=ADA) is not None:
+                await asyncio.sleep(0.01)
+        assert isinstance(run.log.ending, RunFailed)
