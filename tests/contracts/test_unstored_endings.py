@@ -124,7 +124,7 @@ async def test_until_then_the_run_is_found_with_the_ending_that_was_shown(stores
         assert (found.state, found.log.ending) == (RunState.FAILED, run.log.ending)
         assert await reader.ending_of("r", owner=ADA) == run.log.ending
         assert await reader.active("s", owner=ADA) == []
-        repeated = await Idempotency(runs, reader.restored).stored(KEY, b"")
+        repeated = await Idempotency(runs, reader.restored, reader.elsewhere).stored(KEY, b"")
         assert repeated.log.ending == run.log.ending
 
 
@@ -141,7 +141,7 @@ async def test_a_run_of_which_nothing_could_be_stored_is_found_and_then_stored(s
     runs._forget(run)
     reader = StoredRuns(runs, *stores)
     assert (await reader.find("r", owner=ADA)).log.ending == run.log.ending
-    assert (await Idempotency(runs, reader.restored).stored(KEY, b"")).log.ending == run.log.ending
+    assert (await Idempotency(runs, reader.restored, reader.elsewhere).stored(KEY, b"")).log.ending == run.log.ending
     away.works.set()
     assert (await stored(stores[1])).ending == run.log.ending
     await runs.close(0)

@@ -61,7 +61,7 @@ class RunEnding:
             await self._store(ending, (), KEEP, state)
         except SessionDeleted as error:
             log.warning("the end of run %s is not stored: %s", self._context.run_id, error.message)
-        except LostClaim as error:  # of the session; the run itself may still be ours
+        except LostClaim as error:  # only the session is lost for certain: the row of the run may still be ours
             log.warning("cannot store the ending of run %s: %s", self._context.run_id, error.message)
             self._context.not_stored(ending)
             await self._show_stored(ending.model)
