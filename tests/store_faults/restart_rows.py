@@ -31,7 +31,8 @@ LONGER_THAN_THE_DRAIN = {"say": 250, "ms": 20}
 MINUTE, SHORT_MINUTE = 60.0, 10.0
 STREAMS, SHORT_STREAMS = 200, 20
 JUDGED_AFTER = 30  # rounds; before that growth of memory is start-up
-# The second half of the rounds is judged: until then the cache of recent histories fills (16 MiB, about 300 sessions).
+# The second half of the rounds is judged: before, the heap grows to the most that a round needs. The most are the runs of
+# others that the checker reads, which are kept for the replay window, each with its whole conversation (18 MB in one soak).
 GROWTH_MIB_PER_HOUR = 1.0
 
 
