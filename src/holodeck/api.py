@@ -61,7 +61,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waits(self) -> bool:
-        """Whether a person has to approve something before the run can continue."""
+        """Whether a person must approve something before the run can continue."""
         return bool(self.interrupts)
 
     def __str__(self) -> str:

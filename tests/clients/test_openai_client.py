@@ -155,7 +155,7 @@ async def test_an_approval_is_named_and_nothing_is_carried_out() -> None:
     tools = PlainTools(approval=frozenset({"echo"}), echo=echo)
     async with client_of(calls(("echo", "{}")), tools=tools) as (client, _):
         answer = await client.chat.completions.create(model="tester", messages=HELLO)
-    assert "A person has to approve echo first" in (answer.choices[0].message.content or "")
+    assert "A person must approve echo first" in (answer.choices[0].message.content or "")
     assert tools.called == []
 
 

@@ -261,7 +261,7 @@ async def test_audio_goes_to_models_that_listen_and_is_refused_for_the_others(da
     upload = Upload(name="note", data=data, declared_type=mime)
     ((part, note),) = await FileReader(native={"audio"}).read([upload])
     assert (part.mime_type, base64.b64decode(part.data), note.read_as) == (mime, data, "native")
-    with pytest.raises(UnsupportedMediaType, match="does not take"):
+    with pytest.raises(UnsupportedMediaType, match="does not accept"):
         await FileReader().read([upload])
     with pytest.raises(PayloadTooLarge):
         await FileReader(FileLimits(max_native_bytes=10), native={"audio"}).read([upload])

@@ -73,14 +73,14 @@ async def test_a_data_url_is_no_address(url):
 
 
 REFUSED = {
-    "an address": (MediaPart(mime_type="image/png", url="https://files.test/a%20b.png"), 400, "a b.png is at an address"),
+    "an address": (MediaPart(mime_type="image/png", url="https://files.test/a%20b.png"), 400, "a b.png is given by URL"),
     "a handle": (MediaPart(mime_type="image/png", url="urn:ag-ui:file:f1"), 400, "a file in a file store"),
     "no place at all": (MediaPart(mime_type="image/png"), 400, "allow_hosts"),
     "a broken address": (MediaPart(mime_type="image/png", url="http://[::1"), 400, "allow_hosts"),
     "wrong base64": (MediaPart(mime_type="image/png", data="!", filename="a.png"), 422, "a.png is not valid base64"),
     "a wrong data URL": (MediaPart(mime_type="image/png", url="data:image/png"), 422, "not a valid data URL"),
     "another type": (MediaPart(mime_type="application/pdf", data=encoded(d.picture("x"))), 415, "its bytes are image/png"),
-    "sound": (MediaPart(mime_type="audio/*", data=encoded(b"ID3\x00"), filename="a.mp3"), 415, "does not take"),
+    "sound": (MediaPart(mime_type="audio/*", data=encoded(b"ID3\x00"), filename="a.mp3"), 415, "does not accept"),
 }  # fmt: skip
 
 

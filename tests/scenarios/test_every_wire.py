@@ -167,7 +167,7 @@ async def test_a_tool_that_needs_approval_is_not_carried_out(wire: str) -> None:
         received = await CLIENTS[wire](s, "Do it", SESSION)
         assert guarded.called == []
         if wire.startswith("openai"):
-            assert (received.text or "").startswith("May I?\n\nA person has to approve echo first")
+            assert (received.text or "").startswith("May I?\n\nA person must approve echo first")
             return
         if wire.startswith("a2a"):
             assert (received.text, received.error) == ("May I?", "input-required")

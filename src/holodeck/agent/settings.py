@@ -29,8 +29,10 @@ class RunBudget(BaseModel):
     tokens: int | None = Field(
         default=None, ge=1, le=1_000_000_000, description="Tokens of prompts and replies together"
     )
-    seconds: float | None = Field(default=None, gt=0, le=86_400, description="No new step starts after this time")
-    tool_calls: int | None = Field(default=None, ge=0, le=100_000, description="Further calls are not carried out")
+    seconds: float | None = Field(default=None, gt=0, le=86_400, description="Seconds after which no new step starts")
+    tool_calls: int | None = Field(
+        default=None, ge=0, le=100_000, description="Tool calls in one run; further ones are not carried out"
+    )
 
 
 class AgentLoopConfig(BaseModel):
@@ -50,7 +52,7 @@ class AgentLoopConfig(BaseModel):
     )
     budget: RunBudget = Field(default=RunBudget(), description="What one run may spend; unlimited by default")
     enable_retry: bool = Field(default=False, description="Call a tool again when it could not be reached")
-    retry_attempts: int = Field(default=1, ge=0, le=10, description="How often, with enable_retry")
+    retry_attempts: int = Field(default=1, ge=0, le=10, description="Further attempts per call, with enable_retry")
 
 
 class SystemPrompt(BaseModel):
@@ -69,7 +71,7 @@ class SystemPrompt(BaseModel):
             "When a tool fails, say in plain words what went wrong and what the user can do.",
             "Help with tasks only. To any other request, answer politely that you cannot help with it.",
         ),
-        description="What the agent must and must not do; one rule has to keep users apart",
+        description="What the agent must and must not do; one rule must keep users apart",
     )
     response_guidelines: Rules = Field(
         default=(
@@ -77,7 +79,7 @@ class SystemPrompt(BaseModel):
             "Be friendly and use everyday words.",
             "Say what was done, with the titles and dates that matter, and what the user can do next.",
         ),
-        description="How answers sound; one guideline has to ask for brevity",
+        description="How answers sound; one guideline must ask for brevity",
     )
     tool_usage_instructions: Paragraph = Field(
         default="Use the tools for everything about tasks instead of answering from memory, and look a task up before "

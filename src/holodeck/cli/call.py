@@ -32,7 +32,9 @@ FAILED = 4
 @click.option("-f", "--file", "path", metavar="PATH", help="The agent file or its folder; default: agent.yaml here.")
 @click.option("--demo", is_flag=True, help="The bundled todo agent.")
 @click.option("--json", "as_json", metavar="OBJECT", help="All arguments as one JSON object.")
-@click.option("--user", "user_id", metavar="ID", default=ANONYMOUS, show_default=True, help="Who calls the tool.")
+@click.option(
+    "--user", "user_id", metavar="ID", default=ANONYMOUS, show_default=True, help="The user that calls the tool."
+)
 @click.option("--yes", is_flag=True, help="Call a tool that needs approval.")
 def command(
     *, tool: str, pairs: tuple[str, ...], path: str | None, demo: bool, as_json: str | None, user_id: str, yes: bool

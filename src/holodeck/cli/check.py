@@ -141,7 +141,7 @@ class Report:
             self.warn(f"{name}: include and exclude leave none of its tools.")
         for tool in agent.tools.schemas():
             if not tool.description.strip():
-                self.warn(f"{tool.name} has no description: the model has to guess from its name. Write a docstring.")
+                self.warn(f"{tool.name} has no description: the model must guess from its name. Write a docstring.")
 
     def warn(self, text: str) -> None:
         click.echo(f"{Paint.of(sys.stderr).yellow('warning')}: {one_line(text, 300)}", err=True)

@@ -67,9 +67,15 @@ def command() -> None:
     "scopes",
     multiple=True,
     type=click.Choice(sorted(SCOPES)),
-    help="What it may do; may be given several times. Default: server.auth.scopes.",
+    help="What the key may do; may be given several times. Default: server.auth.scopes.",
 )
-@click.option("--expires", type=Duration(never=True), default="365d", show_default=True, help="90d, 24h, …, or never.")
+@click.option(
+    "--expires",
+    type=Duration(never=True),
+    default="365d",
+    show_default=True,
+    help="How long the key is valid: 90d, 24h, …, or never.",
+)
 @click.option("--rpm", type=click.IntRange(1, 1_000_000), help="Requests a minute that the key may make.")
 @file_option
 def create(
@@ -99,7 +105,7 @@ def create(
 
 
 @command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @file_option
 def list_keys(*, as_json: bool, path: Path) -> None:
     """Show all keys: id, name, user, tenant, scopes, expiry, state."""

@@ -54,7 +54,13 @@ def command() -> None:
 @command.command("list")
 @agent_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each session.")
-@click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="At most this many.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1_000_000),
+    default=100,
+    show_default=True,
+    help="How many sessions to list at most.",
+)
 def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> None:
     """List the sessions of an agent, most recently used first."""
     config = chosen(path, demo=demo)

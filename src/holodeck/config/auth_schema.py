@@ -71,17 +71,19 @@ class JwtSettings(Block):
         default=["RS256"], max_length=10, description="All of one family: HS*, RS* and PS*, ES*, or Ed25519"
     )
     keys: JwtKeysSettings = Field(description="Where the issuer's keys are")
-    leeway: float = Field(60, ge=0, le=300, description="Seconds that two clocks may differ")
+    leeway: float = Field(60, ge=0, le=300, description="Seconds by which the issuer's clock may differ from ours")
     max_lifetime: float = Field(86_400, ge=60, le=31_536_000, description="Longest token lifetime, in seconds")
     types: list[Identifier] = Field(
         default=["JWT", "at+jwt"], min_length=1, max_length=10, description="Accepted `typ`; absent counts as JWT"
     )
     claims: JwtClaimSettings = Field(JwtClaimSettings(), description="The names of the claims")
     grant: dict[ScopeWord, Annotated[list[Identifier], Field(max_length=20)]] | None = Field(
-        None, max_length=200, description="The issuer's words → scopes. Default: the same words"
+        None, max_length=200, description="Maps the issuer's scope names to scopes. Default: the same names"
     )
     required: list[ScopeWord] = Field(
-        default=[], max_length=20, description="The issuer's words that every token needs; without them 403"
+        default=[],
+        max_length=20,
+        description="The issuer's scopes that every token needs; a token without them gets 403",
     )
 
 
@@ -94,7 +96,7 @@ Issuers: TypeAlias = Annotated[
 class ProxyHeaderSettings(Block):
     """Names of the headers that the proxy sets."""
 
-    user_id: HeaderName = Field("X-Auth-Request-User", description="The user; exactly once")
+    user_id: HeaderName = Field("X-Auth-Request-User", description="The user; a request must have it exactly once")
     tenant: HeaderName | None = Field(None, description="The tenant. Default: auth.tenant")
     scopes: HeaderName | None = Field(None, description="Scopes, separated by spaces or commas. Default: auth.scopes")
 
@@ -105,8 +107,10 @@ class ProxyAuthSettings(Block):
     from_: list[Identifier] = Field(
         alias="from", min_length=1, max_length=50, description="Networks of the proxy, e.g. 127.0.0.1/32, or unix"
     )
-    secret: SecretText | None = Field(None, description="In X-HoloDeck-Proxy; needed unless `from` is unix only")
-    headers: ProxyHeaderSettings = Field(ProxyHeaderSettings(), description="What the headers are called")
+    secret: SecretText | None = Field(
+        None, description="What the proxy sends in X-HoloDeck-Proxy; needed unless `from` is unix only"
+    )
+    headers: ProxyHeaderSettings = Field(ProxyHeaderSettings(), description="The names of the headers")
     client_address: HeaderName | None = Field(
         None, description="Header with the client's address, e.g. X-Forwarded-For; the last entry not in `from` counts"
     )

@@ -26,10 +26,12 @@ class RequestLimits(Block):
     uvicorn has none of these.
     """
 
-    max_body_mb: float = Field(32, gt=0, le=1024, description="A body in JSON; `files.max_request_mb` is for uploads")
-    max_unmeasured_body_mb: float = Field(1, gt=0, le=1024, description="A chunked body, which declares no size")
-    max_head_kb: float = Field(64, ge=1, le=1024, description="The request line and all headers")
-    max_head_lines: int = Field(128, ge=16, le=10_000, description="The number of headers")
+    max_body_mb: float = Field(
+        32, gt=0, le=1024, description="Largest JSON body; `files.max_request_mb` is for uploads"
+    )
+    max_unmeasured_body_mb: float = Field(1, gt=0, le=1024, description="Largest chunked body, which declares no size")
+    max_head_kb: float = Field(64, ge=1, le=1024, description="Largest request line and headers together")
+    max_head_lines: int = Field(128, ge=16, le=10_000, description="Most headers of a request")
     head_seconds: float = Field(10, gt=0, le=600, description="Seconds for the request line and headers to arrive")
     body_seconds: float = Field(
         30, gt=0, le=3600, description="Seconds for a body to arrive; a body that takes longer needs `body_rate`"
@@ -85,7 +87,7 @@ class SubjectLimits(Block):
 
     requests_per_minute: Requests | None = Field(
         None,
-        description="Runs that it may start in a minute; an empty conversation (`POST /v1/conversations`) counts as one",
+        description="Runs that may start in a minute; an empty conversation (`POST /v1/conversations`) counts as one",
     )
     tokens_per_day: Tokens | None = Field(None, description="Tokens in 24 hours, over all runs")
     money_per_day: Money | None = Field(None, description="Money in 24 hours; needs model.price")
@@ -101,7 +103,7 @@ class TenantLimits(SubjectLimits):
     """Limits of all users of a tenant together."""
 
     stored_mb: float | None = Field(
-        None, gt=0, le=1_048_576, description="All conversations of a tenant's users; beyond it no run starts (429)"
+        None, gt=0, le=1_048_576, description="All conversations of a tenant's users; above it no run starts (429)"
     )
 
     @property
@@ -112,7 +114,9 @@ class TenantLimits(SubjectLimits):
 class AddressLimits(SubjectLimits):
     """Limits of one address."""
 
-    failures_per_minute: int = Field(30, ge=1, le=10_000, description="Invalid credentials before 429")
+    failures_per_minute: int = Field(
+        30, ge=1, le=10_000, description="Requests with an invalid credential in a minute; further ones get 429"
+    )
     connections: int | None = Field(
         None, ge=1, le=100_000, description="Concurrent connections. Default: 1,000, and no limit for loopback"
     )

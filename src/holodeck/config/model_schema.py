@@ -68,8 +68,8 @@ Secret = Annotated[SecretStr, BeforeValidator(_secret_of_text), Field(max_length
 class PriceSettings(Block):
     """The price of a million tokens, in any currency. The chat shows costs in the same one."""
 
-    input: float = Field(ge=0, le=1_000_000, description="What the model reads")
-    output: float = Field(ge=0, le=1_000_000, description="What it writes, its thoughts included")
+    input: float = Field(ge=0, le=1_000_000, description="Tokens that the model reads")
+    output: float = Field(ge=0, le=1_000_000, description="Tokens that it writes, its thoughts included")
     cached: float | None = Field(
         None, ge=0, le=1_000_000, description="Input from the provider's cache; default: input"
     )

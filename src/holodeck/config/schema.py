@@ -39,9 +39,14 @@ from holodeck.runs.run_settings import RunSettings
 class HistorySettings(Block):
     """How much of a long conversation the model is shown. The session keeps all of it."""
 
-    max_messages: int | None = Field(None, ge=2, le=10_000, description="Default: sessions.max_messages")
+    max_messages: int | None = Field(
+        None, ge=2, le=10_000, description="Newest messages that the model sees; default: sessions.max_messages"
+    )
     max_tokens: int | None = Field(
-        None, ge=100, le=10_000_000, description="Estimated, four characters a token; images count 1,000"
+        None,
+        ge=100,
+        le=10_000_000,
+        description="Tokens that the model sees, estimated as four characters each; an image counts 1,000",
     )
     strategy: Literal["trim", "summarize"] = Field(
         "trim", description="Whole turns are left out, oldest first, or replaced by a summary that the model writes"
@@ -75,23 +80,30 @@ class SessionSettings(Block):
         None,
         ge=1,
         le=31_536_000,
-        description="Deleted after this long without a message; default: 30 days in a file or database, 30 minutes in memory",
+        description="Seconds without a message before a conversation is deleted; default: 30 days in a file or database, 30 minutes in memory",
     )
     max_per_user: int | None = Field(
         None,
         ge=1,
         le=100_000,
-        description="Conversations of one user; the one unused for longest makes room. Default: 10,000,"
-        " and no limit for clients without a credential, who are one user together",
+        description="Most conversations per user; the server deletes the one unused for longest. Default: 10,000,"
+        " and no limit for clients without a credential, who count as one user",
     )
     max_mb: float = Field(
-        4, gt=0, le=1024, description="Size of one conversation; beyond it a message is refused (413)"
+        4, gt=0, le=1024, description="Largest conversation; a message that does not fit is refused (413)"
     )
     stored_mb: float = Field(
-        1024, gt=0, le=1_048_576, description="All conversations of one user; those unused for longest make room"
+        1024,
+        gt=0,
+        le=1_048_576,
+        description="All conversations of one user; the server deletes those unused for longest",
     )
-    max_messages: int = Field(200, ge=2, le=10_000, description="Older messages are left out of the model's view")
-    history: HistorySettings = Field(HistorySettings(), description="The same in more detail")
+    max_messages: int = Field(
+        200, ge=2, le=10_000, description="Newest messages that the model sees; older ones are left out"
+    )
+    history: HistorySettings = Field(
+        HistorySettings(), description="How much of a long conversation the model sees, in more detail"
+    )
     client_history: Literal["adopt", "ignore"] = Field(
         "adopt",
         description="Whether to use the history that a client sends for a session that the server does not know",
@@ -219,7 +231,7 @@ class ModelBreakerConfig(CircuitBreakerConfig):
     """The same for a model, with other defaults: the agent calls it less often, and each call costs more."""
 
     failure_threshold: int = Field(3, ge=1, le=1000, description="Failures in a row that open the breaker")
-    recovery_timeout: float = Field(60, gt=0, le=3600, description="Seconds before trial calls")
+    recovery_timeout: float = Field(60, gt=0, le=3600, description="Seconds before an open breaker allows trial calls")
 
 
 class BreakersSettings(Block):
@@ -237,11 +249,13 @@ FILE_LIMITS = FileLimits()
 class FileSettings(Block):
     """Uploads."""
 
-    max_files: int = Field(FILE_LIMITS.max_files, ge=0, le=100, description="Files in one request")
+    max_files: int = Field(FILE_LIMITS.max_files, ge=0, le=100, description="Most files in one request")
     max_file_mb: float = Field(
-        FILE_LIMITS.max_file_bytes // MB, gt=0, le=1024, description="One file, sent as multipart"
+        FILE_LIMITS.max_file_bytes // MB, gt=0, le=1024, description="Largest file of a multipart request"
     )
-    max_request_mb: float = Field(FILE_LIMITS.max_request_bytes // MB, gt=0, le=4096, description="A whole request")
+    max_request_mb: float = Field(
+        FILE_LIMITS.max_request_bytes // MB, gt=0, le=4096, description="Largest request with files"
+    )
     allow_hosts: list[ShortText] = Field(
         default=[], max_length=100, description="Hosts that AG-UI file parts may name by URL; others are refused"
     )
@@ -321,14 +335,14 @@ class ThrottleMiddleware(Block):
     """Joins small pieces that wait for a slow reader."""
 
     type: Literal["throttle"]
-    max_chars: int = Field(2000, ge=1, le=100_000, description="Largest joined piece")
+    max_chars: int = Field(2000, ge=1, le=100_000, description="Characters of the largest joined piece")
 
 
 class AnnotateMiddleware(Block):
-    """Adds facts for the client to events."""
+    """Adds metadata for the client to events."""
 
     type: Literal["annotate"]
-    metadata: dict[Identifier, Any] = Field(max_length=50, description="The facts to add")
+    metadata: dict[Identifier, Any] = Field(max_length=50, description="The members to add")
     on: list[Family] | None = Field(None, max_length=9, description="The kinds of events that get them; default: all")
 
 

@@ -57,7 +57,7 @@ ApprovalRules = Annotated[_ByTool, BeforeValidator(_rule_for_all, json_schema_in
 class CacheSettings(Block):
     """A cache of results. It never holds results of tools that need approval, and never failures."""
 
-    seconds: float = Field(gt=0, le=86_400, description="How long a result is kept")
+    seconds: float = Field(gt=0, le=86_400, description="Seconds that a result is kept")
     per: Literal["user", "tenant", "all"] = Field("user", description="Who shares a result for the same arguments")
 
 
@@ -66,7 +66,7 @@ class ToolBlock(Block):
 
     name: ToolName = Field(description="Letters, digits, - and _; shown in messages")
     description: str = Field(
-        "", max_length=4000, description="For people; of a function, also what the model reads instead of its docstring"
+        "", max_length=4000, description="For people; the model reads a function's description instead of its docstring"
     )
     bind: dict[Identifier, Any] = Field(
         default={}, max_length=20, description="Arguments filled in by the runtime and hidden from the model"
@@ -170,7 +170,7 @@ class FunctionToolSettings(ToolBlock):
     type: Literal["function"]
     file: FilePath = Field(description="A Python file in the agent's folder")
     function: Identifier | None = Field(None, description="The function's name; default: the tool's name")
-    approval: Approval = Field(Approval.NEVER, description="Whether a person has to approve each call")
+    approval: Approval = Field(Approval.NEVER, description="Whether a person must approve each call")
     repeatable: bool = Field(default=False, description="Whether it may be called again after a failure")
     cache: CacheSettings | None = Field(None, description="Keep results for a while; not with approval: always")
 

@@ -190,7 +190,7 @@ class FileReader:
     async def _audio(self, upload: Upload, mime: str) -> FileRead:
         """Returns audio for models that accept it. We cannot read it ourselves."""
         if "audio" not in self._native:
-            raise UnsupportedMediaType(f"{upload.name} is audio, which the model of this agent does not take")
+            raise UnsupportedMediaType(f"{upload.name} is audio, which the model of this agent does not accept")
         if len(upload.data) > self._limits.max_native_bytes:
             limit = self._limits.max_native_bytes
             raise PayloadTooLarge(f"{upload.name} has {len(upload.data):,} bytes; {limit:,} is the limit for audio")

@@ -42,7 +42,7 @@ async def upload_of(part: MediaPart, *, field: str, limits: FileLimits, fetcher:
         )
     if fetcher is None:
         raise InvalidRequest(
-            f"{name} is at an address, and this server fetches none (files.allow_hosts); send its bytes",
+            f"{name} is given by URL, and this server fetches no files (files.allow_hosts); send its bytes",
             status=400,
             field=field,
         )

@@ -34,8 +34,8 @@ class CircuitBreakerConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     failure_threshold: int = Field(5, ge=1, le=1000, description="Failures in a row that open the breaker")
-    recovery_timeout: float = Field(30, gt=0, le=3600, description="Seconds before trial calls")
-    half_open_max_calls: int = Field(3, ge=1, le=100, description="Trial calls that have to succeed")
+    recovery_timeout: float = Field(30, gt=0, le=3600, description="Seconds before an open breaker allows trial calls")
+    half_open_max_calls: int = Field(3, ge=1, le=100, description="Trial calls that must succeed to close the breaker")
 
 
 class CircuitBreakerState(msgspec.Struct, frozen=True, kw_only=True):

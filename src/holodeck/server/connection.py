@@ -197,7 +197,7 @@ def metered(scope: Scope, receive: Receive, limits: RequestLimits, max_body: int
     """Limits the size and the slowness of the body that `receive` returns. A body that has arrived needs no limits."""
     headers = dict(scope["headers"])
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-        raise UnsupportedMediaType("Compressed bodies are not read; send it without Content-Encoding.")
+        raise UnsupportedMediaType("Compressed bodies are not accepted; send the body without Content-Encoding.")
     if b"transfer-encoding" in headers:
         return MeteredBody(receive, limits, limits.max_unmeasured_body)
     declared = headers.get(b"content-length", b"0")

@@ -208,7 +208,7 @@ def _forbidden(origin: str | None) -> Forbidden:
 def _preflight(headers: Headers, allowed: AllowedHeaders | None) -> Response:
     """`allowed` is None if a page may send any header."""
     if headers["access-control-request-method"] not in METHODS.split(", "):
-        raise MethodNotAllowed(f"Allowed are {METHODS}.")
+        raise MethodNotAllowed(f"Allowed methods: {METHODS}.")
     answer = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Max-Age": PREFLIGHT_SECONDS}
     wanted = headers.get("access-control-request-headers")
     if wanted:

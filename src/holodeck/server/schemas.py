@@ -131,13 +131,13 @@ class RunResponse(msgspec.Struct, frozen=True, kw_only=True):
     state: StateName
     created_at: Moment
     finished_at: Moment | None
-    events: Annotated[int, msgspec.Meta(description="How many events there are so far")]
+    events: Annotated[int, msgspec.Meta(description="The number of events so far")]
     readers: int
 
 
 class StopResponse(msgspec.Struct, frozen=True, kw_only=True):
     stopped: Annotated[
-        bool, msgspec.Meta(description="Whether this request has ended it; false if it had ended before")
+        bool, msgspec.Meta(description="Whether this request stopped the run; false if it had already ended")
     ]
 
 
@@ -169,16 +169,16 @@ class PendingResponse(msgspec.Struct, frozen=True, kw_only=True):
     message: dict[str, Any]
     results: list[dict[str, Any]]
     questions: list[Question]
-    client_calls: Annotated[list[str], msgspec.Meta(description="Calls that the client has to carry out")]
+    client_calls: Annotated[list[str], msgspec.Meta(description="Calls that the client must carry out")]
     expires_at: Moment | None
 
 
 class SummaryResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model is shown instead of the oldest messages. It wrote it itself."""
+    """A summary, written by the model, that it is shown instead of the oldest messages."""
 
     content: str
-    until: Annotated[str, msgspec.Meta(description="The id of the last message that it stands for")]
-    messages: Annotated[int, msgspec.Meta(description="How many it stands for")]
+    until: Annotated[str, msgspec.Meta(description="The id of the last message that the summary replaces")]
+    messages: Annotated[int, msgspec.Meta(description="How many messages it replaces")]
     timestamp: Moment
 
 

@@ -24,7 +24,7 @@ def place_of(message_id: str, messages: Sequence[Message]) -> int:
     for index, message in enumerate(messages):
         if message.id == message_id and isinstance(message, UserMessage):
             return index
-    raise InvalidRequest(f"There is no user's message {message_id!r} in this session.", field="from")
+    raise InvalidRequest(f"There is no user message {message_id!r} in this session.", field="from")
 
 
 def cut_before(stored: StoredSession, message_id: str) -> StoredSession:

@@ -105,7 +105,7 @@ ENDINGS = {
     "failed": ("model-unavailable", "The model is not available at the moment. Please try again."),
     "failed_at_once": ("internal-error", "Something went wrong on our side"),
     "stopped": ("cancelled", "The run was stopped before it had answered."),
-    "approval": ("approval-needed", "A person has to approve delete_todo first, and this wire cannot ask; REST and AG-UI can."),
+    "approval": ("approval-needed", "A person must approve delete_todo first, and this wire cannot ask; REST and AG-UI can."),
 }  # fmt: skip
 
 

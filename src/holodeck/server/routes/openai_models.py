@@ -71,7 +71,9 @@ def own_tools(server: AgentServer, given: Sequence[ToolSchema], options: RunOpti
         return frozenset()
     ours, theirs = (frozenset(tool.name for tool in tools) for tools in (server.agent.tools.schemas(), given))
     if choice is not None and choice not in CHOICES and choice not in ours | theirs:
-        raise InvalidRequest(f"tool_choice names the tool {choice!r}, which is not there.", field="tool_choice")
+        raise InvalidRequest(
+            f"tool_choice names the tool {choice!r}, which neither the agent nor the request has.", field="tool_choice"
+        )
     for name in sorted(ours & theirs):
         log.warning("a client's tool %r is not used: the agent has one of this name", name)
     return theirs - ours

@@ -27,7 +27,9 @@ class ChatStreamRequest(msgspec.Struct, frozen=True, kw_only=True):
     ]
     conversation_id: Annotated[
         ForeignId | None,
-        Meta(description="Gives memory if the agent file names a session store; else it is only logged"),
+        Meta(
+            description="Continues the conversation with this id if the agent file names a session store; else it is only logged"
+        ),
     ] = None
     user_id: Annotated[
         ForeignId | None, Meta(description="The user whose data the tools use, while the server has no authentication")

@@ -100,7 +100,7 @@ class ChatStreamEventMapper(ReplyReader[bytes]):
             return self._broken_off(answer, self._error(error))
         if ending.interrupts:
             tools = ", ".join(each.tool for each in ending.interrupts)
-            message = f"A person has to approve {tools} first, and this wire cannot ask; REST and AG-UI can."
+            message = f"A person must approve {tools} first, and this wire cannot ask; REST and AG-UI can."
             asked = self._frame("error", error_type=APPROVAL_NEEDED, message=message, recoverable=False)
             return self._broken_off(answer, asked)
         more: dict[str, Any] = {"warning": ending.warning} if ending.warning else {}

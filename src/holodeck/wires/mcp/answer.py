@@ -79,7 +79,7 @@ class AnswerReader(ReplyReader[str]):
         approvals = [approval_asked(each) for each in ending.interrupts]
         tools = ", ".join(each.tool for each in ending.interrupts)
         asked = (
-            f"A person has to approve {tools} first. Show them what it would do, then call `{CONTINUE}` with the session "
+            f"A person must approve {tools} first. Show them what it would do, then call `{CONTINUE}` with the session "
             f"{ending.session_id} and their decisions on: {', '.join(each.id for each in ending.interrupts)}."
         )
         about = {**self._about("waiting", ending), "answer": answer, "approvals": approvals}

@@ -43,7 +43,7 @@ _DECISION = object_of(
 )
 _STATUS = {
     "enum": ["completed", "waiting", "working", "failed"],
-    "description": "waiting: a person has to approve; working: not finished yet",
+    "description": "waiting: a person must approve; working: not finished yet",
 }
 _CALL = object_of({"name": string(), "arguments": {"type": "object"}, "status": string()}, required=["name", "status"])
 _APPROVAL = object_of(

@@ -126,11 +126,11 @@ class CompletionReader(ReplyReader[Piece]):
         tools = ", ".join(each.tool for each in ending.interrupts)
         if self._throw_away:
             return (
-                f"A person has to approve {tools} first, and Chat Completions cannot ask. Name a session in the header "
+                f"A person must approve {tools} first, and Chat Completions cannot ask. Name a session in the header "
                 "X-Session-Id and ask again; then REST and AG-UI can approve it."
             )
         return (
-            f"A person has to approve {tools} first, and Chat Completions cannot ask. REST and AG-UI can approve it in "
+            f"A person must approve {tools} first, and Chat Completions cannot ask. REST and AG-UI can approve it in "
             f"session {ending.session_id}."
         )
 

@@ -75,7 +75,7 @@ def function_tools(value: Any, member: str | None = None) -> tuple[ToolSchema, .
     read: dict[str, ToolSchema] = {}
     for path, raw in tables(value, "tools", MAX_TOOLS):
         if raw.get("type") != "function":
-            raise unsupported(f"{path}.type", f"{path}.type must be function: the agent brings its other tools itself.")
+            raise unsupported(f"{path}.type", f"{path}.type must be function: the agent file defines all other tools.")
         where = f"{path}.{member}" if member else path
         tool = client_tool(table(raw.get(member), where) if member else raw, where)
         if tool.name in read:

@@ -54,7 +54,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     session_id: Annotated[
         Annotated[str, Meta(min_length=1, max_length=MAX_FOREIGN_ID)] | None,
         Meta(
-            description="From an earlier answer, or of your own: an unknown id begins a session, on every protocol the same",
+            description="From an earlier answer, or your own: an unknown id starts a session. All protocols share the ids",
             examples=["01K9ZQ4W3V8N2R5T7Y9A1C3E5G"],
         ),
     ] = None

@@ -59,7 +59,7 @@ class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
     session_is_new: Annotated[
         bool | UnsetType, Meta(description="true if the session that was asked for has expired, or is unknown")
     ] = UNSET
-    model: Annotated[str | UnsetType, Meta(description="The model that answered, a fallback perhaps")] = UNSET
+    model: Annotated[str | UnsetType, Meta(description="The model that answered; it may be a fallback")] = UNSET
     output: Annotated[Any, Meta(description="The answer as a value, if the agent has a response_format")] = UNSET
 
 
