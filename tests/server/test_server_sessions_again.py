@@ -55,3 +55,48 @@ async def test_a_run_that_was_stopped_continues_without_a_new_message():
         assert texts[1:] == ["half", "the whole answer"]
         async with s.post({}, "/runs/nothing/continue") as answer:
             assert answer.status == 404
+
+
+@pytest.mark.req("SRV-11", "C08")
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "k"}])
+@pytest.mark.parametrize("together", [True, False])
+async def test_two_requests_to_continue_a_run_get_one_continuation(headers, together):
+    gate, later = Gate(), Gate()
+    turns = says("half an answer", pause=gate), says("the whole answer", pause=later)
+    async with served(*turns, settings=ALL) as s:
+        stream = await s.post(ask(thread="t", run="r1"))
+        await read_to(stream, "TEXT_MESSAGE_CONTENT")
+        await (await s.post({}, "/runs/r1/stop")).read()
+        gate.open.set()
+        first = await s.post({}, "/runs/r1/continue", **headers)
+        if not together:
+            later.open.set()
+            one = await first.read()
+        second = await s.post({}, "/runs/r1/continue", **headers)
+        later.open.set()
+        one, two = (await first.read() if together else one), await second.read()
+        assert types(one) == types(two)
+        assert types(one)[-1] == "RUN_FINISHED"
+        async with s.get("/sessions/t") as answer:
+            texts = [message["content"] for message in (await answer.json())["messages"]]
+        assert texts[1:] == ["half", "the whole answer"]
+
+
+@pytest.mark.req("SRV-11")
+async def test_a_continuation_that_was_cut_is_continued_by_the_same_request():
+    gate, later = Gate(), Gate()
+    turns = says("half an answer", pause=gate), says("more of it", pause=later), says("the rest")
+    async with served(*turns, settings=ALL) as s:
+        stream = await s.post(ask(thread="t", run="r1"))
+        await read_to(stream, "TEXT_MESSAGE_CONTENT")
+        await (await s.post({}, "/runs/r1/stop")).read()
+        gate.open.set()
+        again = await s.post({}, "/runs/r1/continue")
+        begun = await read_to(again, "TEXT_MESSAGE_CONTENT")
+        cut = json.loads(begun.partition(b"data: ")[2].partition(b"\n")[0])["runId"]
+        await (await s.post({}, f"/runs/{cut}/stop")).read()
+        later.open.set()
+        async with s.post({}, "/runs/r1/continue") as answer:
+            body = await answer.read()
+        assert f'"parentRunId":"{cut}"'.encode() in body
+        assert types(body)[-1] == "RUN_FINISHED"

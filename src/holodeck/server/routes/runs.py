@@ -1,5 +1,7 @@
 """Runs by their id: look, replay from any event, stop."""
 
+from hashlib import sha256
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -7,11 +9,12 @@ from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP
 from holodeck.access.route_access import needs
 from holodeck.core.request import RunRequest
 from holodeck.errors import InvalidRequest, SessionBusy, ShuttingDown
+from holodeck.runs.port import RunKey, RunState
 from holodeck.runs.run import Run
 from holodeck.server import schemas
-from holodeck.server.agent_server import slot_of
+from holodeck.server.agent_server import AgentServer, slot_of
 from holodeck.server.identity import owner_of, principal_of
-from holodeck.server.intake import Arrival, begin, json_answer, server_of, text_header, whole_number
+from holodeck.server.intake import Arrival, begin, json_answer, repeat_key_of, server_of, text_header, whole_number
 from holodeck.server.routing import Routes
 from holodeck.server.stream import follow
 from holodeck.wires import sse
@@ -21,6 +24,7 @@ from holodeck.wires.sse import position_after
 # the bare id comes last, since it matches all.
 routes = Routes("/runs", tag="Runs", responses=schemas.PROBLEMS)
 
+MAX_CHAIN = 1000  # continuations of one run, each cut as the one before
 RECONNECT = b"retry: 1000\n\n"  # milliseconds
 NUMBERS = range(-1, 10**15 + 1)
 AFTER = schemas.parameter(
@@ -83,13 +87,22 @@ def _first(run: Run, after: int | None, last_event_id: str | None) -> int:
     "/{run_id:path}/continue",
     "Continue a run that was interrupted",
     access=needs(CHAT),
+    parameters=(schemas.REPEAT_KEY,),
     responses={200: schemas.EVENT_STREAM},
 )
 async def go_on(request: Request) -> Response:
-    """Starts a run without a new message on the session of one that was interrupted, failed or stopped."""
+    """Starts a run without a new message on the session of one that was interrupted, failed or stopped.
+
+    The same request again joins that run. If it was cut as well, the request continues it.
+    """
     cut, server, owner = await _run_of(request), server_of(request), owner_of(request)
     if not cut.log.ended:
         raise SessionBusy(f"Run {cut.run_id!r} has not ended.")
+    fingerprint = sha256(cut.run_id.encode()).digest()
+    key = repeat_key_of(request, cut.request.wire, owner)
+    if key is None:
+        cut, key = await _last_cut(server, cut)
+        fingerprint = key.name.encode()
 
     async def prepare() -> RunRequest:
         return RunRequest(session_id=cut.session_id, parent_run_id=cut.run_id, encoding=cut.request.encoding)
@@ -100,8 +113,21 @@ async def go_on(request: Request) -> Response:
         prepare=prepare,
         wire=cut.request.wire,
         conversation=cut.session_id,
+        key=key,
+        fingerprint=fingerprint,
     )
     return follow(server, await begin(server, arrival), accept=request.headers.get("accept"))
+
+
+async def _last_cut(server: AgentServer, run: Run) -> tuple[Run, RunKey]:
+    """The run to continue, and the key of its continuation. A run that was continued and cut again leads to the next."""
+    for _ in range(MAX_CHAIN):
+        key = RunKey(run.request.wire, run.owner, f"continue:{run.run_id}", schemas.REPEAT_HEADER)
+        later = await server.idempotency.stored(key, key.name.encode())
+        if later is None or not later.log.ended or later.state is RunState.FINISHED:
+            break
+        run = later
+    return run, key
 
 
 @routes.post(
