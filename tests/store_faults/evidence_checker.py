@@ -15,6 +15,8 @@ from tests.store_faults.numbered_model import Script
 UNKNOWN = "whether it took effect is not known"
 LOOKS = "look:"  # an act of the tool that may be repeated
 ENDED = {"finished", "failed", "cancelled", "interrupted"}
+NOT_STORED = {"storage-full", "store-unavailable"}  # codes of endings that say that the answer could not be stored
+TAKEN_OVER = "session-taken"  # the code of an ending that is shown where the run was; another process stores its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +27,9 @@ class Seen:
     thread: str
     ids: Sequence[int]
     events: Sequence[Mapping[str, Any]]
-    state: str  # of the run, as the store has it
+    state: str  # of the run, as the row of the store has it, not the memory of a server
+    code: str | None = None  # of the stored ending, if it is a failure
+    answered: str | None = None  # the state that a server answers with; None: it was not asked
 
     @property
     def types(self) -> list[str]:
@@ -128,10 +132,17 @@ def _one_ending(verdict: Verdict, client: Seen) -> None:
     if client.has_ended and client.state in ENDED:
         finished = client.types[-1] == "RUN_FINISHED"
         expected = {"finished", "cancelled"} if finished else ENDED - {"finished"}
-        why = client.events[-1].get("code", "")
+        why = client.events[-1].get("code")
         verdict.require(
             client.state in expected, f"I1: run {run} ended with {types[-1]} {why}, the store has {client.state}"
         )
+        verdict.require(
+            why in (client.code, TAKEN_OVER), f"I1: run {run} was shown the failure {why}, the store has {client.code}"
+        )
+    verdict.require(
+        client.answered in (None, client.state),
+        f"I1: run {run} is {client.answered or 'unknown'} at the server, the store has {client.state}",
+    )
 
 
 def _numbers_rise(verdict: Verdict, client: Seen) -> None:
@@ -153,7 +164,7 @@ def _no_token_is_missing(verdict: Verdict, client: Seen) -> None:
 
 
 def _what_was_seen_is_stored(verdict: Verdict, client: Seen, messages: Iterable[Mapping[str, Any]]) -> None:
-    if not client.has_ended:
+    if not client.has_ended or client.events[-1].get("code") in NOT_STORED:
         return
     stored = {message["id"]: message.get("content") for message in messages if message["role"] == "assistant"}
     for name, text in client.shown().items():

@@ -72,6 +72,7 @@ async def disk_fills_up(rig: Rig) -> None:
                     f"on a full disk: {full.status} {full.events[-1:]}",
                 )
                 (disk / "stranger").unlink()
+                await _fills_in_the_middle(rig, node, disk / "stranger", f"middle{number}")
                 after = rig.witness(rig.script(say=20), thread=f"after{number}")
                 await after.see_through(only(node))
                 rig.require(after.types[-1] == "RUN_FINISHED", f"with space again: {after.events[-1]}")
@@ -83,6 +84,20 @@ async def disk_fills_up(rig: Rig) -> None:
         finally:
             await node.kill()
             await asyncio.to_thread(subprocess.run, ["umount", "-l", str(disk)], check=False)
+
+
+async def _fills_in_the_middle(rig: Rig, node: Node, stranger: Path, thread: str) -> None:
+    """The user's message is stored, the answer is not; the row gets the ending that the client saw when there is space."""
+    client = rig.witness(rig.script(say=4000, ms=0.5), thread=thread)
+    reading = asyncio.create_task(client.post(node))
+    await client.until_tokens(20)
+    _fill(stranger)
+    await asyncio.wait_for(reading, 60)
+    code = client.events[-1].get("code")
+    rig.require(code in ("storage-full", "store-unavailable"), f"a disk that fills in mid-run: {client.events[-1]}")
+    stored = await rig.rows("SELECT state FROM runs WHERE id = ? AND ended IS NOT NULL", (client.run_id,))
+    rig.figures.notes["endings refused"] = int(str(rig.figures.notes.get("endings refused", 0))) + (not stored)
+    await asyncio.to_thread(stranger.unlink)
 
 
 async def _mounts(*words: str) -> bool:

@@ -4,6 +4,7 @@ Everything has one random generator, so a row with the same seed asks the same q
 """
 
 import asyncio
+import dataclasses
 import os
 import random
 import shutil
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
+import msgspec
 import psutil
 import psycopg
 import yaml
@@ -392,8 +394,15 @@ class Rig:
         return list(found.get("messages", ()))
 
     async def _seen(self, node: Server, client: Witness) -> Seen:
-        state = (await node.get(f"/runs/{client.run_id}")).get("state", "") if client.is_acknowledged else ""
-        return Seen(script=client.script, thread=client.thread, ids=client.ids, events=client.events, state=state)
+        """What a client saw of its run, beside the row of the run and the answer of a server."""
+        seen = Seen(script=client.script, thread=client.thread, ids=client.ids, events=client.events, state="")
+        if not client.is_acknowledged:
+            return seen
+        found = await self.rows("SELECT state, ending FROM holodeck.runs WHERE id = ?", (client.run_id,))
+        state, ending = found[0] if found else ("", None)
+        code = None if ending is None else msgspec.json.decode(bytes(ending)).get("code")
+        answered = (await node.get(f"/runs/{client.run_id}")).get("state", "")
+        return dataclasses.replace(seen, state=state, code=code, answered=answered)
 
     async def _open_runs(self) -> list[str]:
         return [name for (name,) in await self.rows("SELECT id FROM holodeck.runs WHERE ended IS NULL")]

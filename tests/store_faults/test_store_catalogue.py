@@ -72,6 +72,8 @@ WRONG = {
     "I1: run r1 (finished) has no ending": client(events=events("RUN_STARTED", "STEP_FINISHED")),
     "I1: run r1 is running": client(state="running"),
     "I1: run r1 ended with RUN_FINISHED": client(state="interrupted"),
+    "I1: run r1 was shown the failure None": client(code="interrupted"),
+    "I1: run r1 is cancelled at the server": client(answered="cancelled"),
     "I2: acknowledged and lost": session(*STORED[1:]),
     "I2: stored twice": session(STORED[0], *STORED),
     "I3: run r1 shows": session(*STORED[:3], {**STORED[3], "content": "0 "}),
