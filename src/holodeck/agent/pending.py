@@ -53,7 +53,7 @@ def decide(
     client_results: Sequence[ToolMessage],
     at: datetime | None = None,
 ) -> Decision:
-    """Sorts the waiting calls. InvalidRequest for a resume that is unknown here, used up, duplicated or too late."""
+    """Sorts the waiting calls. Raises InvalidRequest for a resume that is unknown, used up, duplicated or too late."""
     answers = _answers(pending, resume, at or now())
     decision = Decision()
     if pending is None:

@@ -120,7 +120,7 @@ def command(
 
 
 def _server(url: str | None, key_file: str | None, path: str | None) -> RemoteServer:
-    """Returns the server to talk to. UsageError for options that need a local agent."""
+    """Returns the server to talk to. Raises UsageError for options that need a local agent."""
     if url is None:
         raise click.UsageError("--key-file is for --url")
     context = click.get_current_context()

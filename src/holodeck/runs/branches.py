@@ -26,7 +26,7 @@ async def branch_after(
     """Returns the session that continues the conversation after this run: its own, or a copy that ends with it.
 
     `in_progress` are the session's runs that have not ended, in their order. The next run comes after all of them.
-    RunNotFound if the session, or the messages of the run, no longer exist.
+    Raises RunNotFound if the session, or the messages of the run, no longer exist.
     """
     if in_progress and in_progress[-1] == run_id:
         return Branch(session_id, run_id)

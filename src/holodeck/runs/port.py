@@ -220,14 +220,14 @@ class SharedRunStore(RunStore, Protocol):
     async def begin(self, record: RunRecord, *, continues: Ending | None = None) -> Begun:
         """Stores a run. A run that has ended is begun again only by the part that continues it under its own id.
 
-        `continues` is the ending that this part has seen. RunExists if the run has another one by now, and for any
-        other request with its id: it may have looked for the run before another process stored it.
+        `continues` is the ending that this part has seen. Raises RunExists if the run has another one by now, and for
+        any other request with its id: it may have looked for the run before another process stored it.
         """
 
     async def turn(self, record: RunRecord) -> None:
         """Waits until no run of its session is before it, in any process.
 
-        LostClaim if the run was deleted meanwhile.
+        Raises LostClaim if the run was deleted meanwhile.
         """
 
     async def withdraw(self, record: RunRecord) -> None:

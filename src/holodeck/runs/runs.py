@@ -124,8 +124,8 @@ class Runs:
     ) -> Run:
         """Starts a run. Its id must be new; `Idempotency` finds the run of a duplicate request.
 
-        `key` is the request's idempotency key, which is stored with the run. RunExists if another process has
-        started the same run.
+        `key` is the request's idempotency key, which is stored with the run. Raises RunExists if another process
+        has started the same run.
         """
         self._refuse_at_end()
         owner = request.owner

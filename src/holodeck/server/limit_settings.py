@@ -19,7 +19,7 @@ _PLACE = ("server", "limits")
 
 
 def spending_of(config: LoadedConfig, *, has_keys: bool) -> SpendingSettings:
-    """Returns how money and tokens are counted. StartError for a money limit without a price."""
+    """Returns how money and tokens are counted. Raises StartError for a money limit without a price."""
     given = config.agent.model.price
     if given is None and config.agent.server.limits.counts_money:
         raise StartError(str(config.error(_PLACE, "money_per_day needs to know what tokens cost; add model.price")))

@@ -75,7 +75,7 @@ class PushSender:
         return bool(self._settings.allow_hosts)
 
     async def check(self, owner: Owner, task_id: str | None, config: PushConfig) -> None:
-        """InvalidRequest for a forbidden address, or one too many. `task_id` is None for a new task."""
+        """Raises InvalidRequest for a forbidden address, or one too many. `task_id` is None for a new task."""
         self._check_url(config.url)
         configs = {} if task_id is None else await self.of_task(owner, task_id)
         if config.id not in configs and len(configs) >= MAX_CONFIGS:

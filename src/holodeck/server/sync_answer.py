@@ -27,7 +27,7 @@ class SyncAnswer(NamedTuple):
 async def ending_of(runs: Runs, run: Run, receive: Receive) -> Ending:
     """Waits for the end of a run. Counts as a reader, so that a disconnect starts the run's grace period.
 
-    ShuttingDown if the run is left to another process.
+    Raises ShuttingDown if the run is left to another process.
     """
     if run.log.ended:
         return _last(run)

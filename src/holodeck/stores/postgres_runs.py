@@ -288,7 +288,7 @@ class PostgresRunStore:
             return Begun(is_first=is_first, ahead=frozenset(ahead))
 
     async def _stored_ending(self, record: RunRecord, seen: Ending) -> bytes | None:
-        """The stored ending of a run. RunExists if it is not the one that was `seen`. None for a run without a row."""
+        """The stored ending of a run; None if it has no row. Raises RunExists if it is not the one that was `seen`."""
         name = self._name(record.owner, record.run_id)
         statement = f"SELECT ending, v FROM holodeck.runs WHERE {NAMED}"
         found = await self._database.row(statement, name, again=True, lane=Lane.REQUEST)

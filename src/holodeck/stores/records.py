@@ -115,7 +115,7 @@ _RUN_BROKEN = "This run cannot be read; its data is kept as it is."
 def run_of(row: Sequence[Any]) -> RunRecord:
     """`row` has the values of `COLUMNS`: the same in SQLite and PostgreSQL except for the name of one column.
 
-    SessionNewer if a newer version wrote it, SessionBroken if it cannot be read.
+    Raises SessionNewer if a newer version wrote it, SessionBroken if it cannot be read.
     """
     if row[_V] > VERSION:
         raise SessionNewer("A newer version of HoloDeck wrote this run; it is left as it is.")

@@ -302,7 +302,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
     ) -> SessionRow:
         """Inserts a new session. Replaces an expired one, and at `max_per_user` the least recently used one.
 
-        LostClaim if one exists that has not expired: another process began it meanwhile.
+        Raises LostClaim if one exists that has not expired: another process began it meanwhile.
         """
         self._make_room(connection, owner)
         row = new_row(now).grown(steps, epoch=0, used=now)

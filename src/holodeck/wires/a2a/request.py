@@ -66,8 +66,8 @@ class ListRequest(msgspec.Struct, frozen=True, kw_only=True):
 def camel_case(given: dict[str, Any], depth: int = read.MAX_DEPTH) -> dict[str, Any]:
     """Returns the object with names in camel case. Protobuf parsers accept snake case too, and clients rely on it.
 
-    `data` and `metadata` are the client's own and keep their names. InvalidRequest for objects nested too deeply, and for
-    one that has a name in both spellings: which of them counts differs between parsers, and they may be decisions.
+    `data` and `metadata` are the client's own and keep their names. Raises InvalidRequest for objects nested too deeply, and
+    for one that has a name in both spellings: which of them counts differs between parsers, and they may be decisions.
     """
     if depth == 0:
         raise InvalidRequest(f"The body is nested more than {read.MAX_DEPTH} levels deep")
