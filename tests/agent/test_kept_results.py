@@ -86,7 +86,7 @@ async def test_a_toolset_that_shortens_by_itself_uses_the_runs_way():
         ({"call_id": "a", "length": 10**9}, "[characters 0 to 900 of 11000]"),
     ],
 )
-async def test_what_may_be_asked(arguments, text):
+async def test_arguments_of_read_result(arguments, text):
     kept = KeptResults(1000)
     kept.shorten("a", BOOK, 10)
     result = await kept.call("read_result", arguments, CONTEXT)

@@ -64,7 +64,7 @@ async def test_the_answer_is_a_value_of_the_type(kind):
     ("kind", "text", "expected"),
     [(list[int], '{"value": [1, 2]}', [1, 2]), (int, '{"value": 7}', 7), (bool, '{"value": false}', False)],
 )
-def test_what_is_no_object_is_wrapped_in_one(kind, text, expected):
+def test_a_schema_that_is_not_an_object_is_wrapped_in_one(kind, text, expected):
     output = OutputType.of(kind)
     assert output.schema.schema["type"] == "object"
     assert output.read(text) == (expected, expected)
@@ -166,7 +166,7 @@ def test_openais_own_form_of_a_schema_is_understood():
     assert output.read('{"city": "Bonn"}')[0] == {"city": "Bonn"}
 
 
-def test_what_is_no_schema_is_a_mistake_of_the_file():
+def test_an_invalid_schema_is_a_config_error():
     with pytest.raises(ConfigError, match="is not a JSON Schema: 'objekt' is not valid"):
         OutputType.of_schema({"type": "objekt"})
 

@@ -119,7 +119,7 @@ async def test_approvals_are_answered_from_python(decision, carried_out):
     assert [text for text in results if text == "8.0 km"] == carried_out
 
 
-async def test_an_approval_that_is_not_true_is_a_no():
+async def test_an_approval_that_is_not_true_is_a_refusal():
     model = ScriptedModel([calls(("convert", '{"miles": 5}')), says("Done.")])
     async with Agent(model, tools=[convert], approve=["convert"]) as agent:
         reply = await agent.ask("5 miles?", approve=lambda question: "no")  # type: ignore[arg-type, return-value]
@@ -210,7 +210,7 @@ def test_misuse_is_a_sentence_without_a_position_in_a_file(monkeypatch, make, se
         make()
 
 
-async def test_what_ask_cannot_use_is_a_sentence():
+async def test_bad_arguments_of_ask_are_explained():
     agent = Agent("demo", tools=[convert], approve="convert")
     for options, sentence in (
         ({"session": "x" * 129}, "session must have 1 to 128 printable characters"),

@@ -196,7 +196,7 @@ def test_no_type_of_any_member_is_a_defect(folder: Path, name: str) -> None:
         *("a start without a zone", "a start at the end of time", "a call without its result"),
     ],
 )
-def test_what_is_no_chat_is_not_taken_for_one(folder: Path, name: str) -> None:
+def test_a_file_that_is_not_a_chat_is_refused(folder: Path, name: str) -> None:
     assert not survives(folder, RECORDS[name])
 
 
@@ -228,7 +228,9 @@ def forbidden(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, pipe, loop, away, device, terminal, forbidden])
-def test_what_is_no_file_is_no_chat_and_keeps_no_one_waiting(folder: Path, make: Callable[[Path], None]) -> None:
+def test_a_path_that_is_not_a_readable_file_is_refused_without_waiting(
+    folder: Path, make: Callable[[Path], None]
+) -> None:
     path = folder / f"{ID}.json"
     make(path)
     begun = time.monotonic()

@@ -60,7 +60,7 @@ def test_the_demo_takes_a_question(tmp_path):
         (["hello", "--model", "gpt-5"], "write provider/name, e.g. openai/gpt-5"),
     ],
 )
-def test_what_cannot_be_meant_is_a_sentence(project, arguments, sentence):
+def test_impossible_options_are_explained(project, arguments, sentence):
     result = holodeck("chat", *arguments, folder=project)
     assert result.code != 0
     assert sentence in result.err

@@ -175,7 +175,7 @@ def test_the_one_liner(load):
 
 
 @pytest.mark.parametrize("text", ["mode: magic", "mode: []", "jwt: {isuer: x}", "public: [everything]", "more: 1"])
-def test_what_is_no_such_block_is_a_mistake_in_the_file(load, text):
+def test_an_unknown_key_or_value_is_a_config_error(load, text):
     with pytest.raises(ConfigError) as refused:
         load(text)
     assert refused.value.exit_code == 1

@@ -89,7 +89,7 @@ def test_a_billion_laughs_are_refused_before_they_are_laughed(tmp_path):
         ),
     ],
 )
-def test_what_is_no_text_or_too_much_is_refused(tmp_path, text, part):
+def test_invalid_text_or_too_much_of_it_is_refused(tmp_path, text, part):
     assert part in refusal(tmp_path, text)
 
 

@@ -46,7 +46,7 @@ async def test_what_is_put_is_found_by_its_owner_kind_and_topic_only(store):
     assert await names(store) == ["b"]
 
 
-async def test_of_several_that_put_first_one_does(store):
+async def test_one_of_several_first_puts_wins(store):
     bodies = [bytes([number]) for number in range(8)]
     done = await asyncio.gather(*(store.values.put_first(value("a", body), owner=ADA) for body in bodies))
     (found,) = await store.values.of_topic("k", "t", owner=ADA)

@@ -71,7 +71,7 @@ SECRET = "correct/horse+battery=staple"
         "token 0123456789abcdef0123456789abcdef01234567",
     ],
 )
-def test_what_a_stranger_says_is_masked_generously(text):
+def test_text_from_outside_is_masked_more_widely(text):
     masked = Redactor([SECRET, None, ""], wary=True)(text)
     assert MASK in masked
     assert not any(word in masked for word in ("horse", "abc", "AIza", "0123", "Y29ycmVjdC9o"))

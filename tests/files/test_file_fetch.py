@@ -175,7 +175,7 @@ async def test_a_few_redirects_are_followed(site, redirects, arrives):
         ("/silent", InvalidRequest, "could not be fetched"),
     ],
 )
-async def test_what_does_not_come_as_it_should(site, path, error, words, monkeypatch):
+async def test_a_fetch_that_fails_is_explained(site, path, error, words, monkeypatch):
     monkeypatch.setattr(Site, "_missing", None, raising=False)
     with pytest.raises(error, match=words):
         await fetcher(site, seconds=0.5 if path == "/silent" else 5.0).fetch(
@@ -303,7 +303,7 @@ async def test_a_name_that_changes_its_mind_is_asked_at_the_checked_address(site
 
 
 @pytest.mark.req("T14")
-async def test_a_redirect_resolves_its_name_anew(site):
+async def test_a_redirect_resolves_its_name_again(site):
     answers = iter([["127.0.0.1"], ["169.254.169.254"]])
 
     async def flips(_host: str) -> list[str]:

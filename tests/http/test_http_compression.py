@@ -166,7 +166,7 @@ def test_what_is_left_is_not_looked_at_again_for_each_of_many_members(member, mo
 
 
 @ON_ONE_LOOP
-async def test_what_no_one_takes_is_not_unpacked(client):
+async def test_an_unread_body_is_not_unpacked(client):
     async with Peers(answers(answer("gzip", b"no gzip at all", 100))) as peers:
         async with client.post(peers.url, b"{}") as response:
             assert response.headers["content-encoding"] == "gzip"  # who refuses it by that, has no more to do

@@ -150,7 +150,7 @@ async def test_interim_answers_without_end_are_refused(client):
 
 
 @pytest.mark.parametrize("what", [b"X-Trailer: ", b"5;extension="], ids=["trailer", "chunk extension"])
-async def test_what_is_no_body_does_not_continue_for_ever(client, what):
+async def test_endless_trailers_or_extensions_end_the_response(client, what):
     async def talk(peer: Peer) -> None:
         await peer.request()
         await peer.say(CHUNKED + b"2\r\nHi\r\n" + (b"0\r\n" if what.startswith(b"X") else b"") + what)
@@ -192,7 +192,7 @@ async def test_a_head_of_just_less_than_the_limit_is_read(client):
         b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\nHi",
     ],
 )
-async def test_what_is_no_answer_is_refused_at_once(client, answer):
+async def test_a_response_that_is_not_http_is_refused_at_once(client, answer):
     async def talk(peer: Peer) -> None:
         await peer.request()
         await peer.say(answer)

@@ -303,7 +303,7 @@ def ask_in_two_loops(url: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # the loops' connections have no owner any more
-def test_a_client_that_comes_into_another_loop_begins_anew():
+def test_a_client_used_in_another_loop_opens_new_connections():
     """What is kept belongs to a loop that is gone: it could only hang."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Always) as server:
         serving = threading.Thread(target=server.serve_forever)
@@ -334,7 +334,7 @@ def test_a_connection_waits_as_long_as_its_server_does(header, seconds):
     assert keepalive_of(header) == seconds
 
 
-async def test_what_a_server_says_about_its_patience_counts(client):
+async def test_the_servers_keep_alive_header_is_respected(client):
     answer = OK.replace(b"\r\n", b"\r\nKeep-Alive: timeout=%d\r\n", 1)
     async with Peers(answers(answer % 20)) as short, Peers(answers(answer % 90)) as long, Peers(answers(OK)) as silent:
         for peers, seconds in ((short, 19), (long, 89), (silent, 60)):

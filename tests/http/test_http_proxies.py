@@ -135,14 +135,14 @@ async def test_a_proxy_that_says_nothing(environment):
 
 
 @pytest.mark.parametrize("proxy", ["http://no-such-proxy.invalid:3128", "http://no..such:1"])
-async def test_a_proxy_that_no_one_knows(client, environment, proxy):
+async def test_an_unknown_proxy_host(client, environment, proxy):
     environment("ALL_PROXY", proxy)
     with pytest.raises(NoProxy, match="cannot be reached"):
         await ask(client, "https://model.test/v1")
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1080", "http://[::1", "http://", "http://h:port"])
-async def test_a_proxy_that_is_none_of_ours(client, environment, proxy):
+async def test_an_unsupported_proxy_url_is_refused(client, environment, proxy):
     environment("ALL_PROXY", proxy)
     with pytest.raises(NoProxy, match="must begin with http"):
         await ask(client, "https://model.test/v1")
@@ -223,14 +223,14 @@ async def test_a_proxy_that_is_secure_itself(client, trusted, environment, secur
         await proxy.all_gone()
 
 
-async def test_a_secure_proxy_that_no_one_vouches_for(client, authority, environment):
+async def test_a_proxy_with_an_untrusted_certificate_is_refused(client, authority, environment):
     async with Peers(Passing(), ssl=authority.server()) as proxy:
         environment("ALL_PROXY", f"https://localhost:{proxy.port}")
         with pytest.raises(NoProxy):
             await ask(client, "https://model.test/v1")
 
 
-async def test_a_model_that_no_one_vouches_for_behind_a_proxy(client, authority, environment):
+async def test_an_untrusted_endpoint_behind_a_proxy_is_refused(client, authority, environment):
     async with Peers(answers(OK), ssl=authority.server()) as peers, Peers(Passing()) as proxy:
         environment("ALL_PROXY", f"http://localhost:{proxy.port}")
         with pytest.raises(NoTrust, match="certificate"):

@@ -87,7 +87,7 @@ async def test_enough_and_later_again_loses_nothing(client):
     assert b"".join(came) == b"".join(pieces)
 
 
-async def test_what_came_before_anybody_took_it_is_given_first(client):
+async def test_data_that_arrived_before_read_into_is_passed_first(client):
     talk = Steps(HEAD + chunk(b"one"), chunk(b"two"), END)
     async with Peers(talk) as peers:
         talk.release(2)
@@ -118,7 +118,7 @@ class OfMine(Exception):
 
 @pytest.mark.parametrize("error", [OfMine, StopIteration, ValueError, OSError, TimeoutError])
 @pytest.mark.parametrize("early", [True, False])
-async def test_what_taking_raises_reaches_the_caller(client, error, early):
+async def test_an_exception_of_the_sink_reaches_the_caller(client, error, early):
     talk = Steps(HEAD + chunk(b"one") if early else HEAD, chunk(b"two"), chunk(b"three"))
 
     def take(_: bytes) -> bool:
@@ -188,7 +188,7 @@ async def test_after_a_failure_every_pour_fails_and_gives_nothing_new(client):
     assert late.pieces == []
 
 
-async def test_what_came_before_a_failure_is_given_before_it_is_raised(client):
+async def test_data_that_arrived_before_a_failure_is_passed_first(client):
     talk = Steps(HEAD + chunk(b"one"), end="close")
     async with Peers(talk) as peers:
         talk.release(2)

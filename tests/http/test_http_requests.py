@@ -101,7 +101,7 @@ UNSENDABLE = {
 
 @ON_ONE_LOOP
 @pytest.mark.parametrize("what", UNSENDABLE)
-async def test_what_would_break_a_head_is_refused(what):
+async def test_headers_that_would_break_the_head_are_refused(what):
     client = Client(UNSENDABLE[what], 5.0)
     async with Peers(answers(OK)) as peers:
         for exchange in (client.post(peers.url, b"{}"), client.get(peers.url)):
@@ -184,7 +184,7 @@ def test_hosts(url, host, port, authority):
         "http://host/\ud800",
     ],
 )
-async def test_what_is_no_url_is_refused(client, url):
+async def test_an_invalid_url_is_refused(client, url):
     with pytest.raises(Unsendable):
         await ask(client, url)
 

@@ -57,7 +57,7 @@ async def test_names_are_checked_as_a_certificate_says_them(trusted, name):
         await client.close()
 
 
-async def test_a_server_that_no_one_vouches_for(client, authority, monkeypatch):
+async def test_an_untrusted_certificate_is_refused(client, authority, monkeypatch):
     async with Peers(answers(OK), ssl=authority.server()) as peers:
         with pytest.raises(NoTrust, match=r"certificate was not accepted \(unable to get local issuer"):
             await ask(client, peers)

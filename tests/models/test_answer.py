@@ -400,7 +400,7 @@ def test_unknown_members_are_merged(old, new, expected):
 
 
 @pytest.mark.parametrize("slices", [None, 1, 50])
-def test_what_follows_the_end_is_no_part_of_the_answer(slices):
+def test_data_after_the_end_is_ignored(slices):
     late = chunk({"content": "LATE"})
     reply, listener = answer(chunks(HI, END, DONE, late, late, END), slices=slices)
     assert (reply.text, listener.words) == ("Hi", "Hi")

@@ -129,7 +129,7 @@ def test_system_messages_are_read_apart():
         {"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]},
     ],
 )
-def test_what_is_no_message_is_refused_with_its_place(chat):
+def test_an_invalid_message_is_refused_with_its_position(chat):
     with pytest.raises(InvalidRequest, match=r"messages\[1\]"):
         from_chat([{"role": "user", "content": "Hi"}, chat])
 

@@ -129,7 +129,7 @@ def test_a_call_that_was_given_up_counts_as_neither_and_frees_its_trial():
 
 
 @pytest.mark.parametrize("outcome", ["succeeded", "failed", "withdrawn"])
-def test_what_a_call_of_an_earlier_time_reports_is_history(outcome):
+def test_a_late_outcome_of_an_earlier_state_is_ignored(outcome):
     clock = Clock()
     breaker = breaker_of(clock, trials=1)
     late = breaker.admit()

@@ -190,7 +190,7 @@ async def test_the_end_of_such_a_run_shows_its_state_and_what_it_asks_the_page_f
 
 
 @pytest.mark.req("SRV-21")
-async def test_what_a_middleware_hides_is_hidden_also_from_who_comes_late():
+async def test_a_late_reader_does_not_see_what_a_middleware_hides():
     tools, talk = PlainTools(secret=echo), LongTalk()
     turns = calls(("secret", '{"hidden": 1}')), Turn(text=["w "] * 300, pause=talk)
     async with served(*turns, tools=tools, chain=lambda: Chain([hide_tools(["secret"])]), max_log_events=100) as s:

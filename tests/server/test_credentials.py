@@ -201,7 +201,7 @@ async def test_health_for_strangers_is_a_word(tmp_path):
             assert "agent" not in await answer.json()
 
 
-async def test_what_the_file_opens_is_open(tmp_path):
+async def test_public_routes_of_the_agent_file_need_no_credential(tmp_path):
     async with keyed(tmp_path, public=frozenset({"openapi", "metrics", "capabilities"})) as (s, _):
         for path, status in (("/openapi.json", 200), ("/metrics", 200), ("/awp/capabilities", 200), ("/health", 401)):
             async with s.get(path) as answer:

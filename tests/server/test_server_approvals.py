@@ -69,7 +69,7 @@ async def test_an_unclear_answer_is_422_with_the_schema_and_the_question_stays_o
 
 
 @pytest.mark.parametrize("payload", [False, {"approved": False}, {"approved": False, "reason": "not that one"}])
-async def test_a_no_is_a_no(payload: Any) -> None:
+async def test_a_refusal_is_a_refusal(payload: Any) -> None:
     tool = Deletions()
     async with served(calls(("delete", '{"name": "a"}')), says("done"), tools=tool.tools) as s:
         interrupt = await asked(s, "/awp")

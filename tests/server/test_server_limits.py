@@ -89,7 +89,7 @@ async def test_a_refused_client_that_reads_gets_the_whole_problem_and_keeps_its_
 
 @pytest.mark.req("T15")
 @pytest.mark.parametrize("around", [b"0\r\n", b"0\r\nX: ", b"1;"], ids=["trailers", "one trailer", "an extension"])
-async def test_what_comes_around_a_body_in_chunks_has_an_end(around):
+async def test_framing_around_a_chunked_body_is_bounded(around):
     piece = b"x: " + b"y" * 65_000 + b"\r\n" if around == b"0\r\n" else b"y" * 65_536
     async with served() as s:
         reader, writer = await s.connect()
@@ -107,7 +107,7 @@ async def test_what_comes_around_a_body_in_chunks_has_an_end(around):
         reader.feed_eof()
 
 
-async def test_what_comes_after_a_body_is_no_header_of_its_request():
+async def test_trailers_are_not_headers_of_the_request():
     async with served() as s:
         reader, writer = await s.connect()
         body = json.dumps(ask()).encode()

@@ -108,7 +108,7 @@ async def test_discovery() -> None:
 
 
 @pytest.mark.parametrize("method", ["initialize", "ping", "unknown/method", "tasks/list", "prompts/list"])
-async def test_what_the_newer_era_does_not_have_is_404(method: str) -> None:
+async def test_methods_that_the_newer_generation_lacks_are_404(method: str) -> None:
     async with served(settings=ALL) as s:
         status, answer = await sent(s, body_of(method))
     assert (status, answer["error"]["code"], answer["id"]) == (404, -32601, 1)

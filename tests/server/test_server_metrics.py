@@ -24,7 +24,7 @@ async def shown(client, url) -> dict[str, float]:
 
 
 @pytest.mark.req("ORC-11")
-async def test_what_happened_is_on_the_page():
+async def test_the_metrics_page_counts_what_happened():
     tools = PlainTools(echo=echo, broken=broken)
     turns = [calls(("echo", "{}"), ("broken", "{}"), ("made_up", "{}")), says("all is done now")]
     async with served(*turns, tools=tools) as s:

@@ -44,7 +44,7 @@ def turns(*texts: str) -> list[Turn]:
 
 
 @every_address
-async def test_what_comes_again_gets_the_same_answer(path: str) -> None:
+async def test_a_repeated_request_gets_the_same_answer(path: str) -> None:
     async with served(*turns("first", "second"), settings=ALL) as s:
         first = await post(s, path)
         assert first[0] == 200

@@ -68,7 +68,7 @@ async def status(s, headers, **more):
         return answer.status, body, answer.headers
 
 
-def test_whose_limits_a_request_uses():
+def test_which_limits_apply_to_a_request():
     ann = Owner("acme", "ann")
     known = Spender(ann, "10.0.0.1", "KEY", authenticated=True)
     assert [kind for kind, *_ in known.subjects] == ["address", "key", "user", "tenant"]

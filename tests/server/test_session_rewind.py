@@ -59,7 +59,7 @@ async def test_the_end_of_a_conversation_is_taken_back():
         ("/sessions/unknown?from=m1", 404),
     ],
 )
-async def test_what_is_not_there_cannot_be_taken_back(path, status):
+async def test_an_unknown_message_cannot_be_rewound_to(path, status):
     async with served() as s:
         async with s.post(ask("hi", message="m1")) as stream:
             await stream.read()

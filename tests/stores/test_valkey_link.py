@@ -206,7 +206,7 @@ def test_the_address_of_sentinels(url, places, settings):
 
 
 @pytest.mark.parametrize("url", ["valkey+sentinel://a", "valkey+sentinel:///name", "valkey+sentinel://a:b/name"])
-def test_what_is_no_address_of_sentinels(url):
+def test_an_invalid_sentinel_address_is_refused(url):
     with pytest.raises(ValueError, match=r"missing|invalid literal"):
         pool_of(redis_url(url), seconds=1, answer_seconds=1, max_connections=1)
 
@@ -328,7 +328,7 @@ async def test_a_beginning_an_ending_and_a_log_that_may_lack_its_end_take_the_ot
 
 
 @pytest.mark.parametrize("fault", ["emptied", "scripts forgotten", "connection closed", "full"])
-async def test_what_valkey_does_not_add_at_once_has_to_be_added_the_other_way(at_once, url, fault):
+async def test_pieces_that_valkey_does_not_add_at_once_are_added_by_the_copier(at_once, url, fault):
     link, add = at_once
     with Redis.from_url(url) as client:
         if fault == "emptied":

@@ -184,7 +184,7 @@ async def test_a_server_that_is_not_there_yet_may_start():
     assert inner.log == ["start"]
 
 
-async def test_a_changed_schema_is_hidden_anew():
+async def test_bound_arguments_are_hidden_again_in_a_changed_schema():
     tools, inner = bound(OPEN)
     tools.schemas()
     inner.offer(ToolSchema(name="tool", parameters=REFERENCED))

@@ -124,7 +124,7 @@ def test_a_failed_tool_of_the_provider_is_shown_as_failed():
     assert [piece for piece in listener.recorded if piece[0] == "answered"] == [("answered", "mcp_1", "no", "failed")]
 
 
-def test_what_is_kept_is_what_came():
+def test_kept_items_are_the_received_items():
     reply, _ = read(SHAPES["openai: web search with citations"].body)
     search, text = reply.extra[KEPT]["items"]
     assert search["action"] == {"type": "search", "query": "tides"}

@@ -152,7 +152,7 @@ async def test_an_error_of_the_tool_is_a_result_with_its_text(rogue):
 
 
 @pytest.mark.req("B13")
-async def test_the_first_answer_counts_and_answers_to_no_one_do_not(rogue):
+async def test_the_first_answer_counts_and_unsolicited_answers_do_not(rogue):
     server = await rogue()
     assert (await server.call("twice")).text == "first"
     assert (await server.call("echo", {"n": 1})).text == '{"n": 1}'

@@ -91,7 +91,7 @@ async def test_a_server_that_keeps_us_waiting_meets_the_timeout(tool):
 
 
 @pytest.mark.req("B16")
-async def test_a_forgotten_session_is_begun_anew_once():
+async def test_a_forgotten_session_is_restarted_once():
     async with rogue_http() as rogue, connected(rogue.url) as toolset:
         rogue.session = 7
         assert (await call(toolset, "echo", n=1)).text == '{"n": 1}'

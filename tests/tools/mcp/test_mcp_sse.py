@@ -60,7 +60,7 @@ async def test_an_answer_over_the_limit_ends_the_call_and_not_the_agent():
         assert result.text == "2"
 
 
-async def test_what_is_no_sse_server_is_reported_at_the_start():
+async def test_a_server_without_sse_is_reported_at_the_start():
     with pytest.raises(StartError, match="cannot be reached"):
         async with connected(f"http://127.0.0.1:{free_port()}/sse"):
             pass

@@ -170,7 +170,7 @@ def test_what_lenient_servers_send_is_understood(line, expected):
         b"",
     ],
 )
-def test_what_is_no_message_is_refused(line):
+def test_an_invalid_message_is_refused(line):
     with pytest.raises(ValueError):  # noqa: PT011  msgspec's, json's and our own words for it
         wire.decode(line)
 

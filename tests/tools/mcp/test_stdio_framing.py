@@ -33,7 +33,7 @@ def test_an_oversized_line_is_reported_once_and_ended_once(size):
 
 
 @pytest.mark.req("B10")
-def test_what_is_thrown_away_is_counted_and_not_kept():
+def test_discarded_bytes_are_counted_and_not_kept():
     framer = LineFramer(1_000)
     for _ in range(100):
         list(framer.feed(b"x" * 1_000))

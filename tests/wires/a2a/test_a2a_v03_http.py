@@ -67,6 +67,6 @@ def test_errors_have_a_code_and_a_class() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{}, {"message": 7}, {"message": {"content": "x"}}, {"message": {"content": [7]}}])
-def test_what_is_no_message_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_invalid_message_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
         v03_http.params_of("SendMessage", wrong)

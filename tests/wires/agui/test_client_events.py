@@ -105,5 +105,5 @@ def test_nothing_that_a_server_sends_breaks_the_display(kind: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"1", b'"x"', b"{}", b'{"type": "NEWER_THAN_US"}', b"[" * 100_000])
-def test_what_is_no_event_is_passed_over(data: bytes) -> None:
+def test_data_that_is_not_an_event_is_skipped(data: bytes) -> None:
     assert ClientEvents(RUN, SESSION).read(data) == []

@@ -95,7 +95,7 @@ def test_arguments_are_the_object_that_they_are() -> None:
     ("arguments", "shown"),
     [("", {}), ("[1]", {"arguments": [1]}), ("{oops", {"arguments": "{oops"}), ("7", {"arguments": 7})],
 )
-def test_arguments_that_are_no_object_are_shown_all_the_same(arguments: str, shown: dict[str, Any]) -> None:
+def test_arguments_that_are_not_an_object_are_shown_too(arguments: str, shown: dict[str, Any]) -> None:
     events = [e.RunStarted(RUN, SESSION), *step(e.ToolCallStarted("c", "t", "m"), e.ToolCallEnded("c", "t", arguments)), finished()]  # fmt: skip
     (data,) = [data for name, data in frames_of(events) if name == "tool_call" and data["status"] == "in_progress"]
     assert data["arguments"] == shown

@@ -206,7 +206,7 @@ async def test_a_client_that_leaves_does_not_leave_its_conversation_behind():
         (b"input=hi", "multipart/form-data; boundary=x", 415, "unsupported-media-type"),
     ],
 )
-async def test_what_is_no_request_is_a_problem(body, kind, status, code):
+async def test_a_bad_request_is_a_problem(body, kind, status, code):
     async with served(settings=settings()) as s, s.post(body, PATH, **{"Content-Type": kind}) as answer:
         problem = await answer.json(content_type="application/problem+json")
         assert (answer.status, problem["type"]) == (status, f"https://holodeck.dev/errors/{code}")
