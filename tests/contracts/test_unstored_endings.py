@@ -161,10 +161,11 @@ async def test_a_run_that_is_cancelled_before_its_first_step_gets_its_ending(sto
 
 @pytest.mark.parametrize("stores", SHARED, indirect=True)
 async def test_the_process_that_has_taken_the_run_over_decides_how_it_ends(stores):
-    async with ended_without_store(stores) as (runs, _, away):
+    async with ended_without_store(stores) as (runs, run, away):
         records = stores[1]
         assert isinstance(records, SharedRunStore)
         mine, records.replica = records.replica, "another"
+        keys = dict(records._keys)
         taken = await _taken_over(records, mine)
         assert [each.run_id for each in taken] == ["r"]
         records.replica = mine
@@ -173,6 +174,11 @@ async def test_the_process_that_has_taken_the_run_over_decides_how_it_ends(store
             while runs.unstored.find("r", owner=ADA) is not None:
                 await asyncio.sleep(0.01)
         assert (await records.find("r", owner=ADA)).ending is None
+        records.replica = "another"
+        records._keys.update(keys)
+        await records.end(run.record, RunFailed("r", "s", "interrupted", "Its server was stopped."))
+        assert (await StoredRuns(runs, *stores).find("r", owner=ADA)).state is RunState.INTERRUPTED
+        records.replica = mine
 
 
 async def _taken_over(records, mine):

@@ -91,8 +91,8 @@ class StoredRuns:
         is_known = found is not None and record is not None and not is_continued_elsewhere(found, record)
         if record is None or (is_known and record.ending is not None):
             run = self._runs.get(run_id, owner=owner)
-            if record is not None and record.state is RunState.CANCELLED:
-                run.state = RunState.CANCELLED  # another process may have withdrawn what the run waited for
+            if record is not None:  # another process may have taken it over, or withdrawn what it waited for
+                run.state = record.state
             return run
         return await self.restored(record)
 
