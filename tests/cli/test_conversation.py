@@ -5,6 +5,7 @@ import io
 import json
 from urllib.parse import quote
 
+import msgspec
 import pytest
 
 from holodeck.agent.prompting import RECALL, RECALLED
@@ -126,6 +127,25 @@ async def test_a_tool_that_needs_approval_asks(tmp_path, answers, carried_out):
         ['{"what": "all"}'],
     )
     assert room.talk.session.transcript.messages[-1].content == "All right."
+
+
+@pytest.mark.req("CHT-05")
+@pytest.mark.parametrize(
+    ("cut", "line"),
+    [
+        (None, []),
+        ("stopped", ["(stopped; /retry asks again)"]),
+        ("interrupted", ["(the last answer was cut by a crash; /retry asks again, or send a message to continue)"]),
+    ],
+)
+async def test_a_resumed_chat_says_why_its_last_answer_was_cut_and_how_it_goes_on(tmp_path, cut, line):
+    room = Room(tmp_path, ScriptedModel([says("Half of it")]))
+    await room.converse("tell me")
+    messages = room.talk.session.transcript.messages
+    messages[-1] = msgspec.structs.replace(messages[-1], cut=cut)
+    room.printed.clear()
+    room.talk.show_last_exchange()
+    assert room.printed[1:] == line
 
 
 @pytest.mark.parametrize("answer", [Interrupted(), None])

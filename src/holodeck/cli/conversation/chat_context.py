@@ -10,13 +10,13 @@ from holodeck.agent.prompting import latest, unsummarized
 from holodeck.cli.conversation.attachments import Attachments
 from holodeck.cli.conversation.chat_loop import Around
 from holodeck.cli.conversation.chat_store import ChatStore
-from holodeck.cli.conversation.session import NO_ANSWER, ChatConfig, ChatSession, SessionState, counted
+from holodeck.cli.conversation.session import CUT_BY_CRASH, NO_ANSWER, ChatConfig, ChatSession, SessionState, counted
 from holodeck.config.build import build_agent
 from holodeck.config.build_model import build_model, offered_models, shown_tokens
 from holodeck.config.load import LoadedConfig, with_model
 from holodeck.config.model_schema import ModelChoice
 from holodeck.core.events import TextAdded, TextEnded
-from holodeck.core.messages import AssistantMessage, Content, Message, UserMessage, text_of
+from holodeck.core.messages import INTERRUPTED, AssistantMessage, Content, Message, UserMessage, text_of
 from holodeck.core.request import FileNote
 from holodeck.core.text import one_line
 from holodeck.errors import HoloDeckError
@@ -173,7 +173,9 @@ class ChatContext(Around):
             self.display.emit(TextAdded(message_id="", delta=reply.content))
             self.display.emit(TextEnded(message_id=""))
             self.display.close()
-            if reply.cut:
+            if reply.cut == INTERRUPTED:
+                self.say(self.paint.dim(CUT_BY_CRASH))
+            elif reply.cut:
                 self.say(self.paint.dim(f"({one_line(reply.cut)}; /retry asks again)"))
         elif self.session.is_unanswered:
             self.say(self.paint.dim(NO_ANSWER))

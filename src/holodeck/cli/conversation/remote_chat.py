@@ -18,10 +18,11 @@ from holodeck.cli.conversation.attachments import dropped_files, file_bytes, nam
 from holodeck.cli.conversation.chat_loop import Around, ChatLoop, Reply
 from holodeck.cli.conversation.remote_run import RemoteRun
 from holodeck.cli.conversation.remote_server import RemoteServer, RemoteSession
-from holodeck.cli.conversation.session import NO_ANSWER, counted
+from holodeck.cli.conversation.session import CUT_BY_CRASH, NO_ANSWER, counted
 from holodeck.cli.lines import Lines
 from holodeck.core.events import Ending, Event, Interrupt, TextAdded, TextEnded
 from holodeck.core.ids import new_ulid
+from holodeck.core.messages import INTERRUPTED
 from holodeck.core.request import Resume
 from holodeck.core.text import one_line
 from holodeck.errors import InvalidRequest
@@ -81,6 +82,8 @@ class RemoteChat(ChatLoop):
                 self._show(found, SHOWN_MESSAGES)
                 if not (found.questions or found.is_active or found.messages[-1].get("role") == "assistant"):
                     context.say(context.paint.dim(NO_ANSWER))
+                elif found.messages[-1].get("cut") == INTERRUPTED and not found.is_active:
+                    context.say(context.paint.dim(CUT_BY_CRASH))
         return found.questions
 
     @property
