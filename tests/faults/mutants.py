@@ -96,6 +96,8 @@ MUTANTS = (
     Mutant("runs/remote_runs.py", "history[:end]", "history", RECOVERY, "a snapshot of a copied log has messages that the log shows again"),
     Mutant("stores/postgres_commit.py", "RAISED_BY_RUN, RAISED_BY_OTHERS = 1, 2", "RAISED_BY_RUN, RAISED_BY_OTHERS = 1, 1", STORES, "a run takes the commit of a terminal for its own, and its message is lost"),
     Mutant("stores/postgres_runs.py", "AND taken.state = 'running')", ")", STORES, "the death of a process whose run waits stops the run before it, at another process"),
+    Mutant("stores/postgres_sessions.py", "if is_ours and ending is not None:", "if False:", "tests/stores/test_postgres_store.py", "a run whose connection breaks shows a failure although the store has its answer and its ending"),
+    Mutant("stores/postgres_runs.py", "ending IS NOT DISTINCT FROM %(ending)s::bytea", "ending IS NOT DISTINCT FROM coalesce(ending, %(ending)s::bytea)", "tests/stores/test_postgres_store.py", "a run takes an ending that it did not store for its own"),
     Mutant("stores/postgres_commit.py", "AND s.epoch = %(epoch)s AND", "AND", STORES, "a late process writes into a session that another has taken over"),
     Mutant("stores/postgres_run_statements.py", "WHERE key = %(run)s AND replica = %(replica)s AND ended IS NULL", "WHERE key = %(run)s", STORES, "a process that was taken for dead stores what its run does"),
     Mutant("stores/postgres_run_statements.py", "AND (other.state = 'running' OR other.key < runs.key)", "AND other.key < 0", STORES, "runs of one session do not wait for those of other processes"),

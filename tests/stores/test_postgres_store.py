@@ -12,7 +12,7 @@ from holodeck.core.events import RunFinished
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.owner import Owner
-from holodeck.errors import RunInterrupted, SessionBroken, SessionNewer, StartError, StoreUnavailable
+from holodeck.errors import LostClaim, RunInterrupted, SessionBroken, SessionNewer, StartError, StoreUnavailable
 from holodeck.runs.replica import Replica
 from holodeck.sessions.values import KeptValue
 from holodeck.stores import postgres_database as postgres_database_module
@@ -78,6 +78,39 @@ async def test_a_commit_that_is_repeated_after_a_lost_connection_counts_once(ope
             await conversation.commit([AssistantMessage(content="once")], ending=ending)
     assert await texts(store) == ["first", "once", "once"]
     assert (await store.runs.find("r", owner=ME)).ending == ENDING
+
+
+@pytest.mark.req("D07")
+async def test_a_run_knows_that_its_ending_is_stored_although_another_writer_came_before_it_looked(opened, monkeypatch):
+    """The next run of the session, or a terminal, writes before the run repeats the commit whose connection was lost."""
+    store, other = await opened(), await opened()
+    conversation = await begun(store, run())
+    await conversation.commit([UserMessage(content="first")])
+    real, broken = PostgresDatabase._once, []
+
+    async def breaks(self, job, lane):
+        done = await real(self, job, lane)
+        if not broken:
+            broken.append(True)
+            await say(other, "later")
+            raise psycopg.OperationalError("the connection is lost")
+        return done
+
+    monkeypatch.setattr(PostgresDatabase, "_once", breaks)
+    await conversation.commit([AssistantMessage(content="once")], ending=ENDING)
+    assert await texts(store) == ["first", "once", "later"]
+    assert (await other.runs.find("r", owner=ME)).ending == ENDING
+
+
+@pytest.mark.req("D07")
+async def test_a_run_that_was_ended_otherwise_does_not_take_its_own_ending_for_stored(opened, postgres_database):
+    store = await opened()
+    conversation = await begun(store, run())
+    await conversation.commit([UserMessage(content="first")])
+    sql(postgres_database, "UPDATE holodeck.runs SET state = 'interrupted', ended = 1, ending = '{}'::bytea")
+    with pytest.raises(LostClaim):
+        await conversation.commit([AssistantMessage(content="late")], ending=ENDING)
+    assert await texts(store) == ["first"]
 
 
 @pytest.mark.req("D07")

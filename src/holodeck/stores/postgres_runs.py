@@ -488,10 +488,16 @@ class PostgresRunStore:
         return RunClause({**values, **_ending_values(ending, self.clock())})
 
     async def is_ours(self, owner: Owner, run_id: str, ending: Ending | None) -> bool:
-        """Whether this process still has the run, and the run has ended exactly if it should have."""
+        """Whether this process still has the run, and exactly this ending is stored, or none."""
         found = await self._database.row(
-            f"SELECT 1 FROM holodeck.runs WHERE {NAMED} AND replica = %(me)s AND (ended IS NULL) = %(open)s",
-            {**self._name(owner, run_id), "me": self.replica, "open": ending is None},
+            f"SELECT 1 FROM holodeck.runs WHERE {NAMED} AND replica = %(me)s AND (ended IS NULL) = %(open)s"
+            " AND ending IS NOT DISTINCT FROM %(ending)s::bytea",
+            {
+                **self._name(owner, run_id),
+                "me": self.replica,
+                "open": ending is None,
+                "ending": records.optional(ending),
+            },
             again=True,
         )
         return found is not None

@@ -501,20 +501,23 @@ class _PostgresConversation(StoredConversation):
     async def _without_effect(self, commit: Commit, ending: Ending | None) -> SessionRow:
         """Handles a commit that wrote nothing.
 
-        The session was deleted, another writer changed it, or the commit succeeded before its connection broke. Only
-        this run raises the epoch by `RAISED_BY_RUN`: these cases differ in the epoch or in the number of steps.
+        The session was deleted, another writer changed it, or the commit succeeded before its connection broke. It
+        succeeded if the run has its ending, which is stored with the steps. Without an ending, only this run raises the
+        epoch by `RAISED_BY_RUN`: the cases differ in the epoch or in the number of steps.
         """
         key, store = commit.row.key, self._store
-        current = await (store.current(key) if key is not None else self._created())
-        if current is None and key is not None:
-            raise SessionDeleted
-        wanted = commit.row_after
         is_ours = (
             store.runs is not None
             and commit.run is not None
             and not commit.run.has_ended
             and await store.runs.is_ours(self._owner, self._run_id, ending)
         )
+        if is_ours and ending is not None:  # others may have written since
+            return commit.row_after
+        current = await (store.current(key) if key is not None else self._created())
+        if current is None and key is not None:
+            raise SessionDeleted
+        wanted = commit.row_after
         if is_ours and current is not None and (current.epoch, current.steps) == (wanted.epoch, wanted.steps):
             return current
         raise LostClaim(LOST)
