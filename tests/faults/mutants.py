@@ -267,7 +267,7 @@ MUTANTS = (
     Mutant("runs/run.py", "partial(_note_ending, weakref.ref(self))", "partial(_note_ending, lambda: self)", FOLLOWED_FREED, "runs of other servers that were read wait for the collector"),
     Mutant("runs/remote_runs.py", "            part.later = None\n", "            part.state = part.state\n", FOLLOWED_FREED, "the parts of a run that was taken over keep each other"),
     Mutant("runs/remote_runs.py", "if any(part.readers for part in run.parts):", "if False:", FOLLOWED_FREED, "a slow reader loses the rest of a run that was taken over"),
-    Mutant("stores/log_copier.py", "if not (copy.is_called or copy.log.ended):", "if not copy.is_called:", FOLLOWED_FREED, "a log and its copy keep each other after the end"),
+    Mutant("stores/log_copier.py", "            if not copy.log.ended:", "            if True:", FOLLOWED_FREED, "a log and its copy keep each other after the end"),
     Mutant("runs/shared_entry.py", "            run.log.cut()", "            pass", FOLLOWED_FREED, "the log of a run that is refused waits for the collector"),
     Mutant("stores/postgres_runs.py", "        self._logs.pop((record.owner, record.run_id), None)  # its log stays empty", "        # its log stays empty", "tests/stores/test_valkey_link.py", "a server keeps an entry for each run that was withdrawn"),
     Mutant("stores/postgres_sessions.py", "if len(self._unchecked) > MAX_UNCHECKED:", "if False:", "tests/stores/test_postgres_store.py", "a server keeps an entry for each user that it has ever seen"),

@@ -473,38 +473,6 @@ async def test_of_a_run_that_is_read_elsewhere_a_first_event_is_copied_at_once_a
     assert written == [events[:1], events[1:]]
 
 
-async def test_a_run_that_is_read_elsewhere_is_copied_with_the_event_that_comes_when_it_is_time():
-    """A timer would wake the server once more for each copy."""
-    written, copied, log = [], asyncio.Event(), RunLog()
-
-    async def write(pieces):
-        written.append([event for piece in pieces for event in piece.events])
-        copied.set()
-        return ()
-
-    copier = LogCopier(write)
-    copier.seconds = copier.news_seconds = 3600.0
-    copier.follow((ME, "r"), log)
-    copier.hurry((ME, "r"))
-    events = [TextAdded("m", str(number)) for number in range(7)]
-    log.append(events[0])
-    for first, last in ((1, 4), (4, 7)):
-        await asyncio.wait_for(copied.wait(), 50)
-        while copier._is_writing:
-            await asyncio.sleep(0)
-        copied.clear()
-        copier.hurried_seconds = 1800.0
-        for event in events[first : last - 1]:
-            log.append(event)
-        copier.hurried_seconds = 0.0  # it is time
-        log.append(events[last - 1])
-    await asyncio.wait_for(copied.wait(), 50)
-    assert written == [events[:1], events[1:4], events[4:]]
-    log.append(ENDING)
-    await copier.close()
-    assert not log._waiting, "an ended log calls for no more copies"
-
-
 @pytest.mark.parametrize("fate", ["stored", "not stored", "not now", "a defect"])
 async def test_what_cannot_be_written_at_once_is_written_the_other_way(fate):
     written, waiting, log = [], asyncio.Queue(), RunLog()

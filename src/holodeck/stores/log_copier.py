@@ -23,7 +23,6 @@ log = logging.getLogger(__name__)
 
 COPY_SECONDS = 0.25
 HURRIED_SECONDS = 0.02
-LATE = 1.25  # times that: until a log that is read elsewhere is copied if no event comes
 RETRY_SECONDS = 1.0
 
 
@@ -61,7 +60,6 @@ class _Copy:
     place: int
     session: str
     is_hurried: bool = False  # the run is read elsewhere
-    is_called: bool = False  # whether the log calls the copier at its next event
 
 
 _Batch: TypeAlias = list[tuple[_Copy, LogPiece]]
@@ -89,7 +87,7 @@ class LogCopier:
         if len(log):
             self._is_due(copy)
         else:
-            self._call_at_next(copy)
+            log.call_at_next(partial(self._is_due, copy))
 
     def hurry(self, run: OwnedId) -> None:
         """Copies this run more often from now on: another process has a reader of it. It may have ended meanwhile."""
@@ -117,21 +115,14 @@ class LogCopier:
             await self._copy(self._take_due())
 
     def _is_due(self, copy: _Copy) -> None:
-        self._due[copy], copy.is_called = None, False
+        self._due[copy] = None
         if not (self._is_writing or self._closed):
             self._copy_within(self._seconds_for(copy))
-        if copy.is_hurried:  # the event that comes when it is time wakes the loop anyway
-            self._call_at_next(copy)
-
-    def _call_at_next(self, copy: _Copy) -> None:
-        if not (copy.is_called or copy.log.ended):  # not even by a cut: the log and its copy would keep each other
-            copy.is_called = True
-            copy.log.call_at_next(partial(self._is_due, copy))
 
     def _seconds_for(self, copy: _Copy) -> float:
         if copy.is_hurried:
-            passed = asyncio.get_running_loop().time() - self._begun
-            return 0.0 if passed >= self.hurried_seconds else min(self.seconds, LATE * self.hurried_seconds - passed)
+            is_quiet = asyncio.get_running_loop().time() >= self._begun + self.hurried_seconds
+            return 0.0 if is_quiet else min(self.seconds, self.hurried_seconds)
         return min(self.seconds, self.news_seconds) if copy.place == 0 or copy.log.ended else self.seconds
 
     def _pause(self) -> float:
@@ -203,7 +194,8 @@ class LogCopier:
             first, is_beginning = copy.first_number + copy.place, copy.place == 0
             taken.append((copy, LogPiece(copy.run, first, events, is_beginning, copy.session)))
             copy.place += len(events)
-            self._call_at_next(copy)
+            if not copy.log.ended:  # not even by a cut: the log and its copy would keep each other
+                copy.log.call_at_next(partial(self._is_due, copy))
         return taken
 
 
