@@ -163,6 +163,22 @@ async def test_results_that_are_stored_are_kept_and_only_the_others_are_unknown(
 
 
 @pytest.mark.req("D03")
+async def test_the_text_of_a_run_is_not_stored_behind_a_turn_that_a_terminal_has_added(restarted):
+    async with restarted(says("more")) as server:
+        await server.left(QUESTION, events=BEGINNING)
+        terminal = await server.store.open("s", owner=ME)
+        turn = UserMessage(content="and now?", run_id="of the terminal"), AssistantMessage(content="Fine.")
+        await terminal.commit(turn)
+        terminal.close()
+        assert await server.stored.recover() == 1
+        assert [message.content for message in await server.history()] == ["go", "and now?", "Fine."]
+        run = server.runs.get("r", owner=ME)
+        grammar.check(events_of(run))
+        assert (run.state, run.log.ending.code) == (RunState.INTERRUPTED, "interrupted")
+        assert (await server.records.find("r", owner=ME)).state is RunState.INTERRUPTED
+
+
+@pytest.mark.req("D03")
 async def test_a_step_that_waits_for_a_person_still_waits(restarted):
     waiting = PendingStep(assistant=REPLY, approvals={"i": "c1"}, run_id="before")
     async with restarted() as server:

@@ -45,6 +45,9 @@ class Remains:
     settles_step: bool = False  # `messages` complete the pending step
     is_certain: bool = True  # no call may have taken effect unnoticed: the run can continue
     steps: int = 0  # how many were begun
+    has_moved_on: bool = (
+        False  # the session continued without the run, in a terminal: neither its text nor it fits there
+    )
 
 
 @dataclass
@@ -104,7 +107,8 @@ def remains_of(
     settled = [] if step is None else _settled(step, is_repeatable)
     new = [message for message in record.request.messages if message.id not in known]
     asked = [_of_run(message, record.run_id) for message in dropwhile(_is_result, new)]
-    partial = [] if step is not None else _partial(seen, known, record.run_id)
+    has_moved_on = stored is not None and _is_behind(stored.messages, record.run_id)
+    partial = [] if step is not None or has_moved_on else _partial(seen, known, record.run_id)
     results = {message.call_id: message for message in settled if isinstance(message, ToolMessage)}
     return Remains(
         closings=_closings(seen, results),
@@ -112,7 +116,14 @@ def remains_of(
         settles_step=step is not None,
         is_certain=all(message.content != OUTCOME_UNKNOWN for message in results.values()),
         steps=seen.steps,
+        has_moved_on=has_moved_on,
     )
+
+
+def _is_behind(messages: Sequence[Message], run_id: str) -> bool:
+    """Whether messages of another turn follow those of the run. Runs of a server take turns; a terminal does not wait."""
+    ids = [message.run_id for message in messages]
+    return run_id in ids and ids[-1] != run_id
 
 
 def _cut_step(pending: PendingStep | None, run_id: str) -> PendingStep | None:

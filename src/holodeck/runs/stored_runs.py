@@ -322,7 +322,7 @@ class StoredRuns:
         if may_go_on and self.remote is not None:  # a run that waits elsewhere for this one's end goes first
             others = await self.remote.records.open_runs(owner=record.owner, session_id=record.session_id)
             may_go_on = not others or others[-1].run_id == record.run_id
-        goes_on = may_go_on and remains.is_certain and self._runs.settings.continues
+        goes_on = may_go_on and remains.is_certain and not remains.has_moved_on and self._runs.settings.continues
         why = refusal or RunInterrupted(INTERRUPTED_TEXT)
         if goes_on and record.request.agent_version not in ("", self._runs.agent.version):
             goes_on, why = False, RunInterrupted(CHANGED_TEXT)
