@@ -17,9 +17,10 @@ from holodeck.core.tools import ToolSchema
 from holodeck.errors import RunInterrupted, RunNotFound, Unauthorized
 from holodeck.models.scripted import ScriptedModel, calls, says
 from holodeck.runs.idempotency import Idempotency
-from holodeck.runs.port import MAX_KEPT_BYTES, RunKey, RunRecord, RunState, kept_of
+from holodeck.runs.port import RunKey, RunRecord, RunState
 from holodeck.runs.recovery import CALL_AGAIN, HOLE, remains_of
 from holodeck.runs.remote_runs import parts_of
+from holodeck.runs.run import MAX_KEPT_BYTES, kept_of
 from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.runs import Runs
 from holodeck.runs.stored_runs import StoredRuns

@@ -11,7 +11,8 @@ from holodeck.core import grammar
 from holodeck.core.messages import AssistantMessage, PendingStep, ToolMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import Resume, RunRequest
-from holodeck.runs.port import RunState, kept_of
+from holodeck.runs.port import RunState
+from holodeck.runs.run import kept_of
 from tests.runs.test_recovery import CALLING, CALLS, RECORD, REPLY, follow, restarted
 
 __all__ = ["restarted"]

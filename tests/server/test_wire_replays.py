@@ -10,7 +10,7 @@ from holodeck.core.events import RunFinished
 from holodeck.core.request import RunRequest
 from holodeck.core.usage import TokenUsage
 from holodeck.models.scripted import calls, says
-from holodeck.runs.port import MAX_ENCODING_BYTES, kept_of
+from holodeck.runs.run import MAX_ENCODING_BYTES, kept_of
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import ENCODERS, WIRES
 from holodeck.stores.sqlite_file import SqliteFile

@@ -14,7 +14,8 @@ from holodeck.core.messages import now
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
 from holodeck.runs.log import RunLog
-from holodeck.runs.port import Begun, RunRecord, state_after
+from holodeck.runs.port import Begun, RunRecord
+from holodeck.runs.run import state_after
 
 MAX_RUNS = 100_000
 

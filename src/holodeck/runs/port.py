@@ -11,12 +11,11 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
-from holodeck.core.events import Ending, Event, Outcome, RunFailed
-from holodeck.core.messages import INTERRUPTED, now
+from holodeck.core.events import Ending, Event
+from holodeck.core.messages import now
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
 from holodeck.core.tools import ToolExecution
-from holodeck.core.zones import is_zone
 from holodeck.errors import InvalidRequest
 from holodeck.runs.log import RunLog
 
@@ -28,12 +27,6 @@ class RunState(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"  # its process ended in the middle of it
-
-
-def state_after(ending: Ending) -> RunState:
-    if isinstance(ending, RunFailed):
-        return RunState.INTERRUPTED if ending.code == INTERRUPTED else RunState.FAILED
-    return RunState.CANCELLED if ending.outcome is Outcome.CANCELLED else RunState.FINISHED
 
 
 class RunExists(InvalidRequest):
@@ -53,38 +46,8 @@ class RunKey(NamedTuple):
     part: bytes = b""  # distinguishes a resume under a run's own id from the request that began the run
 
 
-MAX_KEPT_BYTES = 128 * 1024
-"""How much of its client's tools, context, state and answers a stored request may keep, together, as JSON."""
-
-
-MAX_ENCODING_BYTES = 16 * 1024
-"""How long `RunRequest.encoding` may be in storage, as JSON. Readers of a run without it get the wire's defaults."""
-
-
-def kept_of(request: RunRequest, agent_version: str = "") -> RunRequest:
-    """Returns the part of a request that is stored: only what a run needs to continue after a crash.
-
-    The only client property that it keeps is the time zone. If tools, context, state and answers are too long, they are
-    left out and the request is marked: its run cannot continue. An `encoding` that is too long is left out.
-    """
-    if request.encoding and len(msgspec.json.encode(request.encoding)) > MAX_ENCODING_BYTES:
-        request = msgspec.structs.replace(request, encoding={})
-    zone = request.properties.get("timezone")
-    properties = {"timezone": zone} if isinstance(zone, str) and is_zone(zone) else {}
-    kept = msgspec.structs.replace(request, properties=properties, agent_version=agent_version)
-    shown = (request.client_tools, request.context, request.state, request.resume)
-    if shown == ((), (), None, ()) or len(msgspec.json.encode(shown)) <= MAX_KEPT_BYTES:
-        return kept
-    return msgspec.structs.replace(kept, client_tools=(), context=(), state=None, resume=(), shortened=True)
-
-
-def kept_after_end(request: RunRequest) -> RunRequest:
-    """Returns the part of a request that is kept after its run has ended: its messages are in the session already."""
-    return msgspec.structs.replace(request, messages=(), client_tools=(), context=(), state=None, resume=())
-
-
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One run as data. `request` is what the run needs to continue after a crash (`kept_of`)."""
+    """One run as data. `request` is what the run needs to continue after a crash (`kept_of` in `run.py`)."""
 
     run_id: str
     owner: Owner

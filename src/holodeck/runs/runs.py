@@ -43,9 +43,9 @@ from holodeck.runs.client_history import (
 )
 from holodeck.runs.leaving import leave, may_be_left
 from holodeck.runs.log import RunLog
-from holodeck.runs.port import RunExists, RunKey, RunRecord, RunResult, RunState, RunStore, SharedRunStore, kept_of
+from holodeck.runs.port import RunExists, RunKey, RunRecord, RunResult, RunState, RunStore, SharedRunStore
 from holodeck.runs.resumed_parts import answered_with, check_continues
-from holodeck.runs.run import QueueSlot, Run, SessionFeeds, SessionQueue, ending_of, size_of_request
+from holodeck.runs.run import QueueSlot, Run, SessionFeeds, SessionQueue, ending_of, kept_of, size_of_request
 from holodeck.runs.run_settings import RunSettings, WhenBusy
 from holodeck.runs.shared_entry import SharedEntry
 from holodeck.runs.unstored_endings import UnstoredEndings

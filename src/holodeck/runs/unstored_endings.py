@@ -15,7 +15,8 @@ from holodeck.core.events import Ending
 from holodeck.core.messages import now
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.errors import HoloDeckError, ServerError
-from holodeck.runs.port import RunKey, RunRecord, RunStore, state_after
+from holodeck.runs.port import RunKey, RunRecord, RunStore
+from holodeck.runs.run import state_after
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,8 @@ from holodeck.core.ids import new_ulid
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.errors import HoloDeckError, LostClaim
 from holodeck.runs.log import RunLog
-from holodeck.runs.port import Begun, Pulse, RunExists, RunRecord, RunState, SessionWatch, kept_after_end, state_after
+from holodeck.runs.port import Begun, Pulse, RunExists, RunRecord, RunState, SessionWatch
+from holodeck.runs.run import kept_after_end, state_after
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.heartbeats import Heartbeats, OpenRun

@@ -15,7 +15,8 @@ from holodeck.core.events import Ending, Event
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.errors import SessionBroken, StoreUnavailable
 from holodeck.runs.log import RunLog
-from holodeck.runs.port import Begun, RunRecord, RunState, kept_after_end, state_after
+from holodeck.runs.port import Begun, RunRecord, RunState
+from holodeck.runs.run import kept_after_end, state_after
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.log_copier import LogCopier, LogPiece

@@ -21,7 +21,8 @@ from holodeck._version import __version__
 from holodeck.core.events import Ending, Event
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.errors import HoloDeckError, LostClaim, StartError
-from holodeck.runs.port import Begun, Pulse, RunExists, RunRecord, RunState, SessionWatch, kept_after_end, state_after
+from holodeck.runs.port import Begun, Pulse, RunExists, RunRecord, RunState, SessionWatch
+from holodeck.runs.run import kept_after_end, state_after
 from holodeck.stores import records
 from holodeck.stores.heartbeats import Heartbeats, OpenRun
 from holodeck.stores.log_copier import LogPiece
