@@ -504,8 +504,7 @@ async def test_all_of_a_user_is_deleted_whatever_state_it_is_in(opened):
 
 async def test_all_old_runs_and_copies_are_removed_at_once(opened, monkeypatch):
     """A busy server ends more runs between two clean-ups than one batch has."""
-    for module in ("sqlite_runs", "sqlite_indexes"):
-        monkeypatch.setattr(f"holodeck.stores.{module}.BATCH", 2)
+    monkeypatch.setattr("holodeck.stores.sqlite_runs.BATCH", 2)
     store, now = await opened(), [1_000_000.0]
     store.runs.clock = lambda: now[0]
     for number in range(5):

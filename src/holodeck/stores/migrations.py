@@ -8,7 +8,7 @@ reused key it would reach the session of another user. SQLite reuses the key of 
 so `spent_keys` remembers it. AUTOINCREMENT would write one more page with each request, and this only with a deletion.
 
 Each index and each table that a commit changes is one more page that it writes, and 10 to 20 µs that a client waits.
-Indexes that only the clean-up and rare reads need are therefore filled later: see `sqlite_indexes`.
+Indexes that only the clean-up and rare reads need are therefore filled later: see `note_new` in `sqlite_runs`.
 """
 
 APPLICATION_ID = 0x484F4C4F  # "HOLO": a file of another application is never touched

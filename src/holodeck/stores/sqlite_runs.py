@@ -23,7 +23,6 @@ from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.migrations import next_key
 from holodeck.stores.records import COLUMNS, KEY_SECONDS, run_of
 from holodeck.stores.sqlite_file import NAMED, OF_AGENT, Job, SqliteFile
-from holodeck.stores.sqlite_indexes import RUN_OF_SESSION, note_new
 
 FIRST_COMMIT_SECONDS = 0.05  # for the first commit of a run whose client is about to be answered
 SHORT_REQUEST = 1024  # bytes; a request that is no longer stays as it is when its run has ended
@@ -44,6 +43,25 @@ _INSERT = (
     " root = excluded.root, v = excluded.v, replica = NULL, ended = excluded.ended, ending = excluded.ending"
 )
 _INSERT_UNENDED = f"{_INSERT} WHERE runs.ended IS NULL"
+
+# Indexes that a run's commit does not change: rows are added to them afterwards. A commit writes one page for each index
+# that it changes, and a client waits for it. Only the clean-up and rare reads need these indexes, so a new row is not in
+# them. The thread adds it a moment later, in a transaction that nothing waits for: `noted` is then the time that the
+# index has. New rows have the highest keys, so they are found without an index.
+_NEW = "key > coalesce((SELECT key FROM {0} NOT INDEXED WHERE noted IS NOT NULL ORDER BY key DESC LIMIT 1), 0)"
+NEW_SESSION, NEW_RUN = _NEW.format("sessions"), _NEW.format("runs")
+
+# The values of both are agent, tenant, user and session. The plus signs keep SQLite from an index of all runs.
+RUN_OF_SESSION = (
+    "key IN (SELECT key FROM runs WHERE agent = ?1 AND tenant = ?2 AND user = ?3 AND session = ?4 AND noted IS NOT NULL"
+    f" UNION ALL SELECT key FROM runs WHERE {NEW_RUN} AND +agent = ?1 AND +tenant = ?2 AND +user = ?3 AND session = ?4)"
+)
+
+_NOTE = "UPDATE {0} SET noted = {1} WHERE key IN (SELECT key FROM {0} WHERE {2} ORDER BY key LIMIT ?)"
+_STATEMENTS = (
+    _NOTE.format("sessions", "used", NEW_SESSION),
+    _NOTE.format("runs", "coalesce(ended, accepted)", NEW_RUN),
+)
 
 
 class SqliteRunStore:
@@ -381,6 +399,11 @@ class SqliteRunStore:
             return ()
 
         return self._file.write(job, synced=False)
+
+
+def note_new(connection: sqlite3.Connection) -> bool:
+    """Adds new sessions and runs to the indexes, at most `BATCH` of each. Returns whether there may be more."""
+    return max([connection.execute(statement, (BATCH,)).rowcount for statement in _STATEMENTS]) >= BATCH
 
 
 def has_session(connection: sqlite3.Connection, key: int) -> bool:

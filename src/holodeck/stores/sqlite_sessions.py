@@ -36,8 +36,7 @@ from holodeck.stores import records
 from holodeck.stores.batches import BATCH, BATCH_BYTES, in_batches
 from holodeck.stores.migrations import next_key
 from holodeck.stores.sqlite_file import NAMED, OF_OWNER, Job, SqliteFile
-from holodeck.stores.sqlite_indexes import NEW_SESSION, RUN_OF_SESSION, note_new
-from holodeck.stores.sqlite_runs import SqliteRunStore, has_session
+from holodeck.stores.sqlite_runs import NEW_SESSION, RUN_OF_SESSION, SqliteRunStore, has_session, note_new
 from holodeck.stores.sqlite_values import SqliteValues
 from holodeck.stores.stored_conversation import (
     COLUMNS,

@@ -29,8 +29,7 @@ from holodeck.stores.log_copier import LogPiece
 from holodeck.stores.records import KEY_SECONDS
 from holodeck.stores.sqlite_changes import SqliteChanges
 from holodeck.stores.sqlite_file import NAMED, OF_OWNER, SqliteFile, check_version, connect, locked, prepare, words_of
-from holodeck.stores.sqlite_indexes import note_new
-from holodeck.stores.sqlite_runs import NEXT_KEY, RUN_COLUMNS, SqliteRunStore
+from holodeck.stores.sqlite_runs import NEXT_KEY, RUN_COLUMNS, SqliteRunStore, note_new
 
 log = logging.getLogger(__name__)
 
