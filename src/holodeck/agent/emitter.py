@@ -6,6 +6,7 @@ decides when to stop, what to store and which tool to call.
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -201,18 +202,18 @@ class RunEmitter:
         self._open_calls.clear()
 
 
+@dataclass(slots=True, eq=False)
 class OverlappingCommit:
     """A commit that runs while the model is already being asked. The emitter holds its events back until it is stored.
 
     If the commit fails, the run fails too, whatever it is doing by then.
     """
 
-    def __init__(self, emitter: RunEmitter) -> None:
-        self._emitter = emitter
-        self.stored: asyncio.Future[Any] | None = None  # the future of the commit in progress
-        self._task: asyncio.Task[Any] | None = None
-        self._waiter: asyncio.Future[None] | None = None
-        self._failure: BaseException | None = None
+    _emitter: RunEmitter
+    stored: "asyncio.Future[Any] | None" = None  # the future of the commit in progress
+    _task: "asyncio.Task[Any] | None" = None
+    _waiter: "asyncio.Future[None] | None" = None
+    _failure: BaseException | None = None
 
     def begin(self, stored: "asyncio.Future[Any] | None") -> None:
         """Starts to wait for a commit. `stored` is None if the commit is already durable.

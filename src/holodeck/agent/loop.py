@@ -192,7 +192,7 @@ class _Run:
             return await self._wait_for_input(batch, reply)
         if not batch.assistant.tool_calls:
             return await self._complete(batch, reply) if await self._has_output(batch, reply) else None
-        if messages := _worth_keeping(batch):
+        if messages := batch.messages():
             await self.overlap.wait()
             self._store_meanwhile(messages)  # the next model call has started
         self._count_unusable(batch)
@@ -366,7 +366,7 @@ class _Run:
     # storing
 
     async def _keep(self, batch: Batch) -> None:
-        if messages := _worth_keeping(batch):
+        if messages := batch.messages():
             await self._commit(messages)
 
     async def _keep_partial(self, cut: str, *, is_refused: bool = False) -> None:
@@ -457,7 +457,7 @@ class _Run:
         if not reply.text.strip():
             self._judge_empty(reply)
         ending = self._finished(finish_reason=reply.finish_reason, output=self.output)
-        step, has_called = self._own(_worth_keeping(batch)), bool(self.tools.executions)
+        step, has_called = self._own(batch.messages()), bool(self.tools.executions)
         await self.ending.settle(ending, step, None, state=self._current_state(), shows_history=has_called)
         return self._response("completed", finish_reason="length" if reply.finish_reason == "length" else "completed")
 
@@ -569,12 +569,6 @@ def _canonical(arguments: str) -> str:
         return json.dumps(json.loads(arguments), sort_keys=True)
     except (ValueError, RecursionError):
         return arguments.strip()
-
-
-def _worth_keeping(batch: Batch) -> list[Message]:
-    """The messages of a step. Empty for an empty reply, which would break the next turn."""
-    reply = batch.assistant
-    return batch.messages() if reply.content or reply.tool_calls or reply.extra else []
 
 
 def _call_ids(messages: Sequence[Message], pending: PendingStep | None) -> set[str]:

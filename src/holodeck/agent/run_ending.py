@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from holodeck.agent.definition import AgentContext
@@ -26,9 +27,11 @@ from holodeck.sessions.port import KEEP, Keep
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
 class RunEnding:
-    def __init__(self, context: AgentContext, emitter: RunEmitter, overlap: OverlappingCommit) -> None:
-        self._context, self._emitter, self._overlap = context, emitter, overlap
+    _context: AgentContext
+    _emitter: RunEmitter
+    _overlap: OverlappingCommit
 
     async def settle(
         self,

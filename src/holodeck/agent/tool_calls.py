@@ -128,8 +128,14 @@ class Batch:
         return bool(self.approvals or self.on_client)
 
     def messages(self) -> list[Message]:
-        """The step as it is stored in the history: the reply, then its results in the order of the calls."""
-        return [self.assistant, *[self.results[call.id] for call in self.assistant.tool_calls]]
+        """The step as it is stored in the history: the reply, then its results in the order of the calls.
+
+        Empty for an empty reply, which would break the next turn.
+        """
+        reply = self.assistant
+        if not (reply.content or reply.tool_calls or reply.extra):
+            return []
+        return [reply, *[self.results[call.id] for call in reply.tool_calls]]
 
 
 @dataclass(kw_only=True)

@@ -12,6 +12,7 @@ state that fails while trials run proves nothing about the trials.
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, TypeAlias
@@ -168,12 +169,12 @@ class CircuitBreaker:
         self._on_change(change)
 
 
+@dataclass(slots=True, eq=False)
 class Admission:
     """One admitted call. Exactly one of its methods is called, once; later calls are ignored."""
 
-    def __init__(self, breaker: CircuitBreaker, era: int) -> None:
-        self._breaker: CircuitBreaker | None = breaker
-        self._era = era
+    _breaker: CircuitBreaker | None
+    _era: int
 
     def succeeded(self) -> None:
         """Reports that the service answered, with success or with an error of its own."""

@@ -64,13 +64,13 @@ class SessionQueue:
             queue[0].set_result(None)
 
 
+@dataclass(slots=True, eq=False)
 class QueueSlot:
     """A slot in one queue. Entering waits for its turn; leaving lets the next one enter, also after an error."""
 
-    __slots__ = ("_key", "_queue", "_ticket")
-
-    def __init__(self, queue: SessionQueue, key: OwnedId, ticket: "asyncio.Future[None]") -> None:
-        self._queue, self._key, self._ticket = queue, key, ticket
+    _queue: SessionQueue
+    _key: OwnedId
+    _ticket: "asyncio.Future[None]"
 
     @property
     def is_free(self) -> bool:

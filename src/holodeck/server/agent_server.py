@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from types import MappingProxyType, TracebackType
@@ -359,6 +359,7 @@ class AgentServer:
         return self.quotas.follow_up(Spender(owner, None, authenticated=self.access.enabled and not owner.is_anonymous))
 
 
+@dataclass(slots=True, eq=False)
 class RunAdmission:
     """Wraps the start of a run: refuses it if the server is full or a limit is reached, else counts it.
 
@@ -366,11 +367,9 @@ class RunAdmission:
     the block raises, the reservation in the owner's limits is given back.
     """
 
-    __slots__ = ("_meter", "_owner", "_server")
-
-    def __init__(self, server: AgentServer, owner: Owner) -> None:
-        self._server, self._owner = server, owner
-        self._meter: Meter | None = None
+    _server: AgentServer
+    _owner: Owner
+    _meter: Meter | None = None
 
     async def __aenter__(self) -> None:
         server = self._server
@@ -400,6 +399,7 @@ class StreamSlots:
         self.quotas = quotas
 
 
+@dataclass(slots=True, eq=False)
 class Slot:
     """The slot of one request, which it takes before it starts or reads a run, and keeps until its answer has ended.
 
@@ -408,12 +408,9 @@ class Slot:
     Users behind one address share only `server.limits.address.streams`.
     """
 
-    __slots__ = ("_lease", "_slots", "_taken")
-
-    def __init__(self, slots: StreamSlots) -> None:
-        self._slots = slots
-        self._taken = False
-        self._lease: Lease | None = None
+    _slots: StreamSlots
+    _taken: bool = False
+    _lease: Lease | None = None
 
     async def take(self, owner: Owner) -> None:
         """Takes the slot. Idempotent. Raises RateLimited if a limit is reached."""

@@ -9,6 +9,7 @@ mounts this one uses `AgentServer.running`, because mounts get no `lifespan` eve
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -215,6 +216,7 @@ class Application:
         )
 
 
+@dataclass(slots=True, eq=False)
 class _Answer:
     """`send` of one request: adds the headers that every answer has, and records the status.
 
@@ -222,15 +224,13 @@ class _Answer:
     also one for a key that was revoked during the request.
     """
 
-    __slots__ = ("_challenge", "_check_origin", "_origin", "_request_id", "_send", "private", "status")
-
-    def __init__(
-        self, send: Send, request_id: str, origin: str | None, check_origin: OriginCheck, challenge: str
-    ) -> None:
-        self._send, self._request_id, self._origin, self._check_origin = send, request_id, origin, check_origin
-        self._challenge = challenge
-        self.private = False
-        self.status: int | None = None
+    _send: Send
+    _request_id: str
+    _origin: str | None
+    _check_origin: OriginCheck
+    _challenge: str
+    private: bool = False
+    status: int | None = None
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -66,7 +67,7 @@ _Batch: TypeAlias = list[tuple[_Copy, LogPiece]]
 
 
 class LogCopier:
-    def __init__(self, write: Write, at_once: WriteAtOnce = lambda _pieces, _done: False) -> None:
+    def __init__(self, write: Write, at_once: WriteAtOnce | None = None) -> None:
         self._write, self._at_once = write, at_once
         self.seconds = COPY_SECONDS  # seconds between two copies of one log
         self.news_seconds = COPY_SECONDS  # seconds until other processes learn of a run that begins or has ended
@@ -139,10 +140,10 @@ class LogCopier:
     def _begin(self) -> None:
         self._timer, self._begun, self._is_writing = None, asyncio.get_running_loop().time(), True
         batch = self._take_due()
-        try:
-            is_begun = self._at_once([piece for _, piece in batch if piece.events], partial(self._answered, batch))
-        except Exception:  # noqa: BLE001  the other way reports it, for the log that has it
-            is_begun = False
+        is_begun = False
+        if self._at_once is not None:
+            with suppress(Exception):  # the other way reports it, for the log that has it
+                is_begun = self._at_once([piece for _, piece in batch if piece.events], partial(self._answered, batch))
         if not is_begun:
             self._answered(batch, is_stored=False)
 

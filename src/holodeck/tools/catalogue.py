@@ -74,14 +74,16 @@ class ToolBreakers:
         if of_server is None:
             of_tool.withdrawn()
             return None
-        return CallAdmission(of_tool, of_server, on_trial=on_trial)
+        return CallAdmission(of_tool, of_server, on_trial)
 
 
+@dataclass(slots=True, eq=False)
 class CallAdmission:
     """One admitted call. `settle` reports its outcome to both breakers."""
 
-    def __init__(self, tool: Admission, server: Admission, *, on_trial: bool) -> None:
-        self._tool, self._server, self._on_trial = tool, server, on_trial
+    _tool: Admission
+    _server: Admission
+    _on_trial: bool
 
     def settle(self, result: ToolResult | None) -> None:
         """Reports the outcome. None means that the call was cancelled before its outcome was known."""

@@ -155,7 +155,7 @@ def _messages_replaced(event: e.MessagesReplaced, profile: Profile) -> tuple[Wir
     snapshot ends before that message, so that the client drops it. The second has everything, in order.
     """
     written = [_message(message, profile) for message in event.messages]
-    return tuple({**_NO_MESSAGES, "messages": written[:length]} for length in _lengths(event))
+    return tuple([{**_NO_MESSAGES, "messages": written[:length]} for length in _lengths(event)])
 
 
 def _lengths(event: e.MessagesReplaced) -> tuple[int, ...]:
@@ -360,7 +360,7 @@ class SseEncoder(sse.FrameEncoder):
 
     def _head(self, heads: dict[str, bytes], event: Any, key: str) -> bytes:
         """Builds the bytes between event id and delta."""
-        (wire,) = translate(type(event)(key, ""), self._profile)
+        (wire,) = TRANSLATIONS[type(event)](type(event)(key, ""), self._profile)
         heads[key] = head = b"\ndata: " + sse.json_bytes(wire)[:-_EMPTY_DELTA_END]
         return head
 
