@@ -333,6 +333,16 @@ def test_only_one_module_of_the_server_knows_anonymous_clients():
     assert found == {"identity.py"}
 
 
+def test_limits_and_runs_get_the_spender_and_the_meter_as_arguments():
+    """The one context variable is for log lines: no module that counts, admits or starts runs reads it."""
+    imported = {path: {name for _, name in imports_of(path)} for path in modules()}
+    made = {path.name for path, names in imported.items() if "contextvars.ContextVar" in names}
+    assert made == {"log_context.py"}
+    reading = {path for path, names in imported.items() if "holodeck.telemetry.log_context.current" in names}
+    assert not reading & {SOURCE / "server" / name for name in ("quota.py", "agent_server.py", "app.py")}
+    assert {package_of(path) for path in reading} == {"server", "telemetry"}
+
+
 def test_every_wire_starts_its_runs_by_begin_in_few_lines():
     """What a wire writes to start a run: its `Arrival`. Only `begin` starts runs in the server."""
     starts, arrivals = set(), 0

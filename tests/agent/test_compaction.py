@@ -64,6 +64,17 @@ async def test_the_oldest_turns_become_a_summary_and_the_history_stays():
     )
 
 
+async def test_each_model_call_is_reserved_before_it_is_made_also_that_of_a_summary():
+    fixture = await talked(says("one"), says("two"), says("They counted to two."), says("three"), words="ab")
+    reserved = []
+
+    async def reserve(prompt):
+        reserved.append((prompt.sums_up, len(fixture.model.prompts)))
+
+    await fixture.play("c", reserve=reserve)
+    assert reserved == [(True, 2), (False, 3)]
+
+
 async def test_a_second_summary_takes_the_first_into_it():
     replies = (says("1"), says("2"), says("SUMMARY ONE"), says("3"), says("4"), says("SUMMARY TWO"), says("5"))
     fixture = await talked(*replies, words="abcde")

@@ -31,6 +31,7 @@ from holodeck.server.agent_server import AgentServer
 from holodeck.server.limit_settings import spending_of
 from holodeck.server.options import Access, ServerSettings, SpendingSettings
 from holodeck.server.quota import Spender
+from holodeck.sessions.memory import MemorySessionStore
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
@@ -453,6 +454,21 @@ async def test_what_a_run_spends_after_a_crash_counts_for_its_user_and_tenant(ho
     else:
         assert len(model.prompts) == 1
         assert left == {"address-tokens": 1000, "user-tokens": 900, "tenant-tokens": 900}
+
+
+async def test_a_run_spends_from_the_meter_that_it_was_started_with():
+    """Also if the task that starts it has admitted another request, as a task of another ASGI server may."""
+    ann, bob = (Spender(Owner("acme", user), None, authenticated=True) for user in ("ann", "bob"))
+    agent = AgentDefinition(name="tester", model=ScriptedModel([says("hi", usage=used(100))] * 3), tools=PlainTools())
+    server = AgentServer(agent, MemorySessionStore(), settings=settings(user={"tokens_per_day": 2000}))
+    async with server.running():
+        meters = [await server.quotas.admit(spender) for spender in (ann, bob)]
+        for meter in (*meters, None):
+            run = await server.runs.start(RunRequest(messages=(UserMessage(content="go"),)), meter=meter)
+            await asyncio.wait_for(run.done(), 30)
+            assert run.meter is None  # it references the run
+        left = [level.left for each in (ann, bob) for level in await server.quotas.levels(each)]
+    assert left == [1900, 1900]
 
 
 def stores(folder):

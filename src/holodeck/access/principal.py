@@ -27,6 +27,7 @@ SCOPES = OF_ONE_USER | {METRICS, ADMIN, ACT_AS}
 """Every scope. A scope is a word and is matched whole; there are no wildcards."""
 
 _RESERVED_PREFIXES = ("key:", "system:")
+_OWN_KEYS = frozenset({"api_key", "hook"})  # a credential id of these names one client; a token's names its issuer
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +43,16 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def owner(self) -> Owner:
         return Owner(self.tenant, self.user)
+
+    @property
+    def key_id(self) -> str | None:
+        """The credential's id if the credential is one client's own: `server.limits.key` counts by it."""
+        return self.credential_id if self.via in _OWN_KEYS else None
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether a credential names the user. Without one, a client can name any user."""
+        return self.via != "none"
 
     def may(self, scope: str) -> bool:
         """Returns whether a scope was granted.

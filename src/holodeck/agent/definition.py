@@ -3,7 +3,7 @@
 Built by `holodeck.config`, or by a program.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -22,7 +22,7 @@ from holodeck.core.request import FileNote, Resume, RunOptions
 from holodeck.core.tools import ToolSchema
 from holodeck.core.zones import local_zone
 from holodeck.errors import HoloDeckError, InvalidRequest
-from holodeck.models.port import ContextWindow, Model
+from holodeck.models.port import ContextWindow, Model, Prompt
 from holodeck.resilience.breakers import Breakers
 from holodeck.sessions.port import Conversation
 from holodeck.sessions.transcript import Transcript
@@ -161,6 +161,8 @@ class AgentContext(msgspec.Struct, frozen=True, kw_only=True):
     is_over: Callable[[], bool] = lambda: False
     # Called with an ending that is shown although the store has not taken it.
     not_stored: Callable[[Ending], None] = lambda _ending: None
+    # Awaited before each model call: reserves what the call may cost, or raises. None if nothing is counted.
+    reserve: Callable[[Prompt], Awaitable[None]] | None = None
 
     def __post_init__(self) -> None:
         if self.user_id != ANONYMOUS and not is_owner_name(self.user_id):

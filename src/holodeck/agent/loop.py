@@ -138,7 +138,7 @@ class _Run:
         self.spending = Spending(self.agent.loop.budget)
         self.compaction: Compaction | None = None
         if self.agent.summarize or self.agent.window is not None:
-            self.compaction = Compaction(self.agent, conversation, self.emitter, self.spending)
+            self.compaction = Compaction(self.agent, context, self.emitter, self.spending)
         kept = KeptResults(self.agent.max_result_characters)
         self.tools = ToolRunner(
             catalogue=self.agent.catalogue,
@@ -240,6 +240,8 @@ class _Run:
         while True:
             listener = Predictor(self.emitter, predictions) if predictions else self.emitter
             try:
+                if self.context.reserve is not None:
+                    await self.context.reserve(prompt)
                 return prompt, await self.agent.model.reply(prompt, listener)
             except ModelRejected as error:
                 shorter = self._shorter_after(error)

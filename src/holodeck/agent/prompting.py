@@ -253,10 +253,8 @@ def _size(lines: Sequence[dict[str, Any]]) -> int:
 class Compaction:
     """Summaries for one run. After a failure it does not ask again until the next run."""
 
-    def __init__(
-        self, agent: AgentDefinition, conversation: Conversation, emitter: RunEmitter, spending: Spending
-    ) -> None:
-        self._agent, self._conversation = agent, conversation
+    def __init__(self, agent: AgentDefinition, context: AgentContext, emitter: RunEmitter, spending: Spending) -> None:
+        self._agent, self._conversation, self._reserve = agent, context.conversation, context.reserve
         self._emitter, self._spending = emitter, spending
         self._given_up = not agent.summarize
 
@@ -309,6 +307,8 @@ class Compaction:
         """Asks the model, with a separate timeout that is as long as a step's."""
         listener = _DiscardedReply(self._emitter)
         async with asyncio.timeout(self._agent.loop.iteration_timeout) as listener.limit:
+            if self._reserve is not None:
+                await self._reserve(prompt)
             return await self._agent.model.reply(prompt, listener)
 
     def _room(self) -> int:

@@ -8,7 +8,7 @@ and the calls and results of the client's own tools. It leaves out calls of serv
 nothing proves that they happened. Adopted messages are marked `from_client`.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -33,6 +33,7 @@ from holodeck.core.messages import (
 from holodeck.core.request import RunRequest
 from holodeck.core.zones import is_zone, local_zone
 from holodeck.errors import HoloDeckError, InvalidRequest
+from holodeck.models.port import Prompt
 from holodeck.sessions.port import Conversation
 
 
@@ -295,6 +296,7 @@ def context_of(
     why_stopped: Callable[[], HoloDeckError | None],
     is_over: Callable[[], bool],
     not_stored: Callable[[Ending], None],
+    reserve: Callable[[Prompt], Awaitable[None]] | None,
 ) -> AgentContext:
     return AgentContext(
         conversation=conversation,
@@ -319,6 +321,7 @@ def context_of(
         why_stopped=why_stopped,
         is_over=is_over,
         not_stored=not_stored,
+        reserve=reserve,
     )
 
 

@@ -7,6 +7,7 @@ Also what the runs of a session share. `SessionQueue` lets them run one at a tim
 import asyncio
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,12 +17,13 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from holodeck.core.events import Emit, Ending, Outcome, RunFailed, RunFinished, failure
+from holodeck.core.events import Emit, Ending, Observer, Outcome, RunFailed, RunFinished, failure
 from holodeck.core.messages import INTERRUPTED, now
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
 from holodeck.core.zones import is_zone
 from holodeck.errors import HoloDeckError
+from holodeck.models.port import Prompt
 from holodeck.runs.log import RunLog, size_of_messages
 from holodeck.runs.port import RunRecord, RunResult, RunState
 from holodeck.sessions.port import Conversation
@@ -93,6 +95,18 @@ class QueueSlot:
         self._queue.release(self._key, self._ticket)
 
 
+class RunMeter(Observer, ABC):
+    """Counts what one run spends. This package knows no limits: whatever starts the run passes its meter."""
+
+    @abstractmethod
+    def follow(self, run: "Run") -> None:
+        """Called before the run's first event."""
+
+    @abstractmethod
+    async def reserve(self, prompt: Prompt) -> None:
+        """Called before each model call. An error that it raises ends the run."""
+
+
 @dataclass(kw_only=True, eq=False, slots=True, weakref_slot=True)
 class Run:
     """A run that is in progress, or that can be read again."""
@@ -109,6 +123,7 @@ class Run:
     state: RunState = RunState.QUEUED
     result: RunResult | None = None
     conversation: Conversation | None = None  # while it is in progress
+    meter: RunMeter | None = None  # while it is in progress, if its owner has limits
     readers: int = 0
     returning: int = 0  # those of its readers that reconnect by themselves if their connection ends without an ending
     stopped_by: HoloDeckError | None = None
@@ -143,7 +158,7 @@ class Run:
 
         A task holds the context of the request that started it.
         """
-        self.log.observers, self.log.on_ending, self.conversation, self.slot = (), None, None, None
+        self.log.observers, self.log.on_ending, self.conversation, self.slot, self.meter = (), None, None, None, None
         if not self.is_remote:
             self.task = None
         request = self.request

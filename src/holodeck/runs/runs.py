@@ -45,7 +45,7 @@ from holodeck.runs.leaving import leave, may_be_left
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunExists, RunKey, RunRecord, RunResult, RunState, RunStore, SharedRunStore
 from holodeck.runs.resumed_parts import answered_with, check_continues
-from holodeck.runs.run import QueueSlot, Run, SessionFeeds, SessionQueue, ending_of, kept_of, size_of_request
+from holodeck.runs.run import QueueSlot, Run, RunMeter, SessionFeeds, SessionQueue, ending_of, kept_of, size_of_request
 from holodeck.runs.run_settings import RunSettings, WhenBusy
 from holodeck.runs.shared_entry import SharedEntry
 from holodeck.runs.unstored_endings import UnstoredEndings
@@ -121,11 +121,12 @@ class Runs:
         *,
         key: RunKey | None = None,
         fingerprint: bytes = b"",
+        meter: RunMeter | None = None,
     ) -> Run:
         """Starts a run. Its id must be new; `Idempotency` finds the run of a duplicate request.
 
-        `key` is the request's idempotency key, which is stored with the run. Raises RunExists if another process
-        has started the same run.
+        `key` is the request's idempotency key, which is stored with the run. `meter` counts what the run spends.
+        Raises RunExists if another process has started the same run.
         """
         self._refuse_at_end()
         owner = request.owner
@@ -151,6 +152,7 @@ class Runs:
             earlier=earlier,
             first_number=0 if earlier is None else earlier.next_number,
             behind=frozenset([each.run_id for each in others if not each.log.ended]),
+            meter=meter,
         )
         for other in others:
             self.give_up(other)
@@ -509,6 +511,7 @@ class Runs:
             why_stopped=lambda: run.stopped_by,
             is_over=lambda: run.log.ended,
             not_stored=partial(self.keep_ending, run),
+            reserve=None if run.meter is None else run.meter.reserve,
         )
 
     def server_tools(self) -> set[str]:

@@ -422,6 +422,7 @@ class StoredRuns:
                     why_stopped=lambda: run.stopped_by,
                     is_over=lambda: run.log.ended,
                     not_stored=partial(self._runs.keep_ending, run),
+                    reserve=None if run.meter is None else run.meter.reserve,
                 )
                 context = msgspec.structs.replace(context, steps_before=steps, client_ids=None)
                 new = ()

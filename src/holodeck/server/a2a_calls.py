@@ -187,7 +187,7 @@ async def subscribe(request: Request, params: Json, form: UpdateForm) -> Respons
     task = await task_of(server, chain)
     if task["status"]["state"] in TERMINAL:
         raise unsupported_operation("The task has ended; there is nothing to subscribe to.")
-    await slot_of(request).take(owner_of(request))
+    await slot_of(request).take(request, owner_of(request))
     return TaskSubscription(server, chain, place, task, form)
 
 

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from types import MappingProxyType, TracebackType
@@ -40,9 +40,9 @@ from holodeck.runs.runs import Runs
 from holodeck.runs.stored_runs import Stopped, StoredRuns
 from holodeck.server.audit import decided
 from holodeck.server.connection import ConnectionLimit
-from holodeck.server.identity import Gate
+from holodeck.server.identity import Gate, spender_of
 from holodeck.server.options import ServerSettings
-from holodeck.server.quota import Meter, MeteredModel, Quotas, Spender, current_meter, spender_of
+from holodeck.server.quota import Meter, Quotas, Spender
 from holodeck.sessions.port import SessionStore
 from holodeck.sessions.values import KeptValue, ValueStore
 from holodeck.telemetry.metrics import Metrics
@@ -65,7 +65,10 @@ _SECRET, _CODE = "secret", "page-code"
 
 log = logging.getLogger(__name__)
 
-SLOT = "holodeck.slot"  # the key in the scope
+# Keys in the scope.
+SLOT = "holodeck.slot"
+RATE_LIMIT = "holodeck.rate_limit"  # RateLimitHeaders of a request that was counted
+
 COUNT_SECONDS = 1.0  # seconds for which a count of the sessions stays valid
 
 
@@ -154,8 +157,7 @@ class AgentServer:
         """`chain` makes the event middleware of one reader (SRV-21), `trace` the spans of one run. Both keep state."""
         self.settings = settings or ServerSettings()
         limits, spending = self.settings.limits, self.settings.spending
-        counts = spending.has_keys or limits.counts_spending
-        self.agent = replace(agent, model=MeteredModel(agent.model, spending.max_tokens)) if counts else agent
+        self.agent = agent
         self.store, self._chain, self.session_count = store, chain, SessionCount(store)
         self.files = files or FileReader(self.settings.files)
         self.metrics = metrics or Metrics()
@@ -336,7 +338,10 @@ class AgentServer:
         self.gate.end(credentials)
 
     def _observers(self, run: Run) -> list[Observer]:
-        """Makes the observers of a new run: log lines, metrics, spans, quota."""
+        """Makes the observers of a new run: log lines, metrics, spans, and its meter.
+
+        A run has the meter that it was started with, but one that continues after a crash gets another one here.
+        """
         lines = RunLogger(
             run_id=run.run_id,
             session_id=run.session_id,
@@ -348,10 +353,11 @@ class AgentServer:
         observers: list[Observer] = [lines, self.metrics.run(run.log, run.owner.tenant)]
         if self._trace is not None:
             observers.append(self._trace(run))
-        meter = current_meter() if run.wanted is None else self._meter_again(run.owner)
-        if meter is not None:
-            meter.follow(run)
-            observers.append(meter)
+        if run.wanted is not None:
+            run.meter = self._meter_again(run.owner)
+        if run.meter is not None:
+            run.meter.follow(run)
+            observers.append(run.meter)
         return observers
 
     def _meter_again(self, owner: Owner) -> Meter | None:
@@ -364,24 +370,29 @@ class RunAdmission:
     """Wraps the start of a run: refuses it if the server is full or a limit is reached, else counts it.
 
     A run counts from here on, while its files are read, so that many parallel uploads cannot become too many runs. If
-    the block raises, the reservation in the owner's limits is given back.
+    the block raises, the reservation in the owner's limits is given back. Entering returns the run's meter, or None if
+    none of its limits counts anything.
     """
 
     _server: AgentServer
+    _request: HTTPConnection
     _owner: Owner
     _meter: Meter | None = None
 
-    async def __aenter__(self) -> None:
+    async def __aenter__(self) -> Meter | None:
         server = self._server
         if server.runs.busy + server.arriving >= server.settings.max_concurrent_runs:
             raise Overloaded("The server has too many runs at the moment; try again in a moment.")
         server.arriving += 1
         if server.quotas.counts:
             try:
-                self._meter = await server.quotas.admit(spender_of(self._owner))
+                self._meter = await server.quotas.admit(spender_of(self._request, self._owner))
             except BaseException:
                 server.arriving -= 1
                 raise
+            if self._meter is not None:
+                self._request.scope[RATE_LIMIT] = self._meter.rate_limit
+        return self._meter
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -412,13 +423,13 @@ class Slot:
     _taken: bool = False
     _lease: Lease | None = None
 
-    async def take(self, owner: Owner) -> None:
+    async def take(self, request: HTTPConnection, owner: Owner) -> None:
         """Takes the slot. Idempotent. Raises RateLimited if a limit is reached."""
         if not self._taken:
             self._taken = True
             self._slots.taken += 1
             if self._slots.quotas.counts_streams:
-                self._lease = await self._slots.quotas.stream(spender_of(owner))
+                self._lease = await self._slots.quotas.stream(spender_of(request, owner))
 
     def release(self) -> None:
         if self._taken:

@@ -21,7 +21,7 @@ from holodeck._version import __version__
 from holodeck.core.ids import is_request_id, new_request_id
 from holodeck.core.text import one_line
 from holodeck.errors import InternalError, NotFound
-from holodeck.server.agent_server import SLOT, AgentServer, Slot
+from holodeck.server.agent_server import RATE_LIMIT, SLOT, AgentServer, Slot
 from holodeck.server.connection import metered
 from holodeck.server.guard import HostCheck, OriginCheck, origin_of
 from holodeck.server.identity import PRINCIPAL
@@ -29,7 +29,7 @@ from holodeck.server.openapi import document
 from holodeck.server.routes import health, me, metrics, pages, playground, runs, sessions
 from holodeck.server.routing import Match, Operation, Router
 from holodeck.server.wires import ENCODERS, WIRES, wires_of
-from holodeck.telemetry.log_context import RequestContext, current, enter
+from holodeck.telemetry.log_context import RequestContext, enter
 from holodeck.telemetry.logs import event_log
 from holodeck.telemetry.metrics import Metrics
 
@@ -52,8 +52,7 @@ class RequestTrace:
         headers = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"").decode("latin-1")  # only an id may get into logs and headers
         self.request_id = given if given and is_request_id(given) else new_request_id()
-        client = scope["client"][0] if scope.get("client") else None
-        self._context = RequestContext(request_id=self.request_id, client=client)
+        self._context = RequestContext(request_id=self.request_id)
         enter(self._context)
         self._metrics, self._operation, self._begun = metrics, operation, time.monotonic()
         quiet = quiet or (operation is not None and operation.is_probe)
@@ -117,7 +116,7 @@ class Application:
         quiet = self._gate.is_flooding(scope)
         trace = RequestTrace(scope, match.operation, self._server.metrics, quiet=quiet)
         origin = origin_of(scope)
-        answer = _Answer(send, trace.request_id, origin, self._check_origin, self._gate.challenge)
+        answer = _Answer(send, scope, trace.request_id, origin, self._check_origin, self._gate.challenge)
         scope["app"] = self
         scope[SLOT] = slot = Slot(self._server.slots)
         try:
@@ -225,6 +224,7 @@ class _Answer:
     """
 
     _send: Send
+    _scope: Scope
     _request_id: str
     _origin: str | None
     _check_origin: OriginCheck
@@ -236,7 +236,7 @@ class _Answer:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = [*message["headers"], (b"x-request-id", self._request_id.encode())]
-            if (limit := current().rate_limit) is not None:  # how much is left of the tightest limit
+            if (limit := self._scope.get(RATE_LIMIT)) is not None:  # how much is left of the tightest limit
                 headers += [(b"ratelimit-policy", limit[0].encode()), (b"ratelimit", limit[1].encode())]
             if self.private:
                 headers = [pair for pair in headers if pair[0].lower() != b"cache-control"]

@@ -154,7 +154,7 @@ async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
     server = server_of(request)
     _check(server, agent_id)
     given = await decoded(decode, body, server.settings.limits.message_characters)
-    await slot_of(request).take(owner_of(request))
+    await slot_of(request).take(request, owner_of(request))
     found = _readable(await server.stored_runs.of_session(given.thread_id, owner=owner_of(request)))
     cursors = [await _cursor(each, given.profile, server.chain()) for each in found]
     if cursors and isinstance(cursors[0], LateCursor):

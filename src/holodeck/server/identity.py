@@ -1,7 +1,7 @@
 """Identifies the sender of a request, and checks whether it may use the operation. Routes have no other source.
 
-The gate puts a `Principal` into the scope of each request before a route sees it. Without authentication it is the
-anonymous one. The gate reads only the head of a request, so a client that is refused need not send its body. The router
+The gate puts a `Principal` and the client's address into the scope of each request before a route sees it. Without
+authentication the principal is the anonymous one. Limits count by these two (`spender_of`), never by what is logged. The gate reads only the head of a request, so a client that is refused need not send its body. The router
 calls the gate with the operation that matched, never with a path.
 """
 
@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import HTTPConnection, Request
 from starlette.types import Scope
 
+from holodeck.access.attempts import network_of
 from holodeck.access.authenticator import Authenticator
 from holodeck.access.failure import TWO_CREDENTIALS, Failure
 from holodeck.access.key_file import is_user_of_key
@@ -24,16 +25,19 @@ from holodeck.core.request import Resume
 from holodeck.errors import AuthUnavailable, Forbidden, HoloDeckError, InvalidRequest, RateLimited, Unauthorized
 from holodeck.server.audit import Audit, admin_access, decided
 from holodeck.server.connection import connection_of
+from holodeck.server.quota import Spender
 from holodeck.telemetry.log_context import current
 from holodeck.telemetry.metrics import Metrics
 
 _CODES = {"invalid": "invalid_token", "expired": "invalid_token", "two-credentials": "invalid_request"}
-_OWN_KEYS = frozenset({"api_key", "hook"})  # `server.limits.key` counts their credential ids
 _REVOCABLE = frozenset({"api_key", "ticket"})
 REVOKED_GRACE = 1.0  # seconds for the last event of a stopped run to reach its readers
 
 
-PRINCIPAL = "holodeck.principal"  # the key in the scope
+# Keys in the scope.
+PRINCIPAL = "holodeck.principal"
+ADDRESS = "holodeck.address"  # the client's: the socket's or, behind a trusted proxy, the one that it reports (T31)
+
 USER_HEADER = b"x-holodeck-user"
 _MAY_NOT = "This credential may not act for another user."
 
@@ -53,7 +57,6 @@ def owner_of(request: HTTPConnection, user_id: str | None = None) -> Owner:
     as if it had worked. Every use by an admin is logged.
     """
     principal = principal_of(request)
-    current().authenticated = principal.via != "none"
     headers = _named_users(request.scope)
     names = {*headers, *(() if user_id is None else (user_id,))} - {principal.user}
     if not names:
@@ -70,6 +73,12 @@ def owner_of(request: HTTPConnection, user_id: str | None = None) -> Owner:
     if as_admin:
         admin_access(principal, owner, _route(request.scope), ", ".join(request.path_params.values()) or None)
     return owner
+
+
+def spender_of(request: HTTPConnection, owner: Owner) -> Spender:
+    """Returns the parties whose limits a request uses, of what belongs to this owner."""
+    principal = principal_of(request)
+    return Spender(owner, network_of(request.scope[ADDRESS]), principal.key_id, principal.is_authenticated)
 
 
 def check_named_user(principal: Principal, scope: Scope) -> None:
@@ -131,7 +140,8 @@ class Gate:
     async def admit(self, scope: Scope, access: RouteAccess) -> Callable[[], None] | None:
         """Puts the principal into the scope, or raises. Returns a function to call when the request has ended."""
         if not self._access.enabled:
-            scope[PRINCIPAL] = ANONYMOUS_PRINCIPAL
+            client = scope.get("client")
+            scope[PRINCIPAL], scope[ADDRESS] = ANONYMOUS_PRINCIPAL, client[0] if client else None
             return None
         scope[PRINCIPAL] = None
         if access.kind == "static":
@@ -152,11 +162,9 @@ class Gate:
                 return None
             raise self._refused(found, scope, head)
         self._metrics.auth.add(found.via, "accepted")
-        scope[PRINCIPAL] = found
-        request = current()
-        request.user_id, request.tenant, request.credential_id = found.user, found.tenant, found.credential_id
-        request.key_id = found.credential_id if found.via in _OWN_KEYS else None
-        request.client = self._access.client_address(head)
+        scope[PRINCIPAL], scope[ADDRESS] = found, self._access.client_address(head)
+        logged = current()
+        logged.user_id, logged.tenant, logged.credential_id = found.user, found.tenant, found.credential_id
         if not open_to_all:
             if access.scope is not None:
                 self.require(found, access.scope, scope)

@@ -161,7 +161,7 @@ async def begin(server: AgentServer, arrival: Arrival) -> Run:
     """
     context, owner = current(), arrival.owner
     context.conversation_id, context.user_id = arrival.conversation, owner.user
-    await slot_of(arrival.request).take(owner)
+    await slot_of(arrival.request).take(arrival.request, owner)
     sent = SentRequest(arrival.wire, owner, arrival.fingerprint, arrival.key, arrival.attempt)
     async with Claim(server.idempotency, sent, starts_first=arrival.is_cheap) as claim:
         claim.run = claim.run or await _started(server, arrival)
@@ -188,7 +188,7 @@ async def with_files(
 
 
 async def _started(server: AgentServer, arrival: Arrival) -> Run:
-    async with RunAdmission(server, arrival.owner):
+    async with RunAdmission(server, arrival.request, arrival.owner) as meter:
         wanted = msgspec.structs.replace(
             await arrival.prepare(), owner=arrival.owner, api_key_id=api_key_of(arrival.request), wire=arrival.wire
         )
@@ -198,7 +198,7 @@ async def _started(server: AgentServer, arrival: Arrival) -> Run:
         if key is not None and key.part:  # it continues a run under its own id, which another process may have started
             with suppress(RunNotFound):
                 await server.stored_runs.find(key.name, owner=arrival.owner)
-        run = await server.runs.start(wanted, key=key, fingerprint=arrival.fingerprint)
+        run = await server.runs.start(wanted, key=key, fingerprint=arrival.fingerprint, meter=meter)
         if wanted.resume:
             note_approvals(arrival.owner, wanted.resume)
     return run

@@ -135,7 +135,7 @@ async def wait(request: Request, call: McpCall, given: dict[str, Any]) -> Respon
     """Returns the answer of a run that was unfinished when its call ended. Closing this request stops nothing."""
     require(request, RUNS_READ)
     run = await _run_named(request, wait_arguments(given))
-    await slot_of(request).take(owner_of(request))
+    await slot_of(request).take(request, owner_of(request))
     return await _answer(request, call, run, owns=False)
 
 

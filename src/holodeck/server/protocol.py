@@ -554,7 +554,7 @@ def http_server(
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            reset_contextvars=True,  # else a pipelined request would start with the previous one's user and meter
+            reset_contextvars=True,  # else a pipelined request's log lines would name the previous one's user
             timeout_keep_alive=limits.idle_seconds,  # type: ignore[arg-type]  # fractions work; tests use them
             timeout_graceful_shutdown=flush_seconds,
         )

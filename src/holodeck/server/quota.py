@@ -7,23 +7,24 @@ reports no token counts, they are estimated, not free.
 When a user stores too much, the conversations that were unused for longest are deleted. That rule must not let one user
 delete another's conversations, so a tenant that stores too much (`limits.tenant.stored_mb`) starts no more runs until
 something is deleted or expires.
+
+This module reads no request: `server/identity.py` makes the `Spender` of one. The `Meter` that `admit` returns is passed
+to the run, which calls it before each model call and with each event.
 """
 
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextvars import ContextVar
+from typing import TypeAlias
 
 import msgspec
 
-from holodeck.access.attempts import network_of
 from holodeck.access.key_file import KeyLimits
 from holodeck.agent.budget import estimate_prompt, tokens_in, tokens_of_text
 from holodeck.config.limit_schema import ServerLimits, SubjectLimits
 from holodeck.core.events import (
     Ending,
     HistoryCompacted,
-    Observer,
     ReasoningAdded,
     StepFinished,
     StepStarted,
@@ -37,15 +38,17 @@ from holodeck.errors import BudgetExceeded, LimitsUnavailable, RateLimited, Stor
 from holodeck.limits.leases import Lease, LeaseStore, MemoryLeases, Share
 from holodeck.limits.valkey import ValkeyWindows
 from holodeck.limits.window import DAY, MINUTE, Full, Level, MemoryWindows, StoreDown, Taken, Use, Window, WindowStore
-from holodeck.models.port import Listener, Model, ModelReply, Prompt, WrappedModel
+from holodeck.models.port import Prompt
 from holodeck.runs.log import ReplayGone
-from holodeck.runs.run import Run
+from holodeck.runs.run import Run, RunMeter
 from holodeck.server.options import SpendingSettings
-from holodeck.telemetry.log_context import current
 
 FRESH_SECONDS = 2.0  # seconds until the sum is looked up again: in PostgreSQL it reads an entry for each session
 MAX_TENANTS = 10_000
 NAME = "tenant-stored"
+
+RateLimitHeaders: TypeAlias = tuple[str, str]
+"""The values of the headers RateLimit-Policy and RateLimit."""
 
 log = logging.getLogger(__name__)
 
@@ -121,12 +124,6 @@ class Spender(msgspec.Struct, frozen=True):
             yield "tenant", self.owner.tenant, f"tenant:{self.owner.tenant}"
 
 
-def spender_of(owner: Owner) -> Spender:
-    """The spender of the request that is being served."""
-    request = current()
-    return Spender(owner, network_of(request.client), request.key_id, request.authenticated)
-
-
 class Quotas:
     """Admits requests and counts what their runs use."""
 
@@ -147,6 +144,7 @@ class Quotas:
         self._storage = None if stored is None or not limits.counts_stored else TenantStorage(limits, stored)
         self._key_limits, self._refused = key_limits, refused
         self.counts = spending.has_keys or limits.counts_anything  # otherwise there is nothing to check before a run
+        self.counts_spending = spending.has_keys or limits.counts_spending  # otherwise a model call reserves nothing
         self.counts_streams = limits.counts_streams  # otherwise there is nothing to check before an answer
         self._noted: dict[Window, float] = {}  # full windows that were logged, and until when
 
@@ -158,7 +156,6 @@ class Quotas:
         requests = [Use(window, 1) for window in _windows(limits, "requests")]
         spending = self._reservations(limits, self._spending.max_tokens)
         if not shares and not requests and not spending:
-            _meter.set(None)  # other ASGI servers may start a request in the context of the previous one
             return None
         lease = await self._leased(shares) if shares else None
         try:
@@ -169,26 +166,20 @@ class Quotas:
             raise
         held = dict(zip((use.window for use in spending), taken.amounts[len(requests) :], strict=True))
         meter = Meter(self, spender, held, lease)
-        _meter.set(meter)
-        current().rate_limit = _tightest(taken.levels)
+        meter.rate_limit = _tightest(taken.levels)
         return meter
 
-    async def count(self, spender: Spender) -> None:
+    async def count(self, spender: Spender) -> RateLimitHeaders | None:
         """Counts a request that stores something and starts no run. Raises RateLimited if a limit is reached."""
         if not self.counts:
-            return
+            return None
         await self._check_stored(spender)
         requests = [Use(window, 1) for window in _windows(list(self._limits_of(spender)), "requests")]
-        if requests:
-            current().rate_limit = _tightest((await self._taken(requests)).levels)
+        return _tightest((await self._taken(requests)).levels) if requests else None
 
     def follow_up(self, spender: Spender) -> "Meter | None":
         """Returns the meter of a run that continues after a crash. Its admission was counted before the crash."""
-        if not self.spending_windows(spender, 0):
-            return None
-        meter = Meter(self, spender, {}, None)
-        _meter.set(meter)
-        return meter
+        return Meter(self, spender, {}, None) if self.spending_windows(spender, 0) else None
 
     async def stream(self, spender: Spender) -> Lease | None:
         """Counts an answer in progress until its lease is released. Raises RateLimited if a limit is reached."""
@@ -238,6 +229,12 @@ class Quotas:
 
     def spending_windows(self, spender: Spender, tokens: int) -> list[Use]:
         return self._reservations(list(self._limits_of(spender)), tokens)
+
+    def most_of(self, prompt: Prompt, spender: Spender) -> list[Use]:
+        """Returns the highest possible cost of a model call."""
+        if not self.counts_spending:
+            return []
+        return self.spending_windows(spender, estimate_prompt(prompt) + self._spending.max_tokens)
 
     async def take(self, uses: Sequence[Use]) -> Taken | Full:
         try:
@@ -334,8 +331,8 @@ def _windows(limits: Sequence[tuple[str, str, SubjectLimits]], what: str) -> lis
     return found
 
 
-def _tightest(levels: Sequence[Level]) -> tuple[str, str] | None:
-    """The headers RateLimit-Policy and RateLimit, about the window with the smallest share left (IETF draft)."""
+def _tightest(levels: Sequence[Level]) -> RateLimitHeaders | None:
+    """About the window with the smallest share left (IETF draft)."""
     if not levels:
         return None
     level = min(levels, key=lambda each: each.left / each.window.limit)
@@ -344,8 +341,10 @@ def _tightest(levels: Sequence[Level]) -> tuple[str, str] | None:
     return policy, f'"{window.name}";r={level.left};t={level.reset:.0f}'
 
 
-class Meter(Observer):
+class Meter(RunMeter):
     """Counts what one run has reserved and used, from its events."""
+
+    rate_limit: RateLimitHeaders | None = None
 
     def __init__(self, quotas: Quotas, spender: Spender, held: dict[Window, int], lease: Lease | None) -> None:
         self._quotas, self._spender = quotas, spender
@@ -356,12 +355,12 @@ class Meter(Observer):
     def follow(self, run: Run) -> None:
         self._run = run
 
-    async def reserve(self, prompt: Prompt, max_tokens: int) -> None:
+    async def reserve(self, prompt: Prompt) -> None:
         """Raises the reservation to the highest possible cost of a model call.
 
         Raises QuotaExceeded if a limit is used up and the run holds no reservation.
         """
-        wanted = self._quotas.spending_windows(self._spender, estimate_prompt(prompt) + max_tokens)
+        wanted = self._quotas.most_of(prompt, self._spender)
         missing = [
             Use(use.window, use.amount - self._held.get(use.window, 0), partly=True)
             for use in wanted
@@ -433,29 +432,9 @@ class Meter(Observer):
         return written and written + tokens_in(self._run.request.messages)
 
 
-_meter: ContextVar[Meter | None] = ContextVar("holodeck meter", default=None)
-
-current_meter: Callable[[], Meter | None] = _meter.get
-"""The meter of the request that is being served, or of the run that it started."""
-
-
 class QuotaExceeded(BudgetExceeded):
     """A limit of `server.limits` is used up, so no further step may start."""
 
     def __init__(self, limit: str = "") -> None:
         Exception.__init__(self, f"Stopped: the limit {limit} is used up (server.limits).")
         self.reason = limit
-
-
-class MeteredModel(WrappedModel):
-    """Reserves the most that a call may cost before it makes the call."""
-
-    def __init__(self, model: Model, max_tokens: int) -> None:
-        super().__init__(model)
-        self._max_tokens = max_tokens
-
-    async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
-        meter = _meter.get()
-        if meter is not None:
-            await meter.reserve(prompt, self._max_tokens)
-        return await self._model.reply(prompt, listener)

@@ -107,7 +107,7 @@ async def resume(request: Request) -> Response:
     run = next((each for each in runs if not each.log.ended), None)
     if run is None:
         return Response(status_code=204)
-    await slot_of(request).take(owner)
+    await slot_of(request).take(request, owner)
     messages, pending = _shown(stored, server.chain() or Chain())
     turn = last_turn(messages, pending)
     parts = turn_parts(not_in(run.log.kept, turn), pending, server_tools=_server_tools(server))

@@ -7,10 +7,9 @@ from starlette.responses import JSONResponse, Response
 from holodeck.access.principal import SCOPES
 from holodeck.access.route_access import PUBLIC, SIGNED_IN
 from holodeck.errors import NotFound
-from holodeck.server.identity import owner_of, principal_of
+from holodeck.server.identity import owner_of, principal_of, spender_of
 from holodeck.server.intake import json_answer, server_of
 from holodeck.server.options import RESOURCE_METADATA
-from holodeck.server.quota import spender_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import ANYTHING, PROBLEMS
 
@@ -46,7 +45,7 @@ class MeResponse(msgspec.Struct, frozen=True, kw_only=True):
 @routes.get("/me", "The current user and their scopes", access=SIGNED_IN, responses={200: MeResponse})
 async def me(request: Request) -> Response:
     principal = principal_of(request)
-    levels = await server_of(request).quotas.levels(spender_of(owner_of(request)))
+    levels = await server_of(request).quotas.levels(spender_of(request, owner_of(request)))
     return json_answer(
         MeResponse(
             tenant=principal.tenant,

@@ -16,12 +16,11 @@ from holodeck.core.messages import Message
 from holodeck.core.owner import Owner
 from holodeck.errors import InvalidRequest, NotFound
 from holodeck.runs.middleware import Chain
-from holodeck.server.agent_server import AgentServer
+from holodeck.server.agent_server import RATE_LIMIT, AgentServer
 from holodeck.server.audit import decided
-from holodeck.server.identity import owner_of
+from holodeck.server.identity import owner_of, spender_of
 from holodeck.server.intake import json_answer, json_body, no_session, server_of, session_of, whole_number
 from holodeck.server.openai_schemas import CONVERSATION, CONVERSATION_BODY, DELETED, INPUT_ITEMS, INPUT_PARAMETERS
-from holodeck.server.quota import spender_of
 from holodeck.server.routes.openai_models import answer_error
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS
@@ -45,7 +44,7 @@ routes = Routes("/v1/conversations", tag="OpenAI Responses", responses=PROBLEMS,
 @routes.post("", "Begin a conversation", access=needs(CHAT), body=CONVERSATION_BODY, responses=CONVERSATION)
 async def create(request: Request) -> Response:
     server, owner, metadata = server_of(request), owner_of(request), await _given(request)
-    await server.quotas.count(spender_of(owner))
+    request.scope[RATE_LIMIT] = await server.quotas.count(spender_of(request, owner))
     session = await server.store.create(owner=owner)
     await _keep(server, owner, session.session_id, metadata)
     return _shown(session, metadata)

@@ -224,7 +224,7 @@ async def show(request: Request) -> Response:
         return _whole(server, run, builder)
     if run.is_rebuilt:
         raise ReplayGone("The events of this response are no longer stored; ask for it without stream.")
-    await slot_of(request).take(run.owner)
+    await slot_of(request).take(request, run.owner)
     return _follow(server, run, builder, after=-1 if after is None else after)
 
 

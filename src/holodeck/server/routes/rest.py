@@ -70,7 +70,7 @@ async def _start(server: AgentServer, request: Request) -> Run:
     owner, limits = owner_of(request), server.settings.files
     key = repeat_key_of(request, NAME, owner)
     if key is not None:
-        await slot_of(request).take(owner)  # before the body is read, which may have large files
+        await slot_of(request).take(request, owner)  # before the body is read, which may have large files
     known = None if key is None else await chat_of(request, limits)  # only a key needs the body before admission
     arrival = Arrival(
         request=request,

@@ -57,7 +57,7 @@ async def events(request: Request) -> Response:
     first = _first(run, after, text_header(request, "last-event-id"))
     if run.log.ended and first == run.next_number:
         return Response(status_code=204)
-    await slot_of(request).take(owner_of(request))
+    await slot_of(request).take(request, owner_of(request))
     return follow(server_of(request), run, accept=request.headers.get("accept"), first=first, returns=True)
 
 

@@ -206,7 +206,7 @@ async def events(request: Request) -> Response:
     server, key, owner = session_of(request)
     if not await server.stored_runs.active(key, owner=owner) and await server.store.get(key, owner=owner) is None:
         raise no_session(key)
-    await slot_of(request).take(owner)
+    await slot_of(request).take(request, owner)
     after = event_of(text_header(request, "last-event-id") or "")
     return SessionFeed(server, (owner, key), after)
 
