@@ -24,10 +24,10 @@ from holodeck.config.build_stores import build_memory
 from holodeck.config.load import LoadedConfig, config_of, load_config, with_model
 from holodeck.core.events import Event, Interrupt, Outcome, RunFailed, RunFinished
 from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id, new_ulid
-from holodeck.core.messages import TextPart, UserMessage
+from holodeck.core.messages import TextPart, ToolExecution, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.core.request import Resume, RunRequest
-from holodeck.core.tools import Approval, ToolExecution
+from holodeck.core.tools import Approval
 from holodeck.core.usage import TokenUsage
 from holodeck.core.zones import is_zone
 from holodeck.errors import Cancelled, InvalidRequest, by_code

@@ -8,9 +8,9 @@ import pytest
 
 from holodeck.agent.definition import AgentContext
 from holodeck.core import events as e
-from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, ToolStatus, UserMessage
 from holodeck.core.request import FileNote
-from holodeck.core.tools import ToolResult, ToolStatus
+from holodeck.core.tools import ToolResult
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import InvalidRequest, ModelInterrupted, ModelUnreachable, ShuttingDown
 from holodeck.models.scripted import Turn, calls, says

@@ -9,8 +9,15 @@ import pytest
 from holodeck.access.private_file import write_private
 from holodeck.cli.conversation.archive import ChatFileError, load_chat, save_chat
 from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionState
-from holodeck.core.messages import AssistantMessage, Summary, ToolCall, ToolMessage, UserMessage
-from holodeck.core.tools import ToolExecution, ToolStatus
+from holodeck.core.messages import (
+    AssistantMessage,
+    Summary,
+    ToolCall,
+    ToolExecution,
+    ToolMessage,
+    ToolStatus,
+    UserMessage,
+)
 from holodeck.core.usage import TokenUsage
 from holodeck.sessions.transcript import Transcript
 from tests.cli.process import holodeck

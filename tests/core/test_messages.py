@@ -12,12 +12,14 @@ from holodeck.core.messages import (
     PendingStep,
     TextPart,
     ToolCall,
+    ToolExecution,
     ToolMessage,
+    ToolStatus,
     UserMessage,
     text_of,
     unanswered,
 )
-from holodeck.core.tools import ToolExecution, ToolResult, ToolStatus
+from holodeck.core.tools import ToolResult
 
 A, B = ToolCall(id="a", name="t", arguments="{}"), ToolCall(id="b", name="t", arguments="{}")
 ASKED = AssistantMessage(tool_calls=(A, B))

@@ -11,8 +11,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema, computed_field
 
 from holodeck.core.events import Outcome
-from holodeck.core.messages import Message
-from holodeck.core.tools import ToolExecution
+from holodeck.core.messages import Message, ToolExecution
 from holodeck.core.usage import TokenUsage
 from holodeck.models.chat_format import message_to_chat
 

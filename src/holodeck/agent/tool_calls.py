@@ -27,12 +27,14 @@ from holodeck.core.messages import (
     PendingStep,
     TextPart,
     ToolCall,
+    ToolExecution,
     ToolMessage,
+    ToolStatus,
     text_of,
 )
 from holodeck.core.text import clean, terminal_safe
 from holodeck.core.text import shorten as cut
-from holodeck.core.tools import Approval, ToolExecution, ToolResult, ToolSchema, ToolStatus, arguments_shown
+from holodeck.core.tools import Approval, ToolResult, ToolSchema, arguments_shown
 from holodeck.tools.arguments import BadArguments, read_arguments
 from holodeck.tools.catalogue import Catalogue, ToolEntry, entry_of
 from holodeck.tools.names import unknown_tool

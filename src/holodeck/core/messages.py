@@ -1,4 +1,4 @@
-"""Messages of a conversation, as they are stored and as models are shown them.
+"""Messages of a conversation, as they are stored and as models are shown them, and tool calls as people are shown them.
 
 The system prompt is not among them: it belongs to the agent, not to the conversation. This module knows no provider's
 JSON; `holodeck.models.chat_format` does. Values hold no live objects, so the garbage collector can skip them
@@ -12,6 +12,7 @@ its length. Messages are decoded only when a caller reads them.
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import partial
 from typing import Any, TypeAlias, overload
 
@@ -107,6 +108,31 @@ class ToolMessage(
     id: str = msgspec.field(default_factory=new_message_id)
     timestamp: datetime = msgspec.field(default_factory=now)
     run_id: str = ""  # the run that stored it
+
+
+class ToolStatus(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCESS = "success"
+    FAILED = "failed"
+
+
+class ToolExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One tool call as people and logs see it (CHT-05)."""
+
+    tool_name: str
+    call_id: str = ""
+    parameters: dict[str, Any] = {}
+    status: ToolStatus = ToolStatus.PENDING
+    result: str | None = None
+    execution_time: float | None = None
+    error_message: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.status is ToolStatus.FAILED and not self.error_message:
+            raise ValueError("a failed ToolExecution needs its error_message")
+        if self.execution_time is not None and self.execution_time < 0:
+            raise ValueError("execution_time cannot be negative")
 
 
 Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage

@@ -50,31 +50,6 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
         return cls(content=text, failed=True, retryable=retryable, unsent=unsent)
 
 
-class ToolStatus(StrEnum):
-    PENDING = "pending"
-    RUNNING = "running"
-    SUCCESS = "success"
-    FAILED = "failed"
-
-
-class ToolExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One tool call as people and logs see it (CHT-05)."""
-
-    tool_name: str
-    call_id: str = ""
-    parameters: dict[str, Any] = {}
-    status: ToolStatus = ToolStatus.PENDING
-    result: str | None = None
-    execution_time: float | None = None
-    error_message: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.status is ToolStatus.FAILED and not self.error_message:
-            raise ValueError("a failed ToolExecution needs its error_message")
-        if self.execution_time is not None and self.execution_time < 0:
-            raise ValueError("execution_time cannot be negative")
-
-
 def arguments_shown(arguments: str) -> dict[str, Any]:
     """Arguments of a call for people: the object if they are one, else the model's text."""
     try:

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from holodeck.core.events import Ending, Event
-from holodeck.core.messages import now
+from holodeck.core.messages import ToolExecution, now
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
-from holodeck.core.tools import ToolExecution
 from holodeck.errors import InvalidRequest
 from holodeck.runs.log import RunLog
 

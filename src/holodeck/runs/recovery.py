@@ -21,11 +21,13 @@ from holodeck.core.messages import (
     AssistantMessage,
     Message,
     PendingStep,
+    ToolExecution,
     ToolMessage,
+    ToolStatus,
     UserMessage,
     text_of,
 )
-from holodeck.core.tools import ToolExecution, ToolStatus, arguments_shown
+from holodeck.core.tools import arguments_shown
 from holodeck.runs.port import RunRecord, RunResult
 from holodeck.sessions.port import StoredSession
 

@@ -9,7 +9,7 @@ from starlette.types import Receive
 
 from holodeck.core.encoder import bare
 from holodeck.core.events import Ending, RunFailed, RunFinished, StepStarted, TextAdded, ToolFinished
-from holodeck.core.tools import ToolExecution
+from holodeck.core.messages import ToolExecution
 from holodeck.errors import ShuttingDown
 from holodeck.runs.middleware import Chain
 from holodeck.runs.run import Run

@@ -10,8 +10,9 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from holodeck.core.events import Interrupt, RunFinished
+from holodeck.core.messages import ToolExecution, ToolStatus
 from holodeck.core.request import FileNote
-from holodeck.core.tools import ToolExecution, ToolStatus, arguments_shown
+from holodeck.core.tools import arguments_shown
 from holodeck.core.usage import TokenUsage
 
 CallStatus = Literal["success", "error", "pending"]
