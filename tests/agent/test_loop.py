@@ -320,6 +320,21 @@ class TestCancellation:
         assert fixture.ending.outcome is e.Outcome.CANCELLED
         assert len(fixture.emitted(e.ToolFinished)) == count
 
+    @pytest.mark.parametrize("count", [1, 2])
+    async def test_one_that_the_caller_survived_before_does_not_end_the_run(self, count):
+        fixture = AgentFixture(calls(*[("echo", "{}")] * count), says("done"))
+
+        async def asked_in_clean_up():
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            await fixture.play("go")
+
+        task = asyncio.create_task(asked_in_clean_up())
+        await asyncio.sleep(0)
+        task.cancel()
+        await task
+        assert fixture.ending.outcome is e.Outcome.COMPLETED
+
     async def test_forced_from_outside_it_ends_with_that_error(self):
         fixture = AgentFixture(calls(("stuck", "{}")))
         task = None

@@ -273,7 +273,7 @@ MUTANTS = (
     Mutant("stores/postgres_sessions.py", "if len(self._unchecked) > MAX_UNCHECKED:", "if False:", "tests/stores/test_postgres_store.py", "a server keeps an entry for each user that it has ever seen"),
     Mutant("stores/sqlite_sessions.py", "        if not self._stored[owner]:", "        if False:", "tests/stores/test_sqlite_store.py", "a file's process keeps an entry for each user whose sessions are gone"),
     Mutant("sessions/memory.py", "        if not self._of_tenants[kept.owner.tenant]:", "        if False:", SESSIONS, "an entry is kept for each tenant whose sessions are gone"),
-    Mutant("stores/cancellations.py", "task.cancelling() > before", "False", "tests/stores/test_lost_cancellations.py", "a cancellation that a library loses is lost: a feed that ends looks for runs for ever"),
+    Mutant("core/cancellations.py", "task.cancelling() > before", "False", "tests/stores/test_lost_cancellations.py", "a cancellation that a library loses is lost: a feed that ends looks for runs for ever"),
     Mutant("stores/valkey_link.py", "await noticing_cancellation(work)", "await work", "tests/stores/test_lost_cancellations.py", "a task that talks to Valkey loses its cancellation"),
     Mutant("runs/stored_runs.py", " and refusal is None", "", RECOVERY, "a run goes on after a crash though its key was revoked"),
     Mutant("tools/catalogue.py", "source.guarded, source.names_checked = bool(found), all_known and not found", "source.guarded, source.names_checked = bool(found) and all_known, all_known and not found", RULES, "a rule with a typing mistake guards nothing while another server is down"),

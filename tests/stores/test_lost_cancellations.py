@@ -5,8 +5,8 @@ from contextlib import suppress
 
 import pytest
 
+from holodeck.core.cancellations import noticing_cancellation
 from holodeck.errors import StoreUnavailable
-from holodeck.stores.cancellations import noticing_cancellation
 from holodeck.stores.postgres_database import PostgresDatabase
 from holodeck.stores.valkey_link import ValkeyLink
 

@@ -63,7 +63,7 @@ class RunEnding:
                 await self._durable(self._overlap.stored)
             await self._store(ending, (), KEEP, state)
         except SessionDeleted as error:
-            log.warning("the end of run %s is not stored: %s", self._context.run_id, error.message)
+            log.info("the end of run %s is not stored: %s", self._context.run_id, error.message)
         except LostClaim as error:  # only the session is lost for certain: the row of the run may still be ours
             log.warning("cannot store the ending of run %s: %s", self._context.run_id, error.message)
             self._context.not_stored(ending)

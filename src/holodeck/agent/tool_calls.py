@@ -20,6 +20,7 @@ import msgspec
 from holodeck.agent.budget import NOT_PAID_FOR, Spending
 from holodeck.agent.emitter import RunEmitter
 from holodeck.agent.pending import NOT_MADE, OUTCOME_UNKNOWN
+from holodeck.core.cancellations import noticing_cancellation
 from holodeck.core.messages import (
     AssistantMessage,
     MediaPart,
@@ -257,9 +258,7 @@ class ToolRunner:
         begun = tuple([call.id for call, _, _ in paid])
         await self.begin_calls(self._cut_from_here(batch, begun))
         if len(paid) == 1:  # most steps: needs no task of its own
-            await self._run_one(batch, *paid[0], begun)
-            if (task := asyncio.current_task()) is not None and task.cancelling():
-                raise asyncio.CancelledError  # a toolset has swallowed it; a task group would raise it as well
+            await noticing_cancellation(self._run_one(batch, *paid[0], begun))  # as a task group does
             return
         try:
             async with asyncio.TaskGroup() as group:

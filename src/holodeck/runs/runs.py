@@ -202,7 +202,7 @@ class Runs:
             created_at=run.created_at,
         )
         if self.unstored is not None:
-            self.unstored.drop(run.owner, run_id=run.run_id)
+            self.unstored.drop(run.run_id, owner=run.owner)
         self.records.register(run.record)
         self.records.follow(run.record, run.log, run.first_number)
 
@@ -582,6 +582,9 @@ class Runs:
         except HoloDeckError as failed:
             log.warning("the end of run %s could not be stored: %s", run.run_id, failed.message)
             self.keep_ending(run, ending)
+        except BaseException:  # cancelled, or a bug of the store: readers get the ending now, the store later
+            self.keep_ending(run, ending)
+            raise
         finally:
             if not run.log.ended:
                 self._emit_ending(run, ending)
@@ -624,7 +627,7 @@ class Runs:
         """Stops the runs of a session: clients can no longer read them, and nothing more of them is stored."""
         self.feeds.end((owner, session_id))
         if self.unstored is not None:
-            self.unstored.drop(owner, session_id=session_id)
+            self.unstored.drop_session(session_id, owner=owner)
         for run in self.of_session(session_id, owner=owner):
             self.stop(run)
             self._forget(run)
@@ -636,7 +639,7 @@ class Runs:
         """Deletes everything about a run that has ended. Its session keeps its messages."""
         self._forget(run)
         if self.unstored is not None:
-            self.unstored.drop(run.owner, run_id=run.run_id)
+            self.unstored.drop(run.run_id, owner=run.owner)
         if self.records is not None:
             await self.records.remove(run.run_id, owner=run.owner)
 

@@ -55,6 +55,11 @@ class Stopped(NamedTuple):
         return self.was_active and self.state is RunState.CANCELLED
 
     @property
+    def is_stopping(self) -> bool:
+        """Whether the stop has ended the run, or will: the run has not ended yet."""
+        return self.by_this or (self.was_active and not self.has_ended)
+
+    @property
     def has_ended(self) -> bool:
         return self.state not in (RunState.QUEUED, RunState.RUNNING)
 

@@ -54,12 +54,15 @@ class UnstoredEndings:
         """A record as this process has shown it, if the store lacks its ending."""
         return record if record.ending is not None else self._kept.get((record.owner, record.run_id), record)
 
-    def drop(self, owner: Owner, *, run_id: str | None = None, session_id: str | None = None) -> None:
-        """Drops the ending of a run that continues under its own id or was deleted, or those of a deleted session."""
-        for run, record in list(self._kept.items()):
-            if record.owner == owner and (record.run_id == run_id or record.session_id == session_id):
-                del self._kept[run]
-                self._records.release(record)
+    def drop(self, run_id: str, *, owner: Owner) -> None:
+        """Drops the ending of a run that continues under its own id, or was deleted."""
+        if (record := self._kept.pop((owner, run_id), None)) is not None:
+            self._records.release(record)
+
+    def drop_session(self, session_id: str, *, owner: Owner) -> None:
+        """Drops the endings of the runs of a deleted session."""
+        for record in [each for each in self._kept.values() if (each.owner, each.session_id) == (owner, session_id)]:
+            self.drop(record.run_id, owner=owner)
 
     async def close(self) -> None:
         """Tries once more. What is not stored then, the next process finds as after a crash."""

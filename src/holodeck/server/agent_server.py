@@ -321,7 +321,7 @@ class AgentServer:
         """Stops runs at a client's request, and logs it unless a run has ended in another way."""
         results = await self.stored_runs.stop(runs)
         for run, result in zip(runs, results, strict=True):
-            if result.by_this or (result.was_active and not result.has_ended):
+            if result.is_stopping:
                 decided("run_stopped", run.owner, run_id=run.run_id)
         return results
 

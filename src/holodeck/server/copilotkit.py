@@ -147,7 +147,7 @@ async def _stop(request: Request, agent_id: str, thread_id: str, body: dict[str,
     _check(server, agent_id)
     found = await server.stored_runs.of_session(session_id(thread_id), owner=owner_of(request))
     results = await server.stop_runs(*(each for each in found if wanted in (None, each.run_id)))
-    return JSONResponse({"stopped": any(each.by_this for each in results)})
+    return JSONResponse({"stopped": any(each.is_stopping for each in results)})
 
 
 async def _connect(request: Request, agent_id: str, body: bytes) -> Response:

@@ -20,8 +20,8 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from holodeck.core.cancellations import noticing_cancellation
 from holodeck.errors import HoloDeckError, StartError, StorageFull, StoreUnavailable
-from holodeck.stores.cancellations import noticing_cancellation
 from holodeck.stores.postgres_schema import LOCK, MIGRATIONS
 
 log = logging.getLogger(__name__)

@@ -19,11 +19,11 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError, ResponseError
 
+from holodeck.core.cancellations import noticing_cancellation
 from holodeck.core.events import ENDINGS
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.errors import StartError
 from holodeck.runs.recovery import HOLE
-from holodeck.stores.cancellations import noticing_cancellation
 from holodeck.stores.log_copier import LogPiece
 from holodeck.stores.valkey_line import ValkeyLine
 from holodeck.stores.valkey_pool import pool_of

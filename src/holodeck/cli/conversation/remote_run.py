@@ -35,7 +35,7 @@ from holodeck.core.text import one_line
 from holodeck.errors import ShuttingDown
 from holodeck.http.client import Exchange
 from holodeck.http.client_connection import Response
-from holodeck.http.failures import ConnectionBroken, HttpError, NoConnection, NoHost
+from holodeck.http.failures import ConnectionBroken, HttpError, NoConnection, NoHost, Unsendable
 from holodeck.models.sse_reader import SseReader
 from holodeck.wires.agui.client_events import ClientEvents
 
@@ -123,7 +123,10 @@ class RemoteRun:
         except (NoConnection, NoHost, ConnectionBroken, OSError):
             pass
         except HttpError as error:
-            raise self._server.away(error) from error
+            if self._lost_at is None or isinstance(
+                error, Unsendable
+            ):  # a proxy may send anything while the server is away
+                raise self._server.away(error) from error
         except ServerRefused as refused:
             if self._last_id and refused.answered in _GONE:
                 return await self._from_session()

@@ -134,7 +134,7 @@ async def stop(request: Request) -> Response:
     server, key, owner = intake.session_of(request)
     runs = await server.stored_runs.of_session(key, owner=owner)
     results = await server.stop_runs(*runs)
-    return intake.json_answer(StopResponse(stopped=any(each.by_this for each in results)))
+    return intake.json_answer(StopResponse(stopped=any(each.is_stopping for each in results)))
 
 
 def _shown(stored: StoredSession | None, chain: Chain) -> tuple[list[Message], PendingStep | None]:

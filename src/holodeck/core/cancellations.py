@@ -1,4 +1,4 @@
-"""Cancellations that a library loses.
+"""Cancellations that a library, or a tool, loses.
 
 Before Python 3.12, `asyncio.wait_for` returns the result if a cancellation comes when its work is done. redis-py sends
 every command with it, and psycopg's pool waits with it for a connection.
