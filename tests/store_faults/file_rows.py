@@ -148,8 +148,9 @@ async def rows_are_damaged(rig: Rig) -> None:
 
 
 async def _damage_runs(rig: Rig, node: Node) -> None:
-    """A server is killed in three runs; the rows of two cannot be read by the next one. It starts, and has the third."""
-    runs = [rig.witness(rig.script(say=40, ms=50), thread=name) for name in ("run-bad", "run-newer", "run-beside")]
+    """A server is killed in four runs; the rows of three cannot be read by the next one. It starts, and has the fourth."""
+    names = "run-bad", "run-newer", "run-time", "run-beside"
+    runs = [rig.witness(rig.script(say=40, ms=50), thread=name) for name in names]
     posting = [asyncio.create_task(each.post(node)) for each in runs]
     for each in runs:
         await each.until_tokens(1)
@@ -157,12 +158,13 @@ async def _damage_runs(rig: Rig, node: Node) -> None:
     await asyncio.wait(posting)
     await rig.change("UPDATE holodeck.runs SET request = ? WHERE session = ?", (BODIES[0], "run-bad"))
     await rig.change("UPDATE holodeck.runs SET v = 99 WHERE session = ?", ("run-newer",))
+    await rig.change("UPDATE holodeck.runs SET accepted = 1e17 WHERE session = ?", ("run-time",))
     await node.start()
-    for each, expected in zip(runs, (500, 503), strict=False):
+    for each, expected in zip(runs, (500, 503, 500), strict=False):
         status = (await node.get(f"/runs/{each.run_id}"))["status"]
         rig.require(status == expected, f"a run that cannot be read answers {status}")
-    await runs[2].see_through(only(node))
-    rig.require(runs[2].types[-1] == "RUN_FINISHED", "the run beside one that cannot be read is not recovered")
+    await runs[3].see_through(only(node))
+    rig.require(runs[3].types[-1] == "RUN_FINISHED", "the run beside one that cannot be read is not recovered")
     bodies = [bytes(body) for (body,) in await rig.rows("SELECT request FROM holodeck.runs")]
     rig.require(BODIES[0] in bodies, "the bytes of a broken run are gone")
     await rig.change("DELETE FROM holodeck.runs WHERE session = ?", ("run-newer",))  # else it waits for a newer server

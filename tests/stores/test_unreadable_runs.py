@@ -23,7 +23,8 @@ from tests.server.serving import Gate, ask, read_to, types
 from tests.server.test_server_restart import copy_of, started
 from tests.stores.stored_sessions import begun, on_file, run
 
-BROKEN = {"request": "[{", "state": "nonsense"}
+# The three times are errors of three types in Python.
+BROKEN = [("request", "[{"), ("state", "nonsense"), ("accepted", 1e12), ("accepted", 1e17), ("accepted", 1e20)]
 
 
 def alone(path, agent):
@@ -54,12 +55,12 @@ async def opened(request, tmp_path):
         await store.close()
 
 
-async def change(store, column, value, name):
+async def change(store, column, value, name, table="runs"):
     given = value.encode() if column == "request" else value
     if hasattr(store, "file"):
-        await store.file.execute(f"UPDATE runs SET {column} = ? WHERE id = ?", (given, name))
+        await store.file.execute(f"UPDATE {table} SET {column} = ? WHERE id = ?", (given, name))
     else:
-        statement = f"UPDATE holodeck.runs SET {column} = %(value)s WHERE id = %(id)s"
+        statement = f"UPDATE holodeck.{table} SET {column} = %(value)s WHERE id = %(id)s"
         await store.database.rows(statement, {"value": given, "id": name})
 
 
@@ -91,17 +92,17 @@ async def recovered(dead, store):
 
 
 @pytest.mark.req("D16")
-@pytest.mark.parametrize("column", BROKEN)
-async def test_a_run_that_cannot_be_read_is_set_aside_and_its_neighbours_are_recovered(opened, column, caplog):
+@pytest.mark.parametrize(("column", "value"), BROKEN)
+async def test_a_run_that_cannot_be_read_is_set_aside_and_its_neighbours_are_recovered(opened, column, value, caplog):
     dead, store = await left_by_another(opened), await opened()
-    await change(dead, column, BROKEN[column], "bad")
+    await change(dead, column, value, "bad")
     before, *_ = await row(dead, "bad")
     assert [each.run_id for each in await recovered(dead, store)] == ["neighbour"]
     (line,) = [each for each in caplog.messages if "set aside" in each]
     assert line.startswith("run 'bad' of session 'bad' cannot be read")
     request, state, is_open, _ = await row(store, "bad")
     assert (request, state, is_open) == (before, RunState.INTERRUPTED, False)
-    if column == "request":
+    if column != "state":
         with pytest.raises(SessionBroken, match="run"):
             await store.runs.find("bad", owner=ME)
         assert [each.run_id for each in await store.runs.runs_of(owner=ME)] == ["neighbour"]
@@ -140,6 +141,25 @@ async def test_a_run_that_ended_in_a_state_that_no_version_has_is_a_typed_error(
     assert await store.runs.runs_of(owner=ME) == []
 
 
+@pytest.mark.req("D16")
+@pytest.mark.parametrize("value", [-1e17, 1e12, 1e17, 1e20, float("inf")])
+@pytest.mark.parametrize("column", ["created", "used"])
+async def test_a_session_with_a_damaged_time_hides_no_other(opened, column, value):
+    store = await opened()
+    for name in ("bad", "good"):
+        conversation = await begun(store, run(name, name))
+        await conversation.commit([UserMessage(content=name)], ending=RunFinished(name, name))
+        conversation.close()
+    await change(store, column, value, "bad", table="sessions")
+    shown = [each.session_id for each in await store.sessions_of(owner=ME)]
+    is_expired = column == "used" and value < 0
+    assert sorted(shown) == (["good"] if is_expired else ["bad", "good"])
+    first, *_ = await store.sessions_of(owner=ME, limit=1)
+    assert [each.session_id for each in await store.sessions_of(owner=ME, after=first)] == shown[1:]
+    found = await store.read("bad", owner=ME)
+    assert is_expired if found is None else [each.content for each in found.messages] == ["bad"]
+
+
 async def test_a_run_whose_request_was_damaged_meanwhile_can_end(opened):
     store = await opened()
     conversation = await begun(store, run(request=RunRequest(state="x" * 2000)))
@@ -150,7 +170,7 @@ async def test_a_run_whose_request_was_damaged_meanwhile_can_end(opened):
 
 
 @pytest.mark.req("D16")
-@pytest.mark.parametrize("damage", ["request = x'5b7b'", "v = 99", "state = 'nonsense'"])
+@pytest.mark.parametrize("damage", ["request = x'5b7b'", "v = 99", "state = 'nonsense'", "accepted = 1e17"])
 async def test_a_server_starts_with_a_run_that_it_cannot_read(tmp_path: Path, damage: str) -> None:
     file, gate = tmp_path / "sessions.db", Gate()
     async with started(file, says("a b", pause=gate)) as s:

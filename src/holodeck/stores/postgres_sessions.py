@@ -38,6 +38,7 @@ from holodeck.stores.postgres_values import PostgresValues
 from holodeck.stores.stored_conversation import (
     COLUMNS,
     FIRST_STEP,
+    LAST_TIME,
     TTL_SECONDS,
     SessionRow,
     SqlSessionStore,
@@ -58,7 +59,7 @@ MAX_UNCHECKED = 10_000  # owners; the total of any other is read with its next c
 CHECKED_SHARE = 16  # an owner's total is read again after it has grown by this part of the limit
 _OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"
 _NAMED = f"{_OF_OWNER} AND id = %(id)s"
-_MICROSECONDS = "floor(used * 1000000)::bigint"
+_MICROSECONDS = f"floor(least(greatest(used, 0), {LAST_TIME}) * 1000000)::bigint"
 _TITLE = FIRST_STEP.format(steps="holodeck.steps", sessions="s")
 LEAVE_SECONDS = 5.0
 _OPEN_RUN = (

@@ -121,7 +121,7 @@ def run_of(row: Sequence[Any]) -> RunRecord:
         raise SessionNewer("A newer version of HoloDeck wrote this run; it is left as it is.")
     try:
         return _run_of(row)
-    except (ValueError, OverflowError) as error:  # a state that no version has, or a time that no clock has
+    except (ValueError, OverflowError, OSError) as error:  # a state that no version has, or a time that no clock has
         raise SessionBroken(_RUN_BROKEN) from error
     except SessionBroken as error:
         raise SessionBroken(_RUN_BROKEN) from error.__cause__

@@ -36,6 +36,7 @@ TTL_SECONDS = 30 * 24 * 3600.0
 CLEAN_SECONDS = 60.0
 DAY_SECONDS = 24 * 3600.0
 AHEAD_SECONDS = 2 * DAY_SECONDS  # by which a stored time may be ahead of a clock that was set back, or behind it
+LAST_TIME = datetime(9999, 1, 1, tzinfo=UTC).timestamp()  # the latest that a session is shown with
 COLUMNS = "key, epoch, created, used, messages, steps, size, v, pending, state, summary, broken"
 
 # The beginning of the first step that begins with a user's message, for the title: format it with both tables' names.
@@ -121,12 +122,21 @@ def seconds_of(moment: datetime, now: float) -> float:
 
 
 def described(owner: Owner, session_id: str, row: SessionRow, first_step: bytes | None = None) -> ServerSession:
-    """Describes a session without its messages. It gets a title if the beginning of its first step is given."""
+    """Describes a session without its messages. It gets a title if the beginning of its first step is given.
+
+    A damaged time, which no clock has, is shown as the nearest that one has: it hides no other session of a list.
+    """
+    try:
+        created, used = datetime.fromtimestamp(row.created, UTC), _EPOCH + int(row.used * 1e6) * _MICROSECOND
+    except (ValueError, OverflowError, OSError):
+        created, used = (
+            datetime.fromtimestamp(min(max(0.0, each), LAST_TIME), UTC) for each in (row.created, row.used)
+        )
     return ServerSession(
         session_id=session_id,
         owner=owner,
-        created_at=datetime.fromtimestamp(row.created, UTC),
-        last_activity=_EPOCH + int(row.used * 1e6) * _MICROSECOND,
+        created_at=created,
+        last_activity=used,
         message_count=row.messages,
         size=row.size,
         title=title_in(first_step),
