@@ -17,7 +17,7 @@ from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.runs.port import RunRecord, RunState
 from holodeck.stores import records
 from holodeck.stores.migrations import APPLICATION_ID, MIGRATIONS
-from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_file import SqliteFile, connect, migrate
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from holodeck.stores.stored_conversation import steps_of
@@ -141,6 +141,65 @@ async def test_an_older_process_continues_to_store_while_a_newer_one_brings_the_
     finally:
         await store.close()
         older.connection.close()
+
+
+MANY = 3000
+LATER = 9e9
+
+
+def with_many_rows(path):
+    """A file of version 10 in which every third session has expired; each session has one run that ended."""
+    numbers = f"WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {MANY})"
+    with contextlib.closing(OlderProcess(path, 10).connection) as old:
+        old.execute(
+            f"INSERT INTO sessions (agent, tenant, user, id, created, used, v) {numbers}"
+            f" SELECT {OWNER}, 's' || i, 1, iif(i % 3, {LATER}, 1), 1 FROM n"
+        )
+        old.execute(
+            f"INSERT INTO runs (agent, tenant, user, id, session, wire, state, accepted, ended, v, request) {numbers}"
+            f" SELECT {OWNER}, 'r' || i, 's' || i, 'w', 'finished', 1, {LATER}, 1, x'7b7d' FROM n"
+        )
+
+
+def test_a_migration_changes_no_row(tmp_path):
+    """Otherwise it would lock a file with a million rows for half a minute, and need as much space again on the disk."""
+    with_many_rows(tmp_path / "sessions.db")
+    with contextlib.closing(connect(tmp_path / "sessions.db")) as connection:
+        before = connection.total_changes
+        migrate(connection)
+        assert connection.total_changes - before < 10
+
+
+async def test_rows_of_an_older_file_are_found_while_the_clean_up_adds_them_to_the_indexes(tmp_path):
+    with_many_rows(tmp_path / "sessions.db")
+    file = SqliteFile(tmp_path / "sessions.db", durable=False)
+    store = SqliteSessionStore(file, "tester", runs=SqliteRunStore(file, "tester"), clock=lambda: LATER)
+    await store.start()
+    left = "SELECT (SELECT count(*) FROM sessions WHERE noted IS NULL), (SELECT count(*) FROM runs WHERE noted IS NULL)"
+    batches, is_more, kept, counts = 0, True, MANY * 2 // 3, []
+    try:
+        while is_more and batches < 20:
+            counts.append(await file.read(lambda connection: connection.execute(left).fetchone()))
+            assert await store.count() == kept + batches
+            for name in ("1", "1501", "3000"):
+                found = await store.runs.runs_of(owner=ME, session_id=f"s{name}")
+                assert [each.run_id for each in found] == [f"r{name}"]
+            _, is_more = await store._remove_batch()
+            await say(store, "hi", f"new {batches}")  # while old rows are left
+            await store.runs.begin(RunRecord(run_id=f"new {batches}", owner=ME, session_id=f"new {batches}"))
+            found = await store.runs.runs_of(owner=ME, session_id=f"new {batches}")
+            assert [each.run_id for each in found] == [f"new {batches}"]
+            batches += 1
+        assert counts[:4] == [(MANY, MANY), (2501, 2501), (2001, 2001), (1501, 1501)], "bounded batches"
+        assert not is_more
+        await store.clean()
+        assert await file.read(lambda connection: connection.execute(left).fetchone()) == (0, 0)
+        total = "SELECT count(*) FROM sessions"
+        assert await file.read(lambda connection: connection.execute(total).fetchone()) == (kept + batches,)
+        await store.delete("s1", owner=ME)
+        assert await store.runs.find("r1", owner=ME) is None
+    finally:
+        await store.close()
 
 
 KEYS = "SELECT (SELECT max(key) FROM sessions), (SELECT max(key) FROM runs)"

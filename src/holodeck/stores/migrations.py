@@ -107,8 +107,6 @@ MIGRATIONS = (
     """
     ALTER TABLE sessions ADD COLUMN noted REAL;
     ALTER TABLE runs ADD COLUMN noted REAL;
-    UPDATE sessions SET noted = used;
-    UPDATE runs SET noted = coalesce(ended, accepted);
     DROP INDEX sessions_used;
     DROP INDEX runs_ended;
     DROP INDEX runs_of_session;
@@ -129,6 +127,11 @@ MIGRATIONS = (
     CREATE TRIGGER last_run_deleted AFTER DELETE ON runs
       WHEN NOT EXISTS (SELECT 1 FROM runs WHERE key > old.key) BEGIN
       UPDATE spent_keys SET runs = max(runs, old.key); END;
+    """,
+    # Rows up to these keys are older than the indexes above. The clean-up adds them: a million would lock the file here.
+    """
+    CREATE TABLE not_noted (sessions INTEGER NOT NULL, runs INTEGER NOT NULL) STRICT;
+    INSERT INTO not_noted SELECT coalesce((SELECT max(key) FROM sessions), 0), coalesce((SELECT max(key) FROM runs), 0);
     """,
 )
 

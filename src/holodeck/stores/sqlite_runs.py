@@ -47,21 +47,30 @@ _INSERT_UNENDED = f"{_INSERT} WHERE runs.ended IS NULL"
 # Indexes that a run's commit does not change: rows are added to them afterwards. A commit writes one page for each index
 # that it changes, and a client waits for it. Only the clean-up and rare reads need these indexes, so a new row is not in
 # them. The thread adds it a moment later, in a transaction that nothing waits for: `noted` is then the time that the
-# index has. New rows have the highest keys, so they are found without an index.
-_NEW = "key > coalesce((SELECT key FROM {0} NOT INDEXED WHERE noted IS NOT NULL ORDER BY key DESC LIMIT 1), 0)"
-NEW_SESSION, NEW_RUN = _NEW.format("sessions"), _NEW.format("runs")
+# index has. New rows have the highest keys, so they are found without an index. So are those of a file that an older
+# version wrote, up to the key in `not_noted`: the clean-up adds them from the highest key down.
+_OLD = "(key <= (SELECT {0} FROM not_noted) AND noted IS NULL)"
+_NEW = (
+    "key > coalesce((SELECT key FROM {0} NOT INDEXED WHERE noted IS NOT NULL AND key > (SELECT {0} FROM not_noted)"
+    " ORDER BY key DESC LIMIT 1), (SELECT {0} FROM not_noted))"
+)
+OLD_SESSION, NEW_SESSION = _OLD.format("sessions"), _NEW.format("sessions")
+_OLD_RUN, _NEW_RUN = _OLD.format("runs"), _NEW.format("runs")
 
-# The values of both are agent, tenant, user and session. The plus signs keep SQLite from an index of all runs.
+# The values are agent, tenant, user and session. The plus signs keep SQLite from an index of all runs.
+_PLAIN = "+agent = ?1 AND +tenant = ?2 AND +user = ?3 AND session = ?4"
 RUN_OF_SESSION = (
     "key IN (SELECT key FROM runs WHERE agent = ?1 AND tenant = ?2 AND user = ?3 AND session = ?4 AND noted IS NOT NULL"
-    f" UNION ALL SELECT key FROM runs WHERE {NEW_RUN} AND +agent = ?1 AND +tenant = ?2 AND +user = ?3 AND session = ?4)"
+    f" UNION ALL SELECT key FROM runs WHERE {_NEW_RUN} AND {_PLAIN}"
+    f" UNION ALL SELECT key FROM runs WHERE {_OLD_RUN} AND {_PLAIN})"
 )
 
-_NOTE = "UPDATE {0} SET noted = {1} WHERE key IN (SELECT key FROM {0} WHERE {2} ORDER BY key LIMIT ?)"
-_STATEMENTS = (
-    _NOTE.format("sessions", "used", NEW_SESSION),
-    _NOTE.format("runs", "coalesce(ended, accepted)", NEW_RUN),
-)
+_TIMES = {"sessions": "used", "runs": "coalesce(ended, accepted)"}
+_NOTE_NEW = [
+    f"UPDATE {table} SET noted = {time} WHERE key IN"
+    f" (SELECT key FROM {table} WHERE {_NEW.format(table)} ORDER BY key LIMIT ?)"
+    for table, time in _TIMES.items()
+]
 
 
 class SqliteRunStore:
@@ -366,7 +375,7 @@ class SqliteRunStore:
         now = self.clock()
 
         def job(connection: sqlite3.Connection) -> tuple[int, bool]:
-            are_new = note_new(connection)
+            are_new = note_all(connection)
             until = now - max(self._kept_seconds, KEY_SECONDS)
             noted = connection.execute(
                 "SELECT key, coalesce(ended, ?1), ended <= ?2 FROM runs WHERE agent = ?3 AND noted <= ?2 LIMIT ?4",
@@ -403,7 +412,25 @@ class SqliteRunStore:
 
 def note_new(connection: sqlite3.Connection) -> bool:
     """Adds new sessions and runs to the indexes, at most `BATCH` of each. Returns whether there may be more."""
-    return max([connection.execute(statement, (BATCH,)).rowcount for statement in _STATEMENTS]) >= BATCH
+    return max([connection.execute(statement, (BATCH,)).rowcount for statement in _NOTE_NEW]) >= BATCH
+
+
+def note_all(connection: sqlite3.Connection) -> bool:
+    """Does the same as `note_new`, and as much again for the rows that an older version left."""
+    are_more = [_note_old(connection, table, time) for table, time in _TIMES.items()]
+    return note_new(connection) or any(are_more)
+
+
+def _note_old(connection: sqlite3.Connection, table: str, time: str) -> bool:
+    """Adds old rows to the indexes, at most `BATCH`. Returns whether there may be more."""
+    if connection.execute(f"SELECT {table} FROM not_noted").fetchone() == (0,):
+        return False
+    highest = f"SELECT key FROM {table} WHERE {_OLD.format(table)} ORDER BY key DESC LIMIT ?"
+    keys = connection.execute(highest, (BATCH,)).fetchall()
+    connection.executemany(f"UPDATE {table} SET noted = {time} WHERE key = ?", keys)
+    are_more = len(keys) >= BATCH
+    connection.execute(f"UPDATE not_noted SET {table} = ?", (keys[-1][0] - 1 if are_more else 0,))
+    return are_more
 
 
 def has_session(connection: sqlite3.Connection, key: int) -> bool:

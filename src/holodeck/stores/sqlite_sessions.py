@@ -36,7 +36,7 @@ from holodeck.stores import records
 from holodeck.stores.batches import BATCH, BATCH_BYTES, in_batches
 from holodeck.stores.migrations import next_key
 from holodeck.stores.sqlite_file import NAMED, OF_OWNER, Job, SqliteFile
-from holodeck.stores.sqlite_runs import NEW_SESSION, RUN_OF_SESSION, SqliteRunStore, has_session, note_new
+from holodeck.stores.sqlite_runs import NEW_SESSION, OLD_SESSION, RUN_OF_SESSION, SqliteRunStore, has_session, note_all
 from holodeck.stores.sqlite_values import SqliteValues
 from holodeck.stores.stored_conversation import (
     COLUMNS,
@@ -66,6 +66,7 @@ _SESSION = f"SELECT {COLUMNS} FROM sessions WHERE {NAMED}"
 _OVERDUE = (
     "SELECT tenant, user, id FROM sessions WHERE agent = ?1 AND noted <= ?2 AND used <= ?2"
     f" UNION ALL SELECT tenant, user, id FROM sessions WHERE {NEW_SESSION} AND +agent = ?1 AND used <= ?2"
+    f" UNION ALL SELECT tenant, user, id FROM sessions WHERE {OLD_SESSION} AND +agent = ?1 AND used <= ?2"
 )
 T = TypeVar("T")
 
@@ -432,7 +433,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
 
         Returns the owners and sizes of those, and whether there may be more.
         """
-        are_new = note_new(connection)
+        are_new = note_all(connection)
         noted = connection.execute(
             "SELECT key, tenant, user, id, size, used FROM sessions WHERE agent = ? AND noted <= ? ORDER BY noted LIMIT ?",
             (self.agent, before, BATCH + sum(self._in_use.values())),
