@@ -36,6 +36,7 @@ TTL_SECONDS = 30 * 24 * 3600.0
 CLEAN_SECONDS = 60.0
 DAY_SECONDS = 24 * 3600.0
 AHEAD_SECONDS = 2 * DAY_SECONDS  # by which a stored time may be ahead of a clock that was set back, or behind it
+DOUBT_SECONDS = 3600.0  # shorter than the time between the daily restarts of a server
 LAST_TIME = datetime(9999, 1, 1, tzinfo=UTC).timestamp()  # the latest that a session is shown with
 COLUMNS = "key, epoch, created, used, messages, steps, size, v, pending, state, summary, broken"
 
@@ -160,14 +161,14 @@ class StoreClock:
 
         `latest` is the newest stored time, `now` the time by the store's own clock if it has one. A stored time that is
         far ahead was written under a wrong clock: at that time all other sessions would have expired. If all stored times
-        are far behind, either nothing was stored for days, or the clock is wrong now. So the operator has a day to
-        correct it before expired sessions are deleted.
+        are far behind, either nothing was stored for days, or the clock is wrong now. So the operator has an hour to
+        correct it before expired sessions are deleted. Each start begins that hour again.
         """
         wall = time.time() if now is None else now
         if latest and wall > latest + AHEAD_SECONDS:
             days = (wall - latest) / DAY_SECONDS
-            log.warning("the last session was stored %.0f days ago by this clock; none is deleted for a day", days)
-            self._doubted_until = time.monotonic() + DAY_SECONDS
+            log.warning("the last session was stored %.0f days ago by this clock; none is deleted for an hour", days)
+            self._doubted_until = time.monotonic() + DOUBT_SECONDS
         if wall >= _PLAUSIBLE and latest > wall + AHEAD_SECONDS:
             log.warning("a session was stored at a time that is %.0f days ahead", (latest - wall) / DAY_SECONDS)
             latest = wall
