@@ -7,10 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holodeck.core.events import RunFinished
-from holodeck.core.request import RunRequest
 from holodeck.core.usage import TokenUsage
 from holodeck.models.scripted import calls, says
-from holodeck.runs.run import MAX_ENCODING_BYTES, kept_of
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import ENCODERS, WIRES
 from holodeck.stores.sqlite_file import SqliteFile
@@ -136,9 +134,3 @@ async def test_a_session_that_was_new_is_new_after_a_restart(tmp_path):
         assert b'"session_is_new":true' in await replay(s, run_id)
         run = s.run(run_id)
         assert run.seconds == pytest.approx((run.finished_at - run.created_at).total_seconds())
-
-
-def test_an_encoding_that_is_too_long_is_not_stored():
-    long = {"echo": {"instructions": "x" * MAX_ENCODING_BYTES}}
-    assert kept_of(RunRequest(encoding=long)).encoding == {}
-    assert kept_of(RunRequest(encoding={"minimal": True})).encoding == {"minimal": True}

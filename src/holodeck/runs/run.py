@@ -8,12 +8,12 @@ import asyncio
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -226,20 +226,22 @@ MAX_KEPT_BYTES = 128 * 1024
 
 
 MAX_ENCODING_BYTES = 16 * 1024
-"""How long `RunRequest.encoding` may be in storage, as JSON. Readers of a run without it get the wire's defaults."""
+"""How long `RunRequest.encoding` of a run in progress may be in storage, as JSON."""
+
+MAX_ENDED_ENCODING_BYTES = 2 * 1024
+"""The same after the run's end. No limit of a store counts it, and it is kept until the session expires."""
 
 
 def kept_of(request: RunRequest, agent_version: str = "") -> RunRequest:
     """Returns the part of a request that is stored: only what a run needs to continue after a crash.
 
     The only client property that it keeps is the time zone. If tools, context, state and answers are too long, they are
-    left out and the request is marked: its run cannot continue. An `encoding` that is too long is left out.
+    left out and the request is marked: its run cannot continue.
     """
-    if request.encoding and len(msgspec.json.encode(request.encoding)) > MAX_ENCODING_BYTES:
-        request = msgspec.structs.replace(request, encoding={})
     zone = request.properties.get("timezone")
     properties = {"timezone": zone} if isinstance(zone, str) and is_zone(zone) else {}
-    kept = msgspec.structs.replace(request, properties=properties, agent_version=agent_version)
+    encoding = _shortened(request.encoding, MAX_ENCODING_BYTES)
+    kept = msgspec.structs.replace(request, properties=properties, encoding=encoding, agent_version=agent_version)
     shown = (request.client_tools, request.context, request.state, request.resume)
     if shown == ((), (), None, ()) or len(msgspec.json.encode(shown)) <= MAX_KEPT_BYTES:
         return kept
@@ -248,14 +250,43 @@ def kept_of(request: RunRequest, agent_version: str = "") -> RunRequest:
 
 def kept_after_end(request: RunRequest) -> RunRequest:
     """Returns the part of a request that is kept after its run has ended: its messages are in the session already."""
-    return msgspec.structs.replace(request, messages=(), client_tools=(), context=(), state=None, resume=())
+    encoding = _shortened(request.encoding, MAX_ENDED_ENCODING_BYTES)
+    return msgspec.structs.replace(
+        request, messages=(), client_tools=(), context=(), state=None, resume=(), encoding=encoding
+    )
+
+
+def _shortened(encoding: Mapping[str, Any], limit: int) -> Mapping[str, Any]:
+    """Returns an encoding without its longest members, so that it has at most `limit` bytes as JSON.
+
+    The members of an object in it count as its own. Readers get the wire's default for a member that is left out.
+    Nothing is left of an encoding that is not valid as JSON, since no store can keep it.
+    """
+    try:
+        left = len(msgspec.json.encode(encoding)) if encoding else 0
+    except ValueError:  # a surrogate
+        return {}
+    if left <= limit:
+        return encoding
+    kept = {name: dict(value) if isinstance(value, Mapping) else value for name, value in encoding.items()}
+    members = [(kept, name) for name, value in kept.items() if not isinstance(value, dict)]
+    members += [(value, name) for value in kept.values() if isinstance(value, dict) for name in value]
+    sizes = [len(msgspec.json.encode((name, holder[name]))) - len("[,]") for holder, name in members]
+    for size, (holder, name) in sorted(zip(sizes, members, strict=True), key=lambda each: each[0], reverse=True):
+        if left <= limit:
+            break
+        del holder[name]
+        left -= size
+    return {name: value for name, value in kept.items() if value != {}}
 
 
 def size_of_request(request: RunRequest) -> int:
     """The approximate bytes that a finished run keeps of its request, to show them to readers that reconnect."""
-    return size_of_messages(request.messages) + len(
-        msgspec.json.encode((request.state, request.properties, request.encoding))
-    )
+    values = request.state, request.properties, request.encoding
+    try:
+        return size_of_messages(request.messages) + len(msgspec.json.encode(values))
+    except ValueError:  # a surrogate
+        return size_of_messages(request.messages) + len(repr(values))
 
 
 def ending_of(run: Run, error: HoloDeckError | None) -> Ending:

@@ -541,11 +541,12 @@ class Runs:
 
     def _keep_finished(self, run: Run) -> None:
         """Keeps the run to be read again, and drops the oldest finished runs beyond the limits."""
-        limits, run.size = self.settings, run.log.size() + size_of_request(run.request)
+        limits = self.settings
         window = max(limits.replay_window, DETACHED_SECONDS) if run.request.detached else limits.replay_window
         self._finished[run] = asyncio.get_running_loop().time() + window
+        self._sweep_by(self._finished[run])  # before anything that may fail: otherwise the run is never forgotten
+        run.size = run.log.size() + size_of_request(run.request)
         self._finished_bytes += run.size
-        self._sweep_by(self._finished[run])
         same_session = self._by_session.get((run.owner, run.session_id), ())
         if len(same_session) > limits.max_finished_of_session:
             for old in [each for each in same_session if each in self._finished][: -limits.max_finished_of_session]:

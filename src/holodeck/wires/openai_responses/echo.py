@@ -5,9 +5,10 @@ from typing import Any
 
 import msgspec
 
+from holodeck.core.text import clean
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import opaque, table
+from holodeck.wires.body import name, opaque, table
 
 MAX_METADATA = 16  # pairs
 _EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh"})
@@ -46,14 +47,14 @@ def not_default(echo: RequestEcho) -> dict[str, Any]:
     """Returns the members of an echo that say something, which are few: they are stored with the run."""
     members: dict[str, Any] = msgspec.to_builtins(echo)
     plain: dict[str, Any] = msgspec.to_builtins(RequestEcho())
-    return {name: value for name, value in members.items() if value != plain[name]}
+    return {member: value for member, value in members.items() if value != plain[member]}
 
 
 def echoed(raw: dict[str, Any], tools: Sequence[ToolSchema]) -> RequestEcho:
     """Makes the echo of a request whose other members have been read. Values of a wrong type become the default."""
     texts = ("previous_response_id", "instructions", "user", "safety_identifier", "prompt_cache_key")
     numbers = ("top_p", "presence_penalty", "frequency_penalty", "temperature")
-    given: dict[str, Any] = {member: raw[member] for member in texts if isinstance(raw.get(member), str)}
+    given: dict[str, Any] = {member: clean(raw[member]) for member in texts if isinstance(raw.get(member), str)}
     given |= {member: float(raw[member]) for member in numbers if _is_number(raw.get(member))}
     flags = ("parallel_tool_calls", "store", "background")
     given |= {member: raw[member] for member in flags if isinstance(raw.get(member), bool)}
@@ -63,7 +64,7 @@ def echoed(raw: dict[str, Any], tools: Sequence[ToolSchema]) -> RequestEcho:
         given["truncation"] = raw["truncation"]
     choice = raw.get("tool_choice")
     if isinstance(choice, dict):
-        given["tool_choice"] = {"type": "function", "name": choice.get("name")}
+        given["tool_choice"] = {"type": "function", "name": name(choice.get("name"), "tool_choice")}
     elif choice is not None:
         given["tool_choice"] = choice
     echo = RequestEcho(tools=tuple(map(_tool, tools)), metadata=metadata_of(raw.get("metadata")), **given)
