@@ -12,11 +12,13 @@ from holodeck.access.authenticator import Authenticator
 from holodeck.agent.definition import AgentDefinition, StateSettings
 from holodeck.core.tools import Approval, ToolSchema
 from holodeck.models.scripted import ScriptedModel, Turn, says
+from holodeck.runs.port import RunStore
 from holodeck.runs.run_settings import RunSettings
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.listen import bind
 from holodeck.server.options import ServerSettings
 from holodeck.sessions.memory import MemorySessionStore
+from holodeck.sessions.port import SessionStore
 from holodeck.tools.functions import FunctionTool, FunctionToolset
 from holodeck.tools.port import ToolsetHealth
 from tests.ports import free_port
@@ -121,7 +123,8 @@ async def serving_page(
     state: Any = None,
     port: int | None = None,
     ready: bool = True,
-    store: MemorySessionStore | None = None,
+    store: SessionStore | None = None,
+    records: RunStore | None = None,
     access: Authenticator | None = None,
     settings: ServerSettings | None = None,
     **runs: Any,
@@ -137,6 +140,7 @@ async def serving_page(
     server = AgentServer(
         agent,
         store or MemorySessionStore(),
+        records=records,
         settings=settings or ServerSettings(),
         run_settings=RunSettings(**runs),
         access=access,

@@ -1,10 +1,13 @@
 """A run belongs to the server: pages that reload, lose the network, or come second follow it all the same."""
 
+from holodeck.core.messages import UserMessage
+from holodeck.errors import RunInterrupted
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.tools.port import ToolsetHealth
 from tests.playground.acting import ANSWER, press, say, see_answer
 from tests.playground.page_server import Tap, counted, counting, serving_page
+from tests.server.test_server_restart import on_file
 
 WHOLE = counted(0, 60)
 
@@ -140,6 +143,41 @@ async def test_a_server_that_restarts_is_waited_for(browser):
             await see_answer(browser, "after")
             assert await browser.texts(".said") == ["hello", "count"]
             assert await browser.texts(ANSWER) == ["before", "after"]
+
+
+async def test_the_rest_of_an_answer_that_a_restart_cut_is_continued(browser, tmp_path):
+    file, first, second = tmp_path / "sessions.db", Tap(3), Tap(3)
+    async with serving_page(counting(0, 60, pause=first), **on_file(file)) as page_server:
+        await browser.open(page_server.url)
+        await say(browser, "count")
+        await browser.shows(ANSWER, counted(0, 4))
+        await page_server.end()
+        await browser.shows(".turn .error", "shutting-down")
+    async with serving_page(counting(4, 60, pause=second), **on_file(file)) as page_server:
+        await press(browser, "Continue")
+        await browser.shows(f"{ANSWER} ~ {ANSWER}", "4 5")
+        page_server.cut()  # the page reconnects by the id that the server gave the continuation
+        second.grant(60)
+        await see_answer(browser, counted(4, 60))
+        assert await browser.texts(ANSWER) == [counted(0, 4), counted(4, 60)]
+        assert await browser.texts(".said") == ["count"]
+        assert await browser.texts(".turn .error") == []
+        (prompt,) = page_server.model.prompts
+        assert [each.content for each in prompt.messages if isinstance(each, UserMessage)] == ["count"]
+
+
+async def test_the_rest_of_an_answer_can_be_stopped(browser):
+    cut = Turn(text=["Half of it."], error=RunInterrupted("The process ended."))
+    async with serving_page(cut, counting(0, 60, pause=Tap(3))) as page_server:
+        await browser.open(page_server.url)
+        await say(browser, "count")
+        await browser.shows(".turn .error", "Continue asks the agent for the rest")
+        await press(browser, "Continue")
+        await browser.shows(f"{ANSWER} ~ {ANSWER}", counted(0, 4))
+        await browser.click("button.send[aria-label=Stop]")
+        await browser.shows(".turn", "Stopped.")
+        assert page_server.server.runs.busy == 0
+        assert await browser.texts(ANSWER) == ["Half of it.", counted(0, 4)]
 
 
 async def test_a_message_to_a_server_that_is_gone_can_be_given_up_or_arrives_later(browser):

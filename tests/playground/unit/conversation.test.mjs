@@ -122,6 +122,26 @@ test("calls that nobody answered are not left running", () => {
   assert.deepEqual([conversation.items.at(-1).outcome, conversation.items.at(-1).reason], ["error", "upstream_auth"]);
 });
 
+test("a run that the server cut can be continued, and its card goes when the rest begins", () => {
+  const failed = (code, count = 14) => {
+    const conversation = listening();
+    conversation.runSent("r", 0);
+    STORY.slice(0, count).forEach((event) => conversation.apply(event, 0));
+    conversation.apply({ type: "RUN_ERROR", message: "cut", code }, 0);
+    return conversation;
+  };
+  const codes = [["interrupted"], ["shutting-down"], ["model-error"], ["shutting-down", 0]]; // the last was never accepted
+  assert.deepEqual(codes.map((each) => failed(...each).items.at(-1).cutRun), ["r", "r", null, null]);
+  const conversation = failed("interrupted");
+  conversation.runSent("r", 0, true);
+  conversation.apply({ type: "RUN_ERROR", message: "no", code: "session-busy" }, 0);
+  assert.deepEqual(conversation.items.filter((item) => item.cutRun).map((item) => [item.cutRun, item.code]), [["r", "session-busy"]]);
+  conversation.apply({ type: "RUN_STARTED", runId: "r2", parentRunId: "r" }, 0); // asked for by another tab
+  conversation.apply({ type: "TEXT_MESSAGE_CONTENT", messageId: "a2", delta: "at it" }, 0);
+  conversation.apply({ type: "RUN_FINISHED", runId: "r2" }, 0);
+  assert.deepEqual(conversation.items.slice(-3).map((item) => item.text ?? item.id), ["I look", "at it", "turn:r2"]);
+});
+
 test("a patch that does not fit leaves the state as it was", () => {
   const conversation = listening();
   conversation.apply({ type: "STATE_SNAPSHOT", snapshot: { a: [1] } }, 0);

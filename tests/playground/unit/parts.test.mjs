@@ -62,6 +62,7 @@ function flaky(events, perConnection, { refusals = [] } = {}) {
   };
   return {
     asked,
+    goOn: async (cut) => { asked.push(`continue ${cut}`); return answer(0); },
     post: async () => { asked.push("post"); return answer(0); },
     events: async (_, last) => { asked.push(last); return answer(last + 1); },
   };
@@ -78,6 +79,25 @@ for (const size of [2, 3, 7, 50]) {
     assert.equal(server.asked[0], "post");
   });
 }
+
+test("the rest of a run that was cut is followed by the id in its first event", async () => {
+  const events = [{ type: "RUN_STARTED", runId: "r" }, ...EVENTS.slice(1)];
+  for (const size of [2, 3, 50]) {
+    const server = flaky(events, size);
+    const { goOn } = server;
+    server.goOn = async (cut) => { // the first connection breaks before any event
+      const answer = await goOn(cut);
+      return server.asked.length > 1 ? answer : { status: 200, body: new Blob([]).stream() };
+    };
+    const heard = [];
+    const runs = new Set();
+    const hear = (event, { runId }) => { heard.push(event); runs.add(runId); };
+    await followRun({ server, runId: "cut", isCut: true, signal: new AbortController().signal, hear, lost: () => assert.ok(server.asked.length < 50, "it never ends"), pause });
+    assert.deepEqual([heard, [...runs]], [events, ["r"]]);
+    assert.deepEqual(server.asked.slice(0, 2), ["continue cut", "continue cut"]);
+    assert.ok(server.asked.slice(2).every((last) => last >= 0), `it reads on after the first event: ${server.asked}`);
+  }
+});
 
 test("passing problems are waited out, with the server's own time; others are told", async () => {
   const waits = [];

@@ -206,6 +206,7 @@ class Playground {
     return {
       resend: (id, text) => this.#followed(this.room.resend(id, text)),
       retry: () => this.#followed(this.room.retry()),
+      goOn: (runId) => this.#followed(this.room.goOn(runId)),
       answerBefore: (id) => this.#answerBefore(id),
       runClientTools: () => this.room.runClientTools(),
       decide: (decision) => this.#decide(decision),
@@ -296,7 +297,7 @@ class Playground {
 
   #banner() {
     const { room } = this;
-    const isAccepted = room.conversation.run?.started !== null;
+    const isAccepted = room.conversation.run?.started !== null || room.conversation.run?.isCut;
     const lost = room.connection === "lost" ? lostConnection({ isAccepted, isServerGone: this.health.last === null }) : null;
     const forgotten = room.isKnown ? null : { tone: "warning", text: "The server does not know this session.", detail: "The server was restarted, or the session has expired. Your next message starts it again." };
     const told = lost ?? (this.hasLooked ? troubleOf(this.health.last) : null) ?? forgotten;

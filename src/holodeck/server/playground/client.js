@@ -58,6 +58,11 @@ export class Server {
     return checked(await this.#ask("/awp", { method: "POST", headers: { ...JSON_TYPE, ...STREAM }, body: JSON.stringify(input), signal }));
   }
 
+  /** Continues a run that was cut. Without an Idempotency-Key, so that two tabs that ask get the same continuation. */
+  async goOn(runId, signal) {
+    return checked(await this.#ask(`/runs/${encodeURIComponent(runId)}/continue`, { method: "POST", headers: { ...JSON_TYPE, ...STREAM }, signal }));
+  }
+
   async events(runId, last, signal) {
     const headers = last < 0 ? STREAM : { ...STREAM, "Last-Event-ID": `${runId}:${last}` };
     return checked(await this.#ask(`/runs/${encodeURIComponent(runId)}/events`, { headers, signal }));
@@ -134,26 +139,30 @@ const isEnding = (type) => type === "RUN_FINISHED" || type === "RUN_ERROR";
 /**
  * Follows a run to its end, through lost connections. With `input` it is started first: posting a run again joins it,
  * so a post whose answer was lost is simply repeated. Every event is passed on once, in order: received events are counted,
- * and reading resumes after the last one. Throws a Problem that waiting does not solve.
+ * and reading resumes after the last one. With `isCut` the continuation of the run is followed. The server makes its id,
+ * which its first event has; until then the request is repeated, which joins as well. Throws a Problem that waiting does not solve.
  */
-export async function followRun({ server, runId, input = null, signal, hear, lost, pause = wait }) {
+export async function followRun({ server, runId, input = null, isCut = false, signal, hear, lost, pause = wait }) {
   let last = -1;
-  let isStarted = input === null;
+  let followed = isCut ? null : runId;
+  let isStarted = input === null && !isCut;
+  const start = () => (isCut ? server.goOn(runId, signal) : server.post(input, signal));
   for (let attempt = 0; ; ) {
     let failure = null;
     try {
-      const answer = isStarted ? await server.events(runId, last, signal) : await server.post(input, signal);
+      const answer = isStarted && followed !== null ? await server.events(followed, last, signal) : await start();
       isStarted = true;
       if (answer.status === 204) return;
       let ended = false;
       await readFrames(answer, ({ id, data }) => {
-        const number = numberOf(id, runId);
+        followed ??= JSON.parse(data).runId ?? null;
+        const number = numberOf(id, followed);
         if (number !== null && number <= last) return;
         attempt = 0;
         last = number ?? last;
         const event = JSON.parse(data);
         ended ||= isEnding(event.type);
-        tell(hear, event, { data, number });
+        tell(hear, event, { data, number, runId: followed });
       });
       if (ended) return;
     } catch (error) {

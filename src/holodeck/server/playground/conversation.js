@@ -9,6 +9,7 @@ import { apply, differences, PatchError } from "./patch.js";
 import { callOutcome, historyWords } from "./words.js";
 
 const OWN = new Set(["reasoning", "activity", "notice", "turn"]); // no snapshot has them
+const CUT = new Set(["interrupted", "shutting-down"]); // the server ended, not the agent: the run can be continued
 const STATE = Symbol("state");
 
 export class Conversation {
@@ -123,17 +124,19 @@ export class Conversation {
     EVENTS[event.type]?.(this, event, at, replayed);
   }
 
-  runStarted({ runId, metadata }, at, replayed) {
+  runStarted({ runId, parentRunId, metadata }, at, replayed) {
     this.settle(at); // a run that begins has the answers, from this page or another
     this.remove(`turn:${runId}`);
+    if (this.find(`turn:${parentRunId}`)?.cutRun) this.remove(`turn:${parentRunId}`); // what follows is the rest of its answer
     this.remove("lost");
-    this.run = { runId, at: this.run !== null && this.run.runId === runId ? this.run.at : at, started: at, first: null, last: null, deltas: 0, model: metadata?.model, replayed };
+    this.run = { runId, at: this.run !== null && (this.run.runId === runId || this.run.isCut) ? this.run.at : at, started: at, first: null, last: null, deltas: 0, model: metadata?.model, replayed };
     this.#listener();
   }
 
-  /** The page sent a run; the server has not answered yet. */
-  runSent(runId, at) {
-    this.run = { runId, at, started: null, first: null, last: null, deltas: 0, replayed: false };
+  /** The page sent a run, or asked for the rest of one that was cut; the server has not answered yet. */
+  runSent(runId, at, isCut = false) {
+    this.remove(`turn:${runId}`);
+    this.run = { runId, at, started: null, first: null, last: null, deltas: 0, replayed: false, isCut };
     this.#listener();
   }
 
@@ -258,7 +261,8 @@ export class Conversation {
     }
     this.remove(turn.id);
     const marks = run && !run.replayed ? { total: at - run.at, first: run.first === null ? null : run.first - run.at, stream: run.first === null || run.last === null ? 0 : run.last - run.first, deltas: run.deltas } : null;
-    this.#add({ kind: "turn", model: run?.model, marks, ...turn });
+    const isCut = run?.isCut || (run?.started !== null && CUT.has(turn.code)); // a continuation that was refused can be asked for again
+    this.#add({ kind: "turn", model: run?.model, marks, cutRun: isCut ? run?.runId : null, ...turn });
   }
 
   /** The conversation as the server has it: known items stay, new ones come, absent ones go; our own stay beside theirs. */

@@ -86,13 +86,19 @@ export class Room {
   }
 
   async stop() {
-    const runId = this.conversation.run?.runId;
-    if (!runId) return;
+    const { run } = this.conversation;
+    if (!run) return;
+    if (run.isCut) return this.#givenUp.abort(); // the id of its continuation is not known yet
     try {
-      await this.server.stop(runId);
+      await this.server.stop(run.runId);
     } catch {
       this.#givenUp.abort(); // the server has no such run, or is away: stop waiting for it
     }
+  }
+
+  /** Asks for the rest of the answer of a run that was cut. */
+  goOn(runId) {
+    if (!this.isBusy) this.#enqueue({ runId, isCut: true });
   }
 
   /** Asks again for an answer to the user's last message. */
@@ -171,31 +177,32 @@ export class Room {
     this.#goOnAfterCalls();
   }
 
-  async #follow({ runId, input = null, messages = [], replayed = false }) {
+  async #follow({ runId, input = null, isCut = false, messages = [], replayed = false }) {
     const { conversation } = this;
+    const isOurs = input !== null || isCut;
     for (const { id, text, files } of messages) conversation.addUser(id, text, files);
     conversation.remove("lost");
-    conversation.runSent(runId, performance.now());
+    conversation.runSent(runId, performance.now(), isCut);
     this.#givenUp = new AbortController();
     this.tell();
     try {
       await followRun({
-        server: this.server, runId, input, signal: AbortSignal.any([this.#left.signal, this.#givenUp.signal]),
+        server: this.server, runId, input, isCut, signal: AbortSignal.any([this.#left.signal, this.#givenUp.signal]),
         hear: (event, frame) => {
           const at = performance.now();
           this.#connected("live");
-          this.log.add(runId, event, frame, Date.now());
+          this.log.add(frame.runId, event, frame, Date.now());
           conversation.apply(event, at, replayed);
           if (event.type === "RUN_ERROR") this.trouble();
-          if (event.type === "RUN_STARTED") this.#arrived(runId, input === null ? null : messages);
+          if (event.type === "RUN_STARTED") this.#arrived(frame.runId, isOurs ? messages : null);
         },
         lost: () => this.#connected("lost"),
       });
-      if (conversation.run) conversation.apply({ type: "RUN_FINISHED", runId, outcome: { type: "cancelled" } }, performance.now()); // given up
+      if (conversation.run) conversation.apply({ type: "RUN_FINISHED", runId: conversation.run.runId, outcome: { type: "cancelled" } }, performance.now()); // given up
     } catch (error) {
       await this.#lose(runId, error);
     }
-    this.#isOurs = input !== null;
+    this.#isOurs = isOurs;
   }
 
   /** The server has the run. Other tabs are notified only now: before, they would find nothing to follow. */

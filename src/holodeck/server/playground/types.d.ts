@@ -15,6 +15,7 @@ export interface Item {
 export interface CurrentRun {
   runId: string; at: number; started: number | null; first: number | null; last: number | null;
   deltas: number; model?: string; replayed: boolean;
+  isCut?: boolean; // it was cut, and its continuation is asked for
 }
 
 /** A call that waits for a person. */

@@ -130,11 +130,12 @@ class TurnView {
 
   update(item) {
     const again = h("button", { type: "button", class: "text-button retry", onclick: () => this.act.retry() }, icon("retry"), item.outcome === "unanswered" ? "Ask again" : "Retry");
+    const more = item.cutRun ? h("button", { type: "button", class: "text-button retry", onclick: () => this.act.goOn(item.cutRun) }, icon("chevron"), "Continue") : null;
     const copy = item.outcome === "success" ? copyButton("Copy answer", () => this.act.answerBefore(item.id)) : null;
     const ending = item.outcome === "error" ? failureNode(item) : ENDINGS[item.outcome] ? h("p", { class: "ending" }, ENDINGS[item.outcome]) : null;
     const waits = item.outcome === "interrupt" || item.status === "client_tools";
     const marks = marksOf(item).map(([name, value]) => h("span", { class: "mark", title: name }, value));
-    const actions = h("span", { class: "turn-actions" }, copy, waits ? null : again);
+    const actions = h("span", { class: "turn-actions" }, copy, more, waits ? null : again);
     this.node.replaceChildren(...[ending, h("div", { class: "marks" }, ...marks, actions)].filter(Boolean));
   }
 }
