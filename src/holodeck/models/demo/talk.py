@@ -47,7 +47,7 @@ _REPLIES_WITH_ABILITIES = {
     "unknown": f"I did not understand that. {_NO_MODEL}",
     "no_todo_tools": f"No todo tools are connected. {_NO_MODEL}",
 }
-_NO_TOOLS = "This agent has no tools that I could call: add tools to agent.yaml, or name a model there."
+_NO_TOOLS = "This agent has no tools that I could call: add tools to `agent.yaml`, or name a model there."
 _ABILITIES = {
     "create_todo": ["add todos with due dates, priorities and tags"],
     "list_todos": ["show them"],
