@@ -23,7 +23,7 @@ from holodeck.config.build import build_agent, build_files, build_run_settings
 from holodeck.config.build_stores import build_memory
 from holodeck.config.load import LoadedConfig, config_of, load_config, with_model
 from holodeck.core.events import Event, Interrupt, Outcome, RunFailed, RunFinished
-from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id, new_ulid
+from holodeck.core.ids import MAX_ID_LENGTH, is_valid_id, new_ulid
 from holodeck.core.messages import TextPart, ToolExecution, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.core.request import Resume, RunRequest
@@ -255,8 +255,8 @@ class Agent:
     ) -> Run:
         if not isinstance(message, str) or not message.strip():
             raise InvalidRequest("message must be a non-empty string.", field="message")
-        if session is not None and not is_foreign_id(session):
-            raise InvalidRequest(f"session must have 1 to {MAX_FOREIGN_ID} printable characters.", field="session")
+        if session is not None and not is_valid_id(session):
+            raise InvalidRequest(f"session must have 1 to {MAX_ID_LENGTH} printable characters.", field="session")
         if timezone is not None and not is_zone(timezone):
             raise InvalidRequest("timezone must be an IANA name, e.g. Europe/Berlin.", field="timezone")
         await self.start()

@@ -9,9 +9,9 @@ import uuid
 import pytest
 
 from holodeck.core.ids import (
-    is_foreign_id,
     is_request_id,
     is_ulid,
+    is_valid_id,
     new_call_id,
     new_message_id,
     new_request_id,
@@ -74,8 +74,8 @@ def test_call_ids_are_unique():
     [("thread 1", True), ("ünï/code:7", True), ("x" * 128, True), ("x" * 129, False), ("", False)]
     + [(f"a{bad}b", False) for bad in "\n\x00\x1b\u200b\u202e\ud800"],
 )
-def test_which_foreign_ids_are_accepted(text, fits):
-    assert is_foreign_id(text) is fits
+def test_which_ids_of_clients_are_accepted(text, fits):
+    assert is_valid_id(text) is fits
 
 
 def test_ids_of_messages_are_uuids_that_sort_by_time(monkeypatch):

@@ -89,6 +89,6 @@ def test_one_line_flattens_and_ends_with_an_ellipsis():
 
 
 def test_what_is_cleaned_is_not_printable():
-    """So an id of printable characters (`is_foreign_id`) needs no cleaning."""
+    """So an id of printable characters (`is_valid_id`) needs no cleaning."""
     every = map(chr, range(0x110000))
     assert not [each for each in every if each.isprintable() and clean(each) != each]

@@ -18,7 +18,7 @@ import msgspec
 from holodeck.cli.agent_choice import Command, chosen
 from holodeck.config.build_stores import build_durable, sessions_path
 from holodeck.config.load import LoadedConfig
-from holodeck.core.ids import is_foreign_id
+from holodeck.core.ids import is_valid_id
 from holodeck.core.messages import AssistantMessage, ToolMessage, has_stray_results, text_of, unanswered
 from holodeck.core.owner import DEFAULT_TENANT, OwnedId, Owner, is_owner_name
 from holodeck.core.text import one_line, terminal_safe
@@ -197,7 +197,7 @@ def _problems(lines: Sequence[tuple[int, StoredSession]]) -> Iterator[tuple[int,
     seen: set[OwnedId] = set()
     for number, stored in lines:
         owner, session_id = stored.session.owner, stored.session.session_id
-        if not is_foreign_id(session_id) or not (is_owner_name(owner.tenant) and is_owner_name(owner.user)):
+        if not is_valid_id(session_id) or not (is_owner_name(owner.tenant) and is_owner_name(owner.user)):
             yield number, "its session, user or tenant has no usable name"
         if (owner, session_id) in seen:
             yield number, f"session {one_line(session_id)} is in the file twice"

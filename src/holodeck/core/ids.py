@@ -11,7 +11,7 @@ _REQUEST_ID = re.compile(r"req_[0-9a-f]{12}")
 _RANDOM_BITS = 80
 _UUID_FIXED = 0xF << 76 | 0b11 << 62  # the bits of version and variant
 _UUID_VERSION_7 = 0x7 << 76 | 0b10 << 62
-MAX_FOREIGN_ID = 128
+MAX_ID_LENGTH = 128  # characters
 _CHUNK, _CHUNKS = _RANDOM_BITS // 8, 256
 
 # Random bytes from the system, many at a time. `os.urandom` releases the interpreter lock: in a busy process, the
@@ -69,6 +69,6 @@ def is_request_id(text: str) -> bool:
     return _REQUEST_ID.fullmatch(text) is not None
 
 
-def is_foreign_id(text: str) -> bool:
+def is_valid_id(text: str) -> bool:
     """Whether a thread, conversation or run id from a client is acceptable: 1 to 128 printable characters."""
-    return 0 < len(text) <= MAX_FOREIGN_ID and text.isprintable()
+    return 0 < len(text) <= MAX_ID_LENGTH and text.isprintable()

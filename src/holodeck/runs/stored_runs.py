@@ -16,7 +16,7 @@ import msgspec
 
 from holodeck.agent.loop import run_once
 from holodeck.core.events import ENDINGS, Ending, Event, RunStarted, WarningRaised, failure
-from holodeck.core.ids import is_foreign_id
+from holodeck.core.ids import is_valid_id
 from holodeck.core.messages import Message, PendingStep, UserMessage
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
@@ -88,7 +88,7 @@ class StoredRuns:
         found = self._runs.find(run_id, owner=owner)
         is_here = found is not None and (self.remote is None or not found.log.ended)
         # A database may reject a text that is not an id.
-        if self._records is None or is_here or not is_foreign_id(run_id):
+        if self._records is None or is_here or not is_valid_id(run_id):
             return self._runs.get(run_id, owner=owner)
         record = await self._found(run_id, owner)
         if record is None and found is not None and found.record is not None:  # deleted with its session, elsewhere

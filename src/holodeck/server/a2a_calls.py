@@ -19,7 +19,7 @@ from holodeck.access.principal import RUNS_READ, RUNS_STOP
 from holodeck.agent.pending import decide
 from holodeck.core.encoder import Encoder
 from holodeck.core.events import Outcome, RunFinished
-from holodeck.core.ids import is_foreign_id, new_ulid
+from holodeck.core.ids import is_valid_id, new_ulid
 from holodeck.core.messages import ToolMessage, places_of
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
@@ -54,7 +54,7 @@ from holodeck.wires.a2a.request import (
     send_request,
 )
 from holodeck.wires.a2a.task import TERMINAL, Json, TaskEncoder, TaskReader
-from holodeck.wires.body import foreign_id
+from holodeck.wires.body import valid_id
 
 NAME = "a2a"
 
@@ -163,13 +163,13 @@ def open_encoder(_server: AgentServer, run: Run, _accept: str | None) -> Encoder
 async def get(request: Request, params: Json) -> Json:
     server = server_of(request)
     require(request, RUNS_READ)
-    chain = await chain_of(server, foreign_id(params.get("id"), "id"), owner_of(request))
+    chain = await chain_of(server, valid_id(params.get("id"), "id"), owner_of(request))
     return await task_of(server, chain, history_length=history_length(params.get("historyLength"), "historyLength"))
 
 
 async def cancel(request: Request, params: Json) -> Json:
     """Stops a task that is working, and abandons one that waits for input."""
-    server, task_id = server_of(request), foreign_id(params.get("id"), "id")
+    server, task_id = server_of(request), valid_id(params.get("id"), "id")
     require(request, RUNS_STOP)
     chain = await chain_of(server, task_id, owner_of(request))
     last = chain[-1]
@@ -180,7 +180,7 @@ async def cancel(request: Request, params: Json) -> Json:
 
 
 async def subscribe(request: Request, params: Json, form: UpdateForm) -> Response:
-    server, task_id = server_of(request), foreign_id(params.get("id"), "id")
+    server, task_id = server_of(request), valid_id(params.get("id"), "id")
     require(request, RUNS_READ)
     chain = await chain_of(server, task_id, owner_of(request))
     place = len(chain[-1].log)
@@ -261,7 +261,7 @@ async def list_push(request: Request, params: Json) -> Json:
 async def delete_push(request: Request, params: Json) -> Json:
     """Idempotent."""
     server, owner, task_id = await _own_task(request, params)
-    if is_foreign_id(config_id := str(params.get("id") or "")):  # a database may reject a value that is not an id
+    if is_valid_id(config_id := str(params.get("id") or "")):  # a database may reject a value that is not an id
         await server.push_sender.remove(owner, task_id, config_id)
     return {}
 
@@ -270,7 +270,7 @@ async def _own_task(request: Request, params: Json) -> tuple[AgentServer, Owner,
     """Returns the task that push notifications are about. It has to belong to the caller."""
     server, owner = server_of(request), owner_of(request)
     require(request, RUNS_READ)
-    task_id = foreign_id(params.get("taskId"), "taskId")
+    task_id = valid_id(params.get("taskId"), "taskId")
     await chain_of(server, task_id, owner)
     if not server.push_sender.enabled:
         raise push_not_supported()

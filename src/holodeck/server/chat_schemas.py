@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from holodeck.core.ids import MAX_FOREIGN_ID
+from holodeck.core.ids import MAX_ID_LENGTH
 from holodeck.server.schemas import json_request, json_response
 from holodeck.wires.body import MAX_TEXT
 from holodeck.wires.chat_stream import request as chat_stream_request
@@ -29,7 +29,7 @@ CHAT_FORM: dict[str, Any] = {
         "message": CHAT_SCHEMAS["ChatRequest"]["properties"]["message"]["anyOf"][0],
         "session_id": {
             "type": "string",
-            "maxLength": MAX_FOREIGN_ID,
+            "maxLength": MAX_ID_LENGTH,
             "description": "From an earlier answer, or of your own: an unknown id begins a session, on every protocol the same",
         },
         "resume": {"type": "string", "maxLength": MAX_TEXT, "description": "The same list as in JSON, as JSON text"},

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from holodeck.access.principal import APPROVE
-from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
+from holodeck.core.ids import MAX_ID_LENGTH, is_valid_id
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.core.text import clean
@@ -30,7 +30,7 @@ from holodeck.server.schemas import REPEAT_HEADER
 from holodeck.telemetry.log_context import current
 from holodeck.telemetry.logs import event_log
 from holodeck.wires import sse
-from holodeck.wires.body import foreign_id
+from holodeck.wires.body import valid_id
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ def server_of(request: Request) -> AgentServer:
 def repeat_key_of(request: Request, wire: str, owner: Owner) -> RunKey | None:
     """The client's key for this request, so that posting it twice runs it once. It is opaque, quotes included."""
     given = request.headers.getlist(REPEAT_HEADER)
-    return RunKey(wire, owner, foreign_id(", ".join(given), REPEAT_HEADER), REPEAT_HEADER) if given else None
+    return RunKey(wire, owner, valid_id(", ".join(given), REPEAT_HEADER), REPEAT_HEADER) if given else None
 
 
 def attempt_of(request: Request) -> int | None:
@@ -127,9 +127,9 @@ def no_session(key: str) -> SessionNotFound:
 
 def session_id(text: str) -> str:
     """Checks an id in a path: ours are ULIDs, and clients may choose their own."""
-    if not is_foreign_id(text) or clean(text) != text:
+    if not is_valid_id(text) or clean(text) != text:
         raise InvalidRequest(
-            f"A session id has 1 to {MAX_FOREIGN_ID} printable characters.", status=400, field="session_id"
+            f"A session id has 1 to {MAX_ID_LENGTH} printable characters.", status=400, field="session_id"
         )
     current().conversation_id = text
     return text

@@ -32,7 +32,7 @@ from holodeck.server.run_chain import last_of_chain, open_interrupts
 from holodeck.server.stream import Cursor, EventStream
 from holodeck.server.sync_answer import left
 from holodeck.wires import sse
-from holodeck.wires.body import foreign_id, table
+from holodeck.wires.body import table, valid_id
 from holodeck.wires.jsonrpc import INVALID_PARAMS, RpcError, error_message, error_object, result_message
 from holodeck.wires.mcp import answer
 from holodeck.wires.mcp.approvals import form_answers
@@ -73,7 +73,7 @@ async def ask(request: Request, call: McpCall, given: dict[str, Any]) -> Respons
 async def _decided(request: Request, call: McpCall) -> Response:
     """Continues the run that asked for approvals. The request's other arguments are not read again."""
     server = server_of(request)
-    state = foreign_id(call.params["requestState"], "requestState")
+    state = valid_id(call.params["requestState"], "requestState")
     try:
         run = await server.stored_runs.find_settled(state, owner=owner_of(request))
     except RunNotFound as error:
@@ -283,7 +283,7 @@ async def cancel_task(request: Request, call: McpCall) -> Response:
 async def _task_run(request: Request, call: McpCall) -> Run:
     if not call.caller.takes_tasks:
         raise missing_capability({"extensions": {TASKS: {}}}, f"This method needs the capability {TASKS}.", call.id)
-    return await _run_named(request, foreign_id(call.params.get("taskId"), "taskId"))
+    return await _run_named(request, valid_id(call.params.get("taskId"), "taskId"))
 
 
 def _task(run: Run, task_id: str) -> dict[str, Any]:

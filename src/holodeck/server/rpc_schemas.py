@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from holodeck.core.ids import MAX_FOREIGN_ID
+from holodeck.core.ids import MAX_ID_LENGTH
 from holodeck.core.json_schema import array, object_of, string
 from holodeck.server.schemas import OBJECT, SSE_STREAM, Described, json_request, json_response, parameter
 from holodeck.wires.a2a.request import MAX_PARTS
@@ -14,8 +14,8 @@ _MESSAGE = object_of(
         "messageId": string(minLength=1, maxLength=MAX_NAME),
         "role": {"enum": ["ROLE_USER"]},
         "parts": array(OBJECT, minItems=1, maxItems=MAX_PARTS),
-        "contextId": string("The session", maxLength=MAX_FOREIGN_ID),
-        "taskId": string("A task that waits for this message", maxLength=MAX_FOREIGN_ID),
+        "contextId": string("The session", maxLength=MAX_ID_LENGTH),
+        "taskId": string("A task that waits for this message", maxLength=MAX_ID_LENGTH),
     },
     required=["messageId", "role", "parts"],
 )
@@ -39,7 +39,7 @@ RPC_MESSAGE = object_of(
     required=["jsonrpc", "method"],
 )
 RPC_BODY = json_request(RPC_MESSAGE, {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": _EXAMPLE})
-PUSH_BODY = json_request(object_of({"id": string(maxLength=MAX_FOREIGN_ID)}, required=["url"]))
+PUSH_BODY = json_request(object_of({"id": string(maxLength=MAX_ID_LENGTH)}, required=["url"]))
 _OLD_PUSH = {"pushNotificationConfig": {"type": "object", "required": ["url"]}}
 OLD_PUSH_BODY = json_request(object_of(_OLD_PUSH, required=["pushNotificationConfig"]))
 _FAILED: Described = {"default": json_response("An error in the protocol's form")[200]}

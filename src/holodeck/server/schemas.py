@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holodeck.core.ids import MAX_FOREIGN_ID
+from holodeck.core.ids import MAX_ID_LENGTH
 from holodeck.core.json_schema import array, object_of, string
 from holodeck.wires.agui.decode import MAX_CONTEXT, MAX_RESUMES
 from holodeck.wires.body import MAX_NAME
@@ -42,9 +42,9 @@ def parameter(name: str, where: Literal["query", "header"], description: str = "
 AGENT_INPUT = {
     **object_of(
         {
-            "threadId": string("The session", minLength=1, maxLength=MAX_FOREIGN_ID),
-            "runId": string(minLength=1, maxLength=MAX_FOREIGN_ID),
-            "parentRunId": string(maxLength=MAX_FOREIGN_ID),
+            "threadId": string("The session", minLength=1, maxLength=MAX_ID_LENGTH),
+            "runId": string(minLength=1, maxLength=MAX_ID_LENGTH),
+            "parentRunId": string(maxLength=MAX_ID_LENGTH),
             "protocolVersion": string('"1.0"; absent for older clients', maxLength=MAX_NAME),
             "messages": array(OBJECT, maxItems=10_000),
             "tools": array(OBJECT, "Frontend tools", maxItems=128),
@@ -83,7 +83,7 @@ _PROBLEM = {
     "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/ProblemDetail"}}},
 }
 REPEAT_HEADER = "Idempotency-Key"
-ID_IN_HEADER = {"maxLength": MAX_FOREIGN_ID, "pattern": f"^[!-~]([ -~]{{0,{MAX_FOREIGN_ID - 2}}}[!-~])?$"}
+ID_IN_HEADER = {"maxLength": MAX_ID_LENGTH, "pattern": f"^[!-~]([ -~]{{0,{MAX_ID_LENGTH - 2}}}[!-~])?$"}
 REPEAT_KEY = parameter(
     REPEAT_HEADER,
     "header",

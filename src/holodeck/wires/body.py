@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
+from holodeck.core.ids import MAX_ID_LENGTH, is_valid_id
 from holodeck.core.text import clean, shorten
 from holodeck.errors import InvalidRequest, PayloadTooLarge
 
@@ -258,12 +258,12 @@ def decided(value: Any, path: str) -> bool:
     return value
 
 
-def foreign_id(value: Any, path: str) -> str:
+def valid_id(value: Any, path: str) -> str:
     """Reads a client's own id of a thread, run, conversation or user, without cleaning: two ids must not become one."""
     if not isinstance(value, str):
         raise _wrong(path, "a string", value)
-    if not is_foreign_id(value):  # all that `clean` would change is not printable
-        raise InvalidRequest(f"{path} must have 1 to {MAX_FOREIGN_ID} printable characters", field=path)
+    if not is_valid_id(value):  # all that `clean` would change is not printable
+        raise InvalidRequest(f"{path} must have 1 to {MAX_ID_LENGTH} printable characters", field=path)
     return value
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id, new_ulid
+from holodeck.core.ids import MAX_ID_LENGTH, is_valid_id, new_ulid
 from holodeck.core.messages import AssistantMessage, Message, UserMessage, now
 from holodeck.core.owner import ANONYMOUS
 from holodeck.core.usage import TokenUsage, total
@@ -55,8 +55,8 @@ class ChatConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.max_messages < 1:
             raise ValueError("max_messages must be positive")
-        if self.session_id is not None and not is_foreign_id(self.session_id):
-            raise ValueError(f"a session id has 1 to {MAX_FOREIGN_ID} printable characters")
+        if self.session_id is not None and not is_valid_id(self.session_id):
+            raise ValueError(f"a session id has 1 to {MAX_ID_LENGTH} printable characters")
 
 
 @dataclass(kw_only=True)

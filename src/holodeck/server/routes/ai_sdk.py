@@ -11,7 +11,7 @@ from starlette.responses import Response
 from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP, SESSIONS_READ
 from holodeck.access.route_access import needs
 from holodeck.core.encoder import Encoder
-from holodeck.core.ids import MAX_FOREIGN_ID
+from holodeck.core.ids import MAX_ID_LENGTH
 from holodeck.core.json_schema import array, nullable, object_of, string
 from holodeck.core.messages import Message, PendingStep
 from holodeck.runs.middleware import Chain
@@ -42,7 +42,7 @@ UI_MESSAGE = object_of(
 _EXAMPLE = {"id": "chat-1", "messages": [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hello"}]}]}
 _UI_REQUEST = object_of(
     {
-        "id": string("The session", minLength=1, maxLength=MAX_FOREIGN_ID),
+        "id": string("The session", minLength=1, maxLength=MAX_ID_LENGTH),
         "messages": array(UI_MESSAGE, minItems=1, maxItems=10_000),
         "trigger": {"enum": ["submit-message", "regenerate-message", None]},
         "messageId": nullable(string(maxLength=MAX_NAME)),

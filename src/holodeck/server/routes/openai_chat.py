@@ -27,7 +27,7 @@ from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
 from holodeck.server.stream import follow
 from holodeck.server.sync_answer import ending_of
 from holodeck.server.wire import Wire
-from holodeck.wires.body import foreign_id
+from holodeck.wires.body import valid_id
 from holodeck.wires.openai_chat.completion_pieces import CompletionReader
 from holodeck.wires.openai_chat.error_form import DO_NOT_RETRY
 from holodeck.wires.openai_chat.request import ChatCompletionRequest, decode, run_request
@@ -110,7 +110,7 @@ async def _session_of(request: Request, chat: ChatCompletionRequest) -> sessions
         return sessions.CompletionSession(session_id=named, is_kept=True)
     if hint := intake.text_header(request, schemas.HINT_HEADER):
         return await sessions.hinted(
-            server, owner, foreign_id(hint, schemas.HINT_HEADER), chat.messages, streams=chat.stream
+            server, owner, valid_id(hint, schemas.HINT_HEADER), chat.messages, streams=chat.stream
         )
     if not chat.store:
         return sessions.THROW_AWAY
@@ -121,7 +121,7 @@ def _named(request: Request) -> str | None:
     for header in (schemas.SESSION_HEADER, schemas.CONVERSATION_HEADER):
         given = intake.text_header(request, header)
         if given:
-            return foreign_id(given, header)
+            return valid_id(given, header)
     return None
 
 

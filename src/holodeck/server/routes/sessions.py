@@ -13,7 +13,7 @@ from starlette.responses import Response
 from holodeck.access.principal import RUNS_READ, SESSIONS_DELETE, SESSIONS_READ
 from holodeck.access.route_access import needs
 from holodeck.core.events import HistoryCompacted, StateReplaced, failure
-from holodeck.core.ids import is_foreign_id
+from holodeck.core.ids import is_valid_id
 from holodeck.core.messages import Message, PendingStep, UserMessage, text_of
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.text import one_line
@@ -189,7 +189,7 @@ def _session_at(cursor: str, owner: Owner) -> ServerSession:
         used = _EPOCH + int(microseconds) * _MICROSECOND
     except (ValueError, OverflowError) as error:
         raise InvalidRequest(_NO_CURSOR, field="after") from error
-    if not is_foreign_id(session_id):
+    if not is_valid_id(session_id):
         raise InvalidRequest(_NO_CURSOR, field="after")
     return ServerSession(session_id=session_id, owner=owner, created_at=used, last_activity=used)
 

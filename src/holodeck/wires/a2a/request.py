@@ -113,7 +113,7 @@ def send_request(given: dict[str, Any], max_text: int) -> SendRequest:
 
 def _id(value: Any, path: str) -> str | None:
     """Reads an id. An empty string counts as absent, as in protobuf's JSON."""
-    return None if value in (None, "") else read.foreign_id(value, path)
+    return None if value in (None, "") else read.valid_id(value, path)
 
 
 def _parts(given: Any, max_text: int) -> tuple[tuple[Part, ...], tuple[Resume, ...]]:
@@ -186,7 +186,7 @@ def push_config(given: dict[str, Any]) -> PushConfig:
     login = {} if authentication is None else read.table(authentication, "authentication")
     config_id, token = given.get("id"), given.get("token")
     return PushConfig(
-        id=read.foreign_id(config_id, "id") if config_id else "",
+        id=read.valid_id(config_id, "id") if config_id else "",
         url=read.short_text(given.get("url"), "url", 2000),
         version=OLD_VERSION if given.get(PUSH_VERSION) == OLD_VERSION else VERSION,
         token=_header_text(token, "token", 1000),

@@ -86,7 +86,7 @@ def decode(body: bytes, max_text: int = read.MAX_TEXT) -> UiRequest:
     if any(each.resume is not None for each in calls.values()):
         read.refuse_repeated_names(body)
     return UiRequest(
-        chat_id=read.foreign_id(raw.get("id"), "id"),
+        chat_id=read.valid_id(raw.get("id"), "id"),
         messages=tuple(message for path, item in given for message in _messages(item, path, max_text)),
         resume=tuple(each.resume for each in calls.values() if each.resume is not None),
         rewind_to=None if continued is not None else _rewind_to(given, trigger, named),

@@ -5,17 +5,17 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from holodeck.core.ids import MAX_FOREIGN_ID
+from holodeck.core.ids import MAX_ID_LENGTH
 from holodeck.core.messages import UserMessage
 from holodeck.core.request import RunRequest
 from holodeck.core.text import strip_controls
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import foreign_id, optional, parse, short_text
+from holodeck.wires.body import optional, parse, short_text, valid_id
 
 MAX_INPUT = 5_000
 MAX_TYPED = 10 * MAX_INPUT  # including control characters, which are dropped before the length is checked
 
-ForeignId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_FOREIGN_ID)]
+ValidId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)]
 
 
 class ChatStreamRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,13 +26,13 @@ class ChatStreamRequest(msgspec.Struct, frozen=True, kw_only=True):
         Meta(min_length=1, max_length=MAX_INPUT, pattern=r"\S", examples=["Remind me to buy eggs tomorrow at 3pm"]),
     ]
     conversation_id: Annotated[
-        ForeignId | None,
+        ValidId | None,
         Meta(
             description="Continues the conversation with this id if the agent file names a session store; else it is only logged"
         ),
     ] = None
     user_id: Annotated[
-        ForeignId | None, Meta(description="The user whose data the tools use, while the server has no authentication")
+        ValidId | None, Meta(description="The user whose data the tools use, while the server has no authentication")
     ] = None
 
 
@@ -48,8 +48,8 @@ def decode(body: bytes) -> ChatStreamRequest:
         raise InvalidRequest(f"input has {len(text):,} characters; {MAX_INPUT:,} are allowed", field="input")
     return ChatStreamRequest(
         input=text,
-        conversation_id=optional(foreign_id, raw.get("conversation_id"), "conversation_id"),
-        user_id=optional(foreign_id, raw.get("user_id"), "user_id"),
+        conversation_id=optional(valid_id, raw.get("conversation_id"), "conversation_id"),
+        user_id=optional(valid_id, raw.get("user_id"), "user_id"),
     )
 
 

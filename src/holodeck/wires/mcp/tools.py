@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holodeck.core.ids import MAX_FOREIGN_ID
+from holodeck.core.ids import MAX_ID_LENGTH
 from holodeck.core.json_schema import array, object_of, string
 from holodeck.core.messages import MediaPart, Part, TextPart, UserMessage
 from holodeck.core.request import Resume
@@ -22,7 +22,7 @@ MAX_FILES = 64
 MAX_DECISIONS = 64
 MAX_TYPE = 255
 
-_ID = {"minLength": 1, "maxLength": MAX_FOREIGN_ID}
+_ID = {"minLength": 1, "maxLength": MAX_ID_LENGTH}
 _SESSION = string("The conversation to continue, from an earlier answer; without it, a new one", **_ID)
 _FILE = object_of(
     {
@@ -139,7 +139,7 @@ def ask_arguments(given: dict[str, Any], max_text: int) -> AskArguments:
         raise InvalidRequest("message is empty", field="message")
     return AskArguments(
         message=message,
-        session=read.optional(read.foreign_id, given.get("session"), "session"),
+        session=read.optional(read.valid_id, given.get("session"), "session"),
         files=tuple(_file(file, path) for path, file in read.tables(given.get("files"), "files", MAX_FILES)),
     )
 
@@ -163,7 +163,7 @@ def continue_arguments(given: dict[str, Any]) -> ContinueArguments:
     )
     if not decisions:
         raise InvalidRequest("decisions is empty", field="decisions")
-    return ContinueArguments(session=read.foreign_id(given.get("session"), "session"), decisions=decisions)
+    return ContinueArguments(session=read.valid_id(given.get("session"), "session"), decisions=decisions)
 
 
 def _decision(given: dict[str, Any], path: str) -> Resume:
@@ -176,4 +176,4 @@ def _decision(given: dict[str, Any], path: str) -> Resume:
 
 
 def wait_arguments(given: dict[str, Any]) -> str:
-    return read.foreign_id(given.get("run"), "run")
+    return read.valid_id(given.get("run"), "run")

@@ -14,7 +14,7 @@ from holodeck.core import messages as m
 from holodeck.core.request import RunOptions, RunRequest
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import MAX_TEXT, foreign_id, name, optional, parse, short_text, table, tables, text
+from holodeck.wires.body import MAX_TEXT, name, optional, parse, short_text, table, tables, text, valid_id
 from holodeck.wires.client_values import client_call, media
 from holodeck.wires.openai_chat import parameters
 from holodeck.wires.openai_chat.error_form import unsupported
@@ -104,7 +104,7 @@ def _limit(raw: dict[str, Any]) -> int | None:
 
 def _session(metadata: Any) -> str | None:
     given = metadata.get("session_id") if isinstance(metadata, dict) else None
-    return optional(foreign_id, given, "metadata.session_id")
+    return optional(valid_id, given, "metadata.session_id")
 
 
 def _messages(value: Any, max_text: int) -> tuple[tuple[m.Message, ...], tuple[str, ...]]:

@@ -119,13 +119,13 @@ def _check_state(request: ResponsesRequest) -> None:
 def _previous(value: Any) -> str | None:
     if value is None:
         return None
-    return read.foreign_id(value, "previous_response_id").removeprefix(PREFIX)
+    return read.valid_id(value, "previous_response_id").removeprefix(PREFIX)
 
 
 def _conversation(value: Any) -> str | None:
     if isinstance(value, dict):
-        return read.foreign_id(value.get("id"), "conversation.id")
-    return read.optional(read.foreign_id, value, "conversation")
+        return read.valid_id(value.get("id"), "conversation.id")
+    return read.optional(read.valid_id, value, "conversation")
 
 
 class _Input:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from holodeck.core.ids import MAX_FOREIGN_ID
+from holodeck.core.ids import MAX_ID_LENGTH
 from holodeck.core.messages import Part, TextPart, UserMessage
 from holodeck.core.request import FileNote, Resume, RunRequest
 from holodeck.errors import InvalidRequest
@@ -52,7 +52,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="May be left out where `resume` is given", examples=["What is due tomorrow?"]),
     ] = None
     session_id: Annotated[
-        Annotated[str, Meta(min_length=1, max_length=MAX_FOREIGN_ID)] | None,
+        Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)] | None,
         Meta(
             description="From an earlier answer, or your own: an unknown id starts a session. All protocols share the ids",
             examples=["01K9ZQ4W3V8N2R5T7Y9A1C3E5G"],
@@ -85,7 +85,7 @@ def chat_request(message: Any, session_id: Any, resume: Any, files: tuple[FileCo
     decisions = tuple(_decision(raw, path) for path, raw in read.tables(resume, "resume", MAX_DECISIONS))
     text = None if message is None and decisions else _message(message)
     return ChatRequest(
-        message=text, session_id=read.optional(read.foreign_id, session_id, "session_id"), files=files, resume=decisions
+        message=text, session_id=read.optional(read.valid_id, session_id, "session_id"), files=files, resume=decisions
     )
 
 
