@@ -28,8 +28,8 @@ from holodeck.config.schema import AgentFile
 from holodeck.core import events
 from holodeck.core.messages import UserMessage
 from holodeck.core.tools import ToolSchema
-from holodeck.models.lessons import NOTHING
 from holodeck.models.port import OutputSchema, Prompt
+from holodeck.models.restrictions import NOTHING
 from holodeck.models.structured import OutputMode, shown_by
 from holodeck.server.app import ON_EVERY_SERVER
 from holodeck.server.wires import WIRES

@@ -19,10 +19,10 @@ from holodeck.models.answer import Answer
 from holodeck.models.chat_format import Chat, is_signed, members_beyond_the_usual, to_chat, unsigned
 from holodeck.models.chunks import cleaned
 from holodeck.models.diagnosis import EndpointRefusal
-from holodeck.models.lessons import Lessons, remember
 from holodeck.models.port import Listener, Prompt
 from holodeck.models.providers import chat_url, is_gemini, models_url
 from holodeck.models.response_body import AnswerStream
+from holodeck.models.restrictions import Restrictions, remember
 from holodeck.models.settings import EndpointSettings, Reasoning
 from holodeck.models.streamed import ApiNotServed, StreamedModel, call_ids
 from holodeck.models.structured import chat_format_of
@@ -41,9 +41,9 @@ _BAD_SIGNATURE = re.compile(
     re.IGNORECASE,
 )
 _NO_SIGNATURE = "skip_thought_signature_validator"  # Google's value for a call that another provider's model made
-_OF_MESSAGES = "messages[]."  # prefix of lessons about members of messages
+_OF_MESSAGES = "messages[]."  # prefix of restrictions about members of messages
 
-LESSONS: Mapping[str, re.Pattern[str]] = {
+RESTRICTIONS: Mapping[str, re.Pattern[str]] = {
     "stream_options": re.compile(r"stream_options|include_usage"),
     "max_tokens": re.compile(r"max_completion_tokens"),  # newer OpenAI models require the other name
     "temperature": re.compile(
@@ -61,7 +61,7 @@ _REFUSED = re.compile(
 
 
 def encode(settings: EndpointSettings, prompt: Prompt, without: frozenset[str] = frozenset()) -> bytes:
-    """The request's bytes; `without` names the lessons learned from earlier refusals."""
+    """The request's bytes; `without` names the restrictions learned from earlier refusals."""
     tools = [*map(_tool, prompt.tools), *settings.provider_tools]
     if prompt.answers_now:  # small models repeat a call that they see offered, also with tool_choice: none
         prompt, tools = msgspec.structs.replace(prompt, tools=()), []
@@ -93,7 +93,7 @@ def refused_option(status: int, text: str, without: frozenset[str]) -> str | Non
     """The member to leave out after a refusal; None if the refusal is about something else."""
     if status not in _COMPLAINTS:
         return None
-    known = next((name for name, words in LESSONS.items() if name not in without and words.search(text)), None)
+    known = next((name for name, words in RESTRICTIONS.items() if name not in without and words.search(text)), None)
     if known is None and _REFUSED.search(text):
         return next((name for name in OPTIONAL if name not in without and re.search(rf"\b{name}\b", text)), None)
     return known
@@ -128,9 +128,9 @@ def refused_of_messages(status: int, text: str, prompt: Prompt, without: frozens
     if status not in _COMPLAINTS or "messages" not in text or not _REFUSED.search(text):
         return None
     for member in sorted(members_beyond_the_usual(prompt.messages)):
-        lesson = f"{_OF_MESSAGES}{member}"
-        if lesson not in without and re.search(rf"\b{re.escape(member)}\b", text):
-            return lesson
+        restriction = f"{_OF_MESSAGES}{member}"
+        if restriction not in without and re.search(rf"\b{re.escape(member)}\b", text):
+            return restriction
     return None
 
 
@@ -188,11 +188,11 @@ class OpenAIChatModel(StreamedModel):
         super().__init__(settings, **others)
         self._unsigned: dict[str, None] = {}  # ids of messages whose signatures the endpoint refused, the oldest first
 
-    def _body(self, prompt: Prompt, lessons: Lessons) -> bytes:
+    def _body(self, prompt: Prompt, restrictions: Restrictions) -> bytes:
         if self._unsigned:
             messages = [unsigned(each) if self._is_unsigned(each) else each for each in prompt.messages]
             prompt = replace(prompt, messages=messages)
-        return encode(self._settings, prompt, lessons.without)
+        return encode(self._settings, prompt, restrictions.without)
 
     def _is_unsigned(self, message: Message) -> TypeGuard[AssistantMessage]:
         return isinstance(message, AssistantMessage) and message.id in self._unsigned
@@ -200,15 +200,15 @@ class OpenAIChatModel(StreamedModel):
     def _answer_stream(self, prompt: Prompt, listener: Listener) -> AnswerStream:
         return AnswerStream(Answer(listener, taken_ids=lambda: call_ids(prompt), debug=self._settings.debug))
 
-    def _after(self, refusal: EndpointRefusal, prompt: Prompt, lessons: Lessons) -> Lessons | None:
-        status, text, without = refusal.status, refusal.text, lessons.without
+    def _after(self, refusal: EndpointRefusal, prompt: Prompt, restrictions: Restrictions) -> Restrictions | None:
+        status, text, without = refusal.status, refusal.text, restrictions.without
         if refuses_signatures(status, text) and self._drops_signatures(prompt):
-            return lessons.and_without(UNSIGNED)
+            return restrictions.and_without(UNSIGNED)
         if (wanted := wanted_of_messages(status, text)) is not None:
-            return None if wanted in without else lessons.and_without(wanted)
+            return None if wanted in without else restrictions.and_without(wanted)
         refused = refused_of_messages(status, text, prompt, without)
         refused = refused or refused_option(status, text, without)
-        return None if refused is None else lessons.and_without(refused)
+        return None if refused is None else restrictions.and_without(refused)
 
     def _drops_signatures(self, prompt: Prompt) -> bool:
         signed = [each for each in prompt.messages if isinstance(each, AssistantMessage) and is_signed(each)]

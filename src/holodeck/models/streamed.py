@@ -34,11 +34,11 @@ from holodeck.http.client_connection import Response
 from holodeck.http.failures import HttpError
 from holodeck.models.chunks import InBandError, Malformed
 from holodeck.models.diagnosis import Diagnosis, EndpointRefusal
-from holodeck.models.lessons import NOTHING, Lessons
 from holodeck.models.offered import MAX_LIST, MAX_MODELS, MAX_PAGES, OfferedModel, read_page
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.providers import provider_named
 from holodeck.models.response_body import AnswerStream
+from holodeck.models.restrictions import NOTHING, Restrictions
 from holodeck.models.settings import EndpointSettings
 from holodeck.models.structured import AnswerListener, OutputMode, after_refusal, shown_by, with_answer_as_text
 from holodeck.resilience.idle_timeout import IdleTimeout
@@ -111,7 +111,7 @@ class StreamedModel(ABC):
         self._signer = None if has_own else signer
         self._http = Client({**provider.headers(api_key), **(headers or {}), **settings.headers}, self._limits.connect)
         self._output_mode = OutputMode.NATIVE if self.native_output else OutputMode.TOOL
-        self._lessons = NOTHING  # confirmed by an accepted request
+        self._restrictions = NOTHING  # confirmed by an accepted request
         self._where = urlsplit(url).netloc
         self._diagnosis = Diagnosis(
             where=self._where,
@@ -130,18 +130,18 @@ class StreamedModel(ABC):
     # what an API adds
 
     @abstractmethod
-    def _body(self, prompt: Prompt, lessons: Lessons) -> bytes:
-        """Encodes the request, without the members that `lessons` leave out."""
+    def _body(self, prompt: Prompt, restrictions: Restrictions) -> bytes:
+        """Encodes the request, without the members that `restrictions` leave out."""
 
     @abstractmethod
     def _answer_stream(self, prompt: Prompt, listener: Listener) -> AnswerStream:
         """Creates the stream that reads the response to one request."""
 
     @abstractmethod
-    def _after(self, refusal: EndpointRefusal, prompt: Prompt, lessons: Lessons) -> Lessons | None:
-        """The lessons for repeating a refused request; None if it cannot be repeated."""
+    def _after(self, refusal: EndpointRefusal, prompt: Prompt, restrictions: Restrictions) -> Restrictions | None:
+        """The restrictions for repeating a refused request; None if it cannot be repeated."""
 
-    def _url_for(self, lessons: Lessons) -> str:  # noqa: ARG002  Bedrock has another URL for models that cannot stream
+    def _url_for(self, restrictions: Restrictions) -> str:  # noqa: ARG002  Bedrock: another one for models without streams
         return self._url
 
     def _failure_of(self, refusal: EndpointRefusal) -> ModelError:
@@ -296,14 +296,14 @@ class StreamedModel(ABC):
 
     async def _exchange(self, prompt: Prompt, stream: AnswerStream, silence: IdleTimeout) -> None:
         """Sends the request, repeats it without refused members, then reads the answer."""
-        lessons, mode, proofs = self._lessons, self._output_mode, 1
+        restrictions, mode, proofs = self._restrictions, self._output_mode, 1
         while True:
-            url, body = self._url_for(lessons), self._body(shown_by(mode, prompt), lessons)
+            url, body = self._url_for(restrictions), self._body(shown_by(mode, prompt), restrictions)
             proof = await self._proof(url, body)
             async with self._http.post(url, body, proof) as response:
                 stream.request_id = _request_id(response.headers)
                 if response.status in _SUCCESS:
-                    self._keep(lessons, mode)
+                    self._keep(restrictions, mode)
                     stream.content_type = response.content_type
                     return await self._read(response, stream, silence)
                 refusal = await _read_refusal(response)
@@ -313,17 +313,17 @@ class StreamedModel(ABC):
                 continue
             asked_for_output = prompt.output is not None and refusal.status in _COMPLAINTS
             other_mode = after_refusal(mode, refusal.text) if asked_for_output else None
-            learned = lessons if other_mode is not None else self._after(refusal, prompt, lessons)
+            learned = restrictions if other_mode is not None else self._after(refusal, prompt, restrictions)
             if learned is None:
                 raise self._failure_of(refusal)
-            lessons, mode = learned, other_mode or mode
+            restrictions, mode = learned, other_mode or mode
 
-    def _keep(self, lessons: Lessons, mode: OutputMode) -> None:
-        """Applies the lessons of an accepted request to all further ones."""
-        if lessons is not self._lessons:
-            for what in lessons.beyond(self._lessons):
+    def _keep(self, restrictions: Restrictions, mode: OutputMode) -> None:
+        """Applies the restrictions of an accepted request to all further ones."""
+        if restrictions is not self._restrictions:
+            for what in restrictions.beyond(self._restrictions):
                 log.info("%s does not accept %s; it is left out from now on", self.name, what)
-            self._lessons |= lessons
+            self._restrictions |= restrictions
         if mode is not self._output_mode:
             log.warning("%s: the endpoint refuses %s; %s is used", self.name, self._output_mode.value, mode.value)
             self._output_mode = mode

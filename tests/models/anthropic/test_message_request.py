@@ -8,8 +8,8 @@ import pytest
 from holodeck.core.messages import AssistantMessage, MediaPart, TextPart, ToolCall, ToolMessage, UserMessage
 from holodeck.models.anthropic.content_blocks import KEPT
 from holodeck.models.anthropic.message_request import body_of, encoded
-from holodeck.models.lessons import Lessons
 from holodeck.models.port import Prompt
+from holodeck.models.restrictions import Restrictions
 from holodeck.models.settings import EndpointSettings, Reasoning
 from tests.models.anthropic.asking_anthropic import LOOK, PROMPT, WITH_TOOLS
 from tests.models.anthropic.message_streams import SIGNED
@@ -17,9 +17,9 @@ from tests.models.anthropic.message_streams import SIGNED
 PNG = base64.b64encode(b"png").decode()
 
 
-def body(prompt: Prompt = PROMPT, lessons: Lessons | None = None, **settings):
+def body(prompt: Prompt = PROMPT, restrictions: Restrictions | None = None, **settings):
     given = EndpointSettings(model="m", provider="anthropic", **settings)
-    return json.loads(encoded(body_of(given, prompt, lessons or Lessons())))
+    return json.loads(encoded(body_of(given, prompt, restrictions or Restrictions())))
 
 
 def sent(*messages):
@@ -238,10 +238,10 @@ def test_thinking(reasoning, thinking, effort, tokens):
 
 
 def test_thinking_leaves_room_for_an_answer_where_an_endpoint_allows_less():
-    request = body(lessons=Lessons(most_tokens=4096), reasoning=Reasoning(budget_tokens=8000))
+    request = body(restrictions=Restrictions(most_tokens=4096), reasoning=Reasoning(budget_tokens=8000))
     assert request["max_tokens"] == 4096
     assert request["thinking"]["budget_tokens"] == 4096 - 1024
-    small = body(lessons=Lessons(most_tokens=1500), reasoning=Reasoning(budget_tokens=8000))
+    small = body(restrictions=Restrictions(most_tokens=1500), reasoning=Reasoning(budget_tokens=8000))
     assert "thinking" not in small
 
 

@@ -187,7 +187,7 @@ async def test_a_failure_after_a_pause_counts_as_started():
 
 # what refusals teach
 
-LESSONS = {
+RESTRICTIONS = {
     "max_tokens": ("max_tokens: 16000 > 8192, which is the maximum allowed number of output tokens for claude-old", {}, "max_tokens", 8192),
     "temperature": ("`temperature` is deprecated for this model.", {"temperature": 0.5}, "temperature", None),
     "both": ("`temperature` and `top_p` cannot both be specified for this model. Please use only one.", {"temperature": 0.5, "top_p": 0.5}, "top_p", None),
@@ -203,7 +203,7 @@ LESSONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("words", "settings", "member", "then"), LESSONS.values(), ids=LESSONS)
+@pytest.mark.parametrize(("words", "settings", "member", "then"), RESTRICTIONS.values(), ids=RESTRICTIONS)
 async def test_what_an_endpoint_refuses_is_left_out_from_then_on(words, settings, member, then, caplog):
     caplog.set_level(logging.INFO, logger="holodeck.models.streamed")
     async with ModelEndpoint(refusal(words), OK) as endpoint, asking(endpoint, **settings) as model:

@@ -255,7 +255,7 @@ async def test_reasoning_of_another_model_is_dropped_and_asked_once_more(rejecti
 # what is learned
 
 
-LESSONS = {
+RESTRICTIONS = {
     "temperature": ({"temperature": 0.3}, refused("temperature", "Unsupported parameter: 'temperature' is not supported with this model.")),
     "include": ({}, refused(None, "Encrypted content is not supported with this model.")),
     "reasoning.summary": ({"reasoning": Reasoning(effort="low")}, refused("reasoning.summary", "Your organization must be verified to generate reasoning summaries.")),
@@ -265,9 +265,9 @@ LESSONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("member", LESSONS)
+@pytest.mark.parametrize("member", RESTRICTIONS)
 async def test_a_member_that_the_endpoint_refuses_is_left_out_from_then_on(member, caplog):
-    changed, refusal = LESSONS[member]
+    changed, refusal = RESTRICTIONS[member]
     with caplog.at_level(logging.INFO, logger="holodeck.models.streamed"):
         async with asking(refusal, HI, **changed) as (model, endpoint):
             await model.reply(PROMPT, RecordingListener())

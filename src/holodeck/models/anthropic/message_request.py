@@ -1,4 +1,4 @@
-"""The body of a Messages request, from the prompt and the settings. Pure; what an endpoint refused is in `lessons`."""
+"""The body of a Messages request, from the prompt and the settings. Pure; `restrictions` has what an endpoint refused."""
 
 import re
 from base64 import b64decode
@@ -25,8 +25,8 @@ from holodeck.models.anthropic.content_blocks import CALL, KEPT, THINKING, kept_
 from holodeck.models.anthropic.message_events import Value
 from holodeck.models.assembly import is_object
 from holodeck.models.chunks import cleaned
-from holodeck.models.lessons import NOTHING, Lessons
 from holodeck.models.port import Prompt
+from holodeck.models.restrictions import NOTHING, Restrictions
 from holodeck.models.settings import EndpointSettings, Reasoning
 from holodeck.models.structured import messages_format_of
 
@@ -47,14 +47,14 @@ _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 def body_of(
     settings: EndpointSettings,
     prompt: Prompt,
-    lessons: Lessons = NOTHING,
+    restrictions: Restrictions = NOTHING,
     *,
     unsigned: Container[str] = (),
     plain: Container[str] = (),
     thinks: bool = True,
 ) -> Value:
     """The request. `unsigned` and `plain` are ids of messages whose thinking, or whose blocks, the endpoint refused."""
-    most = max_tokens(settings, lessons, prompt.max_output_tokens)
+    most = max_tokens(settings, restrictions, prompt.max_output_tokens)
     body: Value = {
         "model": settings.model,
         "max_tokens": most,
@@ -67,10 +67,10 @@ def body_of(
         body["tools"] = tools
     if container := _container(prompt.messages, plain):
         body["container"] = container
-    if settings.cache != "off" and "cache" not in lessons.without:
+    if settings.cache != "off" and "cache" not in restrictions.without:
         _set_breakpoints(body, settings.cache)
-    options = _options(settings, prompt, lessons) | (thinking_of(settings, lessons, most) if thinks else {})
-    body |= {name: value for name, value in options.items() if value is not None and name not in lessons.without}
+    options = _options(settings, prompt, restrictions) | (thinking_of(settings, restrictions, most) if thinks else {})
+    body |= {name: value for name, value in options.items() if value is not None and name not in restrictions.without}
     if prompt.output is not None:
         body["output_config"] = {**body.get("output_config", {}), "format": messages_format_of(prompt.output)}
     return body | settings.extra
@@ -83,7 +83,7 @@ def encoded(body: Value) -> bytes:
         return msgspec.json.encode(cleaned(body))
 
 
-def max_tokens(settings: EndpointSettings, lessons: Lessons = NOTHING, asked: int | None = None) -> int:
+def max_tokens(settings: EndpointSettings, restrictions: Restrictions = NOTHING, asked: int | None = None) -> int:
     """The file's limit, or enough for an answer after the thinking; at most what the endpoint and the client allow."""
     reasoning = settings.reasoning or Reasoning(effort="none")
     wanted = settings.max_tokens
@@ -93,7 +93,7 @@ def max_tokens(settings: EndpointSettings, lessons: Lessons = NOTHING, asked: in
         wanted = ANSWER_TOKENS
     elif wanted is None:
         wanted = LONG_ADAPTIVE_TOKENS if reasoning.effort in _LONG_EFFORTS else ADAPTIVE_TOKENS
-    allowed = [most for most in (lessons.most_tokens, lessons.most_tokens_now, asked) if most is not None]
+    allowed = [most for most in (restrictions.most_tokens, restrictions.most_tokens_now, asked) if most is not None]
     return min([wanted, *allowed])
 
 
@@ -252,19 +252,19 @@ def _tools(tools: Sequence[ToolSchema], provider_tools: Sequence[Value]) -> list
     return ours + [dict(tool) for tool in provider_tools]
 
 
-def _options(settings: EndpointSettings, prompt: Prompt, lessons: Lessons) -> Value:
+def _options(settings: EndpointSettings, prompt: Prompt, restrictions: Restrictions) -> Value:
     return {
         "temperature": settings.temperature,
         "top_p": settings.top_p,
         "stop_sequences": list(settings.stop) or None,
         "service_tier": settings.service_tier,
-        "tool_choice": _tool_choice(settings, prompt, lessons),
+        "tool_choice": _tool_choice(settings, prompt, restrictions),
     }
 
 
-def _tool_choice(settings: EndpointSettings, prompt: Prompt, lessons: Lessons) -> Value | None:
+def _tool_choice(settings: EndpointSettings, prompt: Prompt, restrictions: Restrictions) -> Value | None:
     choice = settings.choice_of_tools(prompt)
-    serial = settings.calls_in_parallel(prompt) is False and "disable_parallel_tool_use" not in lessons.without
+    serial = settings.calls_in_parallel(prompt) is False and "disable_parallel_tool_use" not in restrictions.without
     if choice is None and not (serial and prompt.tools):
         return None
     choice = choice or "auto"
@@ -275,7 +275,7 @@ def _tool_choice(settings: EndpointSettings, prompt: Prompt, lessons: Lessons) -
     return value
 
 
-def thinking_of(settings: EndpointSettings, lessons: Lessons, most: int) -> Value:
+def thinking_of(settings: EndpointSettings, restrictions: Restrictions, most: int) -> Value:
     """The members for thinking. Older models take a budget, newer ones an effort; refusals show which."""
     reasoning = settings.reasoning
     if reasoning is None:
@@ -283,13 +283,13 @@ def thinking_of(settings: EndpointSettings, lessons: Lessons, most: int) -> Valu
     if reasoning.effort == "none" and reasoning.budget_tokens is None:
         return {"thinking": {"type": "disabled"}}
     effort = _EFFORTS.get(reasoning.effort or "")
-    wants_budget = reasoning.budget_tokens is not None and "budget" not in lessons.without
-    if wants_budget or "adaptive" in lessons.without:
+    wants_budget = reasoning.budget_tokens is not None and "budget" not in restrictions.without
+    if wants_budget or "adaptive" in restrictions.without:
         budget = _budget(reasoning, most)
         thinking: Value | None = None if budget is None else {"type": "enabled", "budget_tokens": budget}
     else:
         thinking = {"type": "adaptive"}
-    if thinking is not None and "display" not in lessons.without:
+    if thinking is not None and "display" not in restrictions.without:
         shown = reasoning.summary or ("auto" if thinking["type"] == "adaptive" else None)
         if shown is not None:
             thinking["display"] = "omitted" if shown == "none" else "summarized"

@@ -1,7 +1,7 @@
 """Any endpoint that speaks Anthropic's Messages API, streaming.
 
-`streamed` makes the requests, `message_request` writes the request, `message_answer` reads the events, `message_lessons`
-learns from refusals.
+`streamed` makes the requests, `message_request` writes the request, `message_answer` reads the events,
+`message_restrictions` learns from refusals.
 """
 
 from collections.abc import Sequence
@@ -12,15 +12,15 @@ import msgspec
 from holodeck.core.messages import AssistantMessage
 from holodeck.core.usage import total
 from holodeck.errors import ModelError
-from holodeck.models.anthropic import message_lessons, message_request
+from holodeck.models.anthropic import message_request, message_restrictions
 from holodeck.models.anthropic.content_blocks import CALL, KEPT, open_provider_calls
 from holodeck.models.anthropic.message_answer import PAUSES, MessageAnswer
 from holodeck.models.anthropic.refused_thinking import RefusedBlocks, RefusedThinking
 from holodeck.models.diagnosis import EndpointRefusal
-from holodeck.models.lessons import Lessons
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.providers import messages_models_url, messages_url, provider_named
 from holodeck.models.response_body import AnswerStream
+from holodeck.models.restrictions import Restrictions
 from holodeck.models.settings import EndpointSettings
 from holodeck.models.streamed import StreamedModel, call_ids
 
@@ -60,14 +60,14 @@ class AnthropicModel(StreamedModel):
             so_far = AssistantMessage(content=parts[-1].text, extra=parts[-1].extra)
             prompt = msgspec.structs.replace(prompt, messages=(*prompt.messages, so_far))
 
-    def _body(self, prompt: Prompt, lessons: Lessons) -> bytes:
-        return message_request.encoded(self._request_body(prompt, lessons))
+    def _body(self, prompt: Prompt, restrictions: Restrictions) -> bytes:
+        return message_request.encoded(self._request_body(prompt, restrictions))
 
-    def _request_body(self, prompt: Prompt, lessons: Lessons) -> dict[str, Any]:
+    def _request_body(self, prompt: Prompt, restrictions: Restrictions) -> dict[str, Any]:
         return message_request.body_of(
             self._settings,
             prompt,
-            lessons,
+            restrictions,
             unsigned=self._refused_thinking.unsigned,
             plain=self._refused_blocks.plain,
             thinks=self._refused_thinking.thinks(prompt),
@@ -83,10 +83,10 @@ class AnthropicModel(StreamedModel):
         )
         return AnswerStream(answer, limit=MAX_EVENT, hint=provider_named(self._settings.provider).hint)
 
-    def _after(self, refusal: EndpointRefusal, prompt: Prompt, lessons: Lessons) -> Lessons | None:
+    def _after(self, refusal: EndpointRefusal, prompt: Prompt, restrictions: Restrictions) -> Restrictions | None:
         if self._refused_thinking.learn(refusal, prompt) or self._refused_blocks.learn(refusal, prompt):
-            return lessons
-        return message_lessons.lesson(refusal.status, refusal.text, lessons)
+            return restrictions
+        return message_restrictions.restrictions_after(refusal.status, refusal.text, restrictions)
 
 
 def _with_one_beta_header(settings: EndpointSettings) -> EndpointSettings:

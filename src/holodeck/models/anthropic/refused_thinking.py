@@ -8,10 +8,10 @@ import logging
 
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.models.anthropic.content_blocks import THINKING, kept_blocks
-from holodeck.models.anthropic.message_lessons import refuses_blocks, refuses_thinking, wants_thinking
+from holodeck.models.anthropic.message_restrictions import refuses_blocks, refuses_thinking, wants_thinking
 from holodeck.models.diagnosis import EndpointRefusal
-from holodeck.models.lessons import remember
 from holodeck.models.port import Prompt
+from holodeck.models.restrictions import remember
 
 log = logging.getLogger(__name__)
 

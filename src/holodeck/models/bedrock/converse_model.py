@@ -13,18 +13,18 @@ from botocore.eventstream import EventStreamBuffer, EventStreamMessage, ParserEr
 from msgspec.structs import replace
 
 from holodeck.errors import ModelError, ModelProtocolError
-from holodeck.models.anthropic import message_lessons
+from holodeck.models.anthropic import message_restrictions
 from holodeck.models.anthropic.message_request import encoded
 from holodeck.models.anthropic.refused_thinking import RefusedThinking
 from holodeck.models.bedrock import converse_request
 from holodeck.models.bedrock.converse_answer import ConverseAnswer
 from holodeck.models.chunks import InBandError
 from holodeck.models.diagnosis import EndpointRefusal
-from holodeck.models.lessons import Lessons
 from holodeck.models.offered import OfferedModel
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.providers import bedrock_lists, converse_url, provider_named
 from holodeck.models.response_body import AnswerStream, GrowingAnswer
+from holodeck.models.restrictions import Restrictions
 from holodeck.models.settings import EndpointSettings
 from holodeck.models.streamed import StreamedModel, call_ids
 
@@ -44,7 +44,7 @@ def _field(name: str) -> str:
     return rf"(?:support|allow|permit)\w*(?s:.{{0,60}}?)\b{name}\b|\b{name}\b{_REFUSED}"
 
 
-LESSONS: Mapping[str, re.Pattern[str]] = {  # what to do without → the words that refuse it; the first one counts
+RESTRICTIONS: Mapping[str, re.Pattern[str]] = {  # what to do without → the words that refuse it; the first one counts
     "streaming": _words(r"support\w* tool use in streaming", r"support\w*.{0,40}streaming", r"ConverseStream.{0,40}not support"),
     "system": _words(r"support\w* system (?:messages|prompts?)"),
     "cache of tools": _words(r"tool(?:s|Config)\b(?s:.{0,80}?)cachePoint", r"cachePoint(?s:.{0,80}?)\btool(?:s|Config)\b"),
@@ -59,8 +59,8 @@ LESSONS: Mapping[str, re.Pattern[str]] = {  # what to do without → the words t
 }  # fmt: skip
 
 
-def lesson(status: int, text: str, known: Lessons) -> Lessons | None:
-    """Returns the lessons for the next attempt, or None if the refusal is about something else.
+def restrictions_after(status: int, text: str, known: Restrictions) -> Restrictions | None:
+    """Returns the restrictions for the next attempt, or None if the refusal is about something else.
 
     Many publishers' models share this API, and each accepts different members. For Anthropic's models, Bedrock passes
     on Anthropic's own error text.
@@ -69,11 +69,11 @@ def lesson(status: int, text: str, known: Lessons) -> Lessons | None:
         return None
     if (found := _LIMIT.search(text)) and int(found[1]) != known.most_tokens:
         return replace(known, most_tokens=int(found[1]))
-    names = ("cache", "cache of tools") if status == 403 else LESSONS  # noqa: PLR2004  all others mean no access
-    for name in LESSONS:
-        if name in names and name not in known.without and LESSONS[name].search(text):
+    names = ("cache", "cache of tools") if status == 403 else RESTRICTIONS  # noqa: PLR2004  all others mean no access
+    for name in RESTRICTIONS:
+        if name in names and name not in known.without and RESTRICTIONS[name].search(text):
             return known.and_without(name)
-    return message_lessons.lesson(status, text, known)
+    return message_restrictions.restrictions_after(status, text, known)
 
 
 MAX_FRAME = 8_000_000  # bytes
@@ -111,28 +111,28 @@ class ConverseModel(StreamedModel):
             found |= await self._listed(profiles)
         return tuple(sorted(found))
 
-    def _body(self, prompt: Prompt, lessons: Lessons) -> bytes:
+    def _body(self, prompt: Prompt, restrictions: Restrictions) -> bytes:
         return encoded(
             converse_request.body_of(
                 self._settings,
                 prompt,
-                lessons,
+                restrictions,
                 unsigned=self._refused_thinking.unsigned,
                 thinks=self._refused_thinking.thinks(prompt),
             )
         )
 
-    def _url_for(self, lessons: Lessons) -> str:
-        return f"{self._model_url}/converse" if "streaming" in lessons.without else self._url
+    def _url_for(self, restrictions: Restrictions) -> str:
+        return f"{self._model_url}/converse" if "streaming" in restrictions.without else self._url
 
     def _answer_stream(self, prompt: Prompt, listener: Listener) -> AnswerStream:
         answer = ConverseAnswer(listener, taken_ids=lambda: call_ids(prompt), debug=self._settings.debug)
         return FramedStream(answer, hint=provider_named("bedrock").hint)
 
-    def _after(self, refusal: EndpointRefusal, prompt: Prompt, lessons: Lessons) -> Lessons | None:
+    def _after(self, refusal: EndpointRefusal, prompt: Prompt, restrictions: Restrictions) -> Restrictions | None:
         if self._refused_thinking.learn(refusal, prompt):
-            return lessons
-        return lesson(refusal.status, refusal.text, lessons)
+            return restrictions
+        return restrictions_after(refusal.status, refusal.text, restrictions)
 
 
 class FramedStream(AnswerStream):

@@ -1,4 +1,4 @@
-"""The body of a Converse request, from the prompt and the settings. Pure; what an endpoint refused is in `lessons`.
+"""The body of a Converse request, from the prompt and the settings. Pure; what an endpoint refused is in `restrictions`.
 
 Messages are built as for Anthropic's API and renamed block by block: both APIs want the same order of blocks.
 """
@@ -12,9 +12,9 @@ from holodeck.core.tools import ToolSchema
 from holodeck.models.anthropic.message_events import Value
 from holodeck.models.anthropic.message_request import max_tokens, messages_of, thinking_of
 from holodeck.models.bedrock.converse_answer import SERVER_CALL
-from holodeck.models.lessons import NOTHING, Lessons
 from holodeck.models.port import Prompt
 from holodeck.models.providers import is_claude
+from holodeck.models.restrictions import NOTHING, Restrictions
 from holodeck.models.settings import EndpointSettings, lower_of
 from holodeck.models.structured import converse_format_of
 
@@ -32,25 +32,25 @@ _LAST_TURNS = 2  # messages of the user that end with a cache point
 def body_of(
     settings: EndpointSettings,
     prompt: Prompt,
-    lessons: Lessons = NOTHING,
+    restrictions: Restrictions = NOTHING,
     *,
     unsigned: Container[str] = (),
     thinks: bool = True,
 ) -> Value:
     """The request. `unsigned` are ids of messages whose thinking the endpoint refused."""
-    messages = [_message(message, lessons) for message in messages_of(prompt.messages, unsigned)]
+    messages = [_message(message, restrictions) for message in messages_of(prompt.messages, unsigned)]
     _make_names_unique(messages)
     system = _system(prompt, messages)
-    if system and "system" in lessons.without:
+    if system and "system" in restrictions.without:
         messages, system = _with_system_first(system, messages), ""
     body: Value = {"messages": messages}
     if system:
         body["system"] = [{"text": system}]
-    if tool_config := _tool_config(settings, prompt, messages, lessons):
+    if tool_config := _tool_config(settings, prompt, messages, restrictions):
         body["toolConfig"] = tool_config
-    if settings.cache != "off" and "cache" not in lessons.without:
-        _set_cache_points(body, settings.cache, lessons)
-    body |= {name: value for name, value in _options(settings, prompt, lessons, thinks=thinks).items() if value}
+    if settings.cache != "off" and "cache" not in restrictions.without:
+        _set_cache_points(body, settings.cache, restrictions)
+    body |= {name: value for name, value in _options(settings, prompt, restrictions, thinks=thinks).items() if value}
     return _merged(body, settings.extra)
 
 
@@ -67,14 +67,14 @@ def _merged(body: Value, extra: Value) -> Value:
 # messages
 
 
-def _message(message: Value, lessons: Lessons) -> Value:
-    blocks = [block for each in message["content"] for block in _blocks(each, lessons)]
+def _message(message: Value, restrictions: Restrictions) -> Value:
+    blocks = [block for each in message["content"] for block in _blocks(each, restrictions)]
     if any("document" in block for block in blocks) and not any("text" in block for block in blocks):
         blocks.append({"text": "See the attached document."})  # Converse requires a text beside each document
     return {"role": message["role"], "content": blocks}
 
 
-def _blocks(block: Value, lessons: Lessons) -> Iterable[Value]:
+def _blocks(block: Value, restrictions: Restrictions) -> Iterable[Value]:
     match block["type"]:
         case "text":
             yield {"text": block["text"]}
@@ -90,7 +90,7 @@ def _blocks(block: Value, lessons: Lessons) -> Iterable[Value]:
         case "tool_use" | "server_tool_use":
             yield {"toolUse": _call(block)}
         case "tool_result":
-            yield {"toolResult": _result(block, lessons)}
+            yield {"toolResult": _result(block, restrictions)}
         case "server_tool_result":
             kind = {"type": block["result_type"]} if "result_type" in block else {}
             status = {"status": "error"} if block.get("is_error") else {}
@@ -105,9 +105,9 @@ def _call(block: Value) -> Value:
     return {"toolUseId": _id(block["id"]), "name": block["name"], "input": block["input"], **kind}
 
 
-def _result(block: Value, lessons: Lessons) -> Value:
-    content = [inner for each in block.get("content", ()) for inner in _blocks(each, lessons)]
-    failed = block.get("is_error") and "status" not in lessons.without
+def _result(block: Value, restrictions: Restrictions) -> Value:
+    content = [inner for each in block.get("content", ()) for inner in _blocks(each, restrictions)]
+    failed = block.get("is_error") and "status" not in restrictions.without
     return {
         "toolUseId": _id(block["tool_use_id"]),
         "content": content or [{"text": "(no output)"}],
@@ -172,7 +172,7 @@ def _with_system_first(system: str, messages: Sequence[Value]) -> list[Value]:
 
 
 def _tool_config(
-    settings: EndpointSettings, prompt: Prompt, messages: Sequence[Value], lessons: Lessons
+    settings: EndpointSettings, prompt: Prompt, messages: Sequence[Value], restrictions: Restrictions
 ) -> Value | None:
     used = _used_tools(messages)
     tools = [] if prompt.answers_now and not used else [_tool(tool) for tool in prompt.tools]
@@ -182,7 +182,7 @@ def _tool_config(
     tools += [dict(tool) for tool in settings.provider_tools]
     if not tools:
         return None
-    choice = None if "tool_choice" in lessons.without else _tool_choice(settings, prompt)
+    choice = None if "tool_choice" in restrictions.without else _tool_choice(settings, prompt)
     return {"tools": tools, **({"toolChoice": choice} if choice else {})}
 
 
@@ -209,9 +209,9 @@ def _tool_choice(settings: EndpointSettings, prompt: Prompt) -> Value | None:
 # options
 
 
-def _options(settings: EndpointSettings, prompt: Prompt, lessons: Lessons, *, thinks: bool) -> Value:
-    without = lessons.without
-    most = lower_of(settings.most_tokens(prompt), lower_of(lessons.most_tokens, lessons.most_tokens_now))
+def _options(settings: EndpointSettings, prompt: Prompt, restrictions: Restrictions, *, thinks: bool) -> Value:
+    without = restrictions.without
+    most = lower_of(settings.most_tokens(prompt), lower_of(restrictions.most_tokens, restrictions.most_tokens_now))
     inference = {
         "maxTokens": most,
         "temperature": None if "temperature" in without else settings.temperature,
@@ -225,22 +225,22 @@ def _options(settings: EndpointSettings, prompt: Prompt, lessons: Lessons, *, th
     tier = settings.service_tier if "service_tier" not in without else None
     return {
         "inferenceConfig": _present(inference),
-        MODEL_FIELDS: _claude_fields(settings, lessons, most, thinks=thinks),
+        MODEL_FIELDS: _claude_fields(settings, restrictions, most, thinks=thinks),
         "outputConfig": output,
         "serviceTier": {"type": tier} if tier else None,
     }
 
 
-def _claude_fields(settings: EndpointSettings, lessons: Lessons, most: int | None, *, thinks: bool) -> Value:
+def _claude_fields(settings: EndpointSettings, restrictions: Restrictions, most: int | None, *, thinks: bool) -> Value:
     """Fields for Anthropic's models that Converse itself has no member for.
 
     For models of other publishers, the agent file sets their fields in `extra`.
     """
     if not is_claude("bedrock", settings.model):
         return {}
-    thinks = thinks and "thinking" not in lessons.without
-    room = max_tokens(settings, lessons) if most is None else most
-    thinking = thinking_of(settings, lessons, room).get("thinking") if thinks else None
+    thinks = thinks and "thinking" not in restrictions.without
+    room = max_tokens(settings, restrictions) if most is None else most
+    thinking = thinking_of(settings, restrictions, room).get("thinking") if thinks else None
     return _present({"thinking": thinking, "anthropic_beta": list(settings.betas) or None})
 
 
@@ -248,10 +248,10 @@ def _present(members: Value) -> Value:
     return {name: value for name, value in members.items() if value is not None}
 
 
-def _set_cache_points(body: Value, cache: str, lessons: Lessons) -> None:
+def _set_cache_points(body: Value, cache: str, restrictions: Restrictions) -> None:
     """Adds cache points after the tools, the system prompt and the last two user messages."""
     point: Value = {"cachePoint": {"type": "default", **({"ttl": "1h"} if cache == "1h" else {})}}
-    if "toolConfig" in body and "cache of tools" not in lessons.without:
+    if "toolConfig" in body and "cache of tools" not in restrictions.without:
         body["toolConfig"]["tools"].append(point)
     if "system" in body:
         body["system"].append(point)

@@ -16,12 +16,12 @@ from holodeck.core.tools import ToolSchema
 from holodeck.errors import ModelError, ModelRejected
 from holodeck.models.chunks import cleaned
 from holodeck.models.diagnosis import EndpointRefusal
-from holodeck.models.lessons import Lessons, remember
 from holodeck.models.openai_responses.growing_response import LARGEST_EVENT, GrowingResponse
 from holodeck.models.openai_responses.input_items import messages_with_items, to_input
 from holodeck.models.port import Listener, Model, ModelReply, Prompt
 from holodeck.models.providers import models_url, responses_url
 from holodeck.models.response_body import AnswerStream
+from holodeck.models.restrictions import Restrictions, remember
 from holodeck.models.settings import EndpointSettings, Reasoning
 from holodeck.models.streamed import ApiNotServed, StreamedModel, call_ids
 from holodeck.models.structured import responses_format_of
@@ -165,20 +165,22 @@ class ResponsesModel(StreamedModel):
         self._plain: dict[str, None] = {}  # ids of messages whose items the endpoint refused, oldest first
         self._unsent = [name for name in ("seed", "stop") if getattr(settings, name)]
 
-    def _body(self, prompt: Prompt, lessons: Lessons) -> bytes:
+    def _body(self, prompt: Prompt, restrictions: Restrictions) -> bytes:
         while self._unsent:
             log.warning("%s: the Responses API has no %s; it is not sent", self.name, self._unsent.pop())
-        return encode_request(self._settings, prompt, without=lessons.without, plain=self._plain, summary=self._summary)
+        return encode_request(
+            self._settings, prompt, without=restrictions.without, plain=self._plain, summary=self._summary
+        )
 
     def _answer_stream(self, prompt: Prompt, listener: Listener) -> AnswerStream:
         answer = GrowingResponse(listener, taken_ids=lambda: call_ids(prompt), debug=self._settings.debug)
         return AnswerStream(answer, limit=LARGEST_EVENT)
 
-    def _after(self, refusal: EndpointRefusal, prompt: Prompt, lessons: Lessons) -> Lessons | None:
+    def _after(self, refusal: EndpointRefusal, prompt: Prompt, restrictions: Restrictions) -> Restrictions | None:
         if self._drops_items(refusal, prompt):
-            return lessons
-        member = refused_member(refusal.text, lessons.without) if refusal.status in REFUSED else None
-        return None if member is None else lessons.and_without(member)
+            return restrictions
+        member = refused_member(refusal.text, restrictions.without) if refusal.status in REFUSED else None
+        return None if member is None else restrictions.and_without(member)
 
     def _drops_items(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:
         """Remembers messages whose encrypted reasoning (of another model or account) the endpoint refused.

@@ -6,10 +6,10 @@ The publisher at the beginning of a model's name decides between them: `anthropi
 from typing import Any
 
 from holodeck.models.anthropic.messages_model import AnthropicModel
-from holodeck.models.lessons import Lessons
 from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.port import Prompt
 from holodeck.models.providers import vertex_urls
+from holodeck.models.restrictions import Restrictions
 from holodeck.models.settings import EndpointSettings
 from holodeck.models.streamed import RequestSigner
 
@@ -19,8 +19,8 @@ ANTHROPIC_VERSION = "vertex-2023-10-16"
 class ClaudeOnVertex(AnthropicModel):
     """Anthropic's Messages, with the model in the URL and the version in the body."""
 
-    def _request_body(self, prompt: Prompt, lessons: Lessons) -> dict[str, Any]:
-        body = super()._request_body(prompt, lessons)
+    def _request_body(self, prompt: Prompt, restrictions: Restrictions) -> dict[str, Any]:
+        body = super()._request_body(prompt, restrictions)
         del body["model"]
         return {"anthropic_version": ANTHROPIC_VERSION, **body}
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from holodeck.models.lessons import Lessons
+from holodeck.models.restrictions import Restrictions
 
 _COMPLAINTS = frozenset({400, 422})
 _TOO_MANY = re.compile(
@@ -22,7 +22,8 @@ def _words(*patterns: str) -> re.Pattern[str]:
     return re.compile("|".join(patterns), re.IGNORECASE)
 
 
-LESSONS: Mapping[str, re.Pattern[str]] = {  # the member to leave out → the words that refuse it; the first one counts
+# the member to leave out → the words that refuse it; the first one counts
+RESTRICTIONS: Mapping[str, re.Pattern[str]] = {
     "display": _words(rf"thinking[\w.]*\.display\b{_REFUSED}"),
     "budget": _words(rf"(?:thinking\.type\.enabled|thinking\.(?:enabled\.)?budget_tokens\b){_REFUSED}"),
     "adaptive": _words(rf"adaptive[` '\"]*(?:thinking)?{_REFUSED}", r"tag 'adaptive'", r"thinking\.type\W+must be"),
@@ -50,14 +51,14 @@ _BESIDE_PROMPT = re.compile(r"context|prompt|input", re.IGNORECASE)
 _WANTS_THINKING = re.compile(r"Expected `?thinking|must start with a thinking block", re.IGNORECASE)
 
 
-def lesson(status: int, text: str, known: Lessons) -> Lessons | None:
-    """Returns the lessons for the next attempt, or None if the refusal is about something else."""
+def restrictions_after(status: int, text: str, known: Restrictions) -> Restrictions | None:
+    """Returns the restrictions for the next attempt, or None if the refusal is about something else."""
     if status not in _COMPLAINTS:
         return None
     if (most := _most_tokens(text)) is not None and most not in (known.most_tokens, known.most_tokens_now):
         is_of_prompt = _BESIDE_PROMPT.search(text) is not None
         return replace(known, most_tokens_now=most) if is_of_prompt else replace(known, most_tokens=most)
-    for name, words in LESSONS.items():
+    for name, words in RESTRICTIONS.items():
         if name not in known.without and words.search(text):
             return known.and_without(name)
     return None

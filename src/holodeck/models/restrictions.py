@@ -1,7 +1,7 @@
-"""Lessons from an endpoint's refusals: which members of a request to leave out, and how many tokens it allows.
+"""Restrictions of an endpoint, learned from its refusals: members of a request to leave out, and how many tokens it allows.
 
-A refusal may quote the user's text, so it proves nothing about the endpoint by itself. A lesson first applies to the repeated
-request only. It applies to all further requests once the endpoint has accepted the repeated one.
+A refusal may quote the user's text, so it proves nothing about the endpoint by itself. A restriction first applies to the
+repeated request only. It applies to all further requests once the endpoint has accepted the repeated one.
 """
 
 from collections.abc import Iterable
@@ -9,30 +9,30 @@ from collections.abc import Iterable
 import msgspec
 
 
-class Lessons(msgspec.Struct, frozen=True, kw_only=True):
+class Restrictions(msgspec.Struct, frozen=True, kw_only=True):
     """Members to leave out, and the largest max_tokens. Pure values: `|` joins two."""
 
     without: frozenset[str] = frozenset()
     most_tokens: int | None = None
     most_tokens_now: int | None = None  # for this prompt: a shorter prompt may allow more
 
-    def __or__(self, other: "Lessons") -> "Lessons":
-        """The lessons of both, without those that hold for one request only."""
+    def __or__(self, other: "Restrictions") -> "Restrictions":
+        """The restrictions of both, without those that hold for one request only."""
         most = self.most_tokens if other.most_tokens is None else other.most_tokens
-        return Lessons(without=self.without | other.without, most_tokens=most)
+        return Restrictions(without=self.without | other.without, most_tokens=most)
 
-    def and_without(self, member: str) -> "Lessons":
+    def and_without(self, member: str) -> "Restrictions":
         return msgspec.structs.replace(self, without=self.without | {member})
 
-    def beyond(self, known: "Lessons") -> list[str]:
-        """The new lessons in it, in words for the log."""
+    def beyond(self, known: "Restrictions") -> list[str]:
+        """The new restrictions in it, in words for the log."""
         words = sorted(self.without - known.without)
         if self.most_tokens is not None and self.most_tokens != known.most_tokens:
             words.append(f"more than {self.most_tokens} max_tokens")
         return words
 
 
-NOTHING = Lessons()
+NOTHING = Restrictions()
 _REMEMBERED = 10_000  # messages and turns
 
 
