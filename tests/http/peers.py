@@ -1,4 +1,4 @@
-"""A server that is only a socket: a test's own coroutine talks on each connection, in whatever it likes to say.
+"""A server that is only a socket: a script of the test answers each connection, in valid HTTP or not.
 
 async with Peers(answers(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nHi")) as peers:
     async with client.post(peers.url, b"{}") as response: ...
@@ -17,12 +17,12 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nHi"
 class Peer(asyncio.StreamReaderProtocol):
     """One connection, seen from the server."""
 
-    def __init__(self, talk: "Talk", peers: "Peers") -> None:
+    def __init__(self, script: "Script", peers: "Peers") -> None:
         self.reader = asyncio.StreamReader(limit=2**26)
         super().__init__(self.reader, self._run)
         self.gone = asyncio.Event()
         self.number = 0
-        self._talk, self._peers = talk, peers
+        self._script, self._peers = script, peers
 
     async def request(self) -> bytes:
         """The next request, head and body."""
@@ -65,21 +65,21 @@ class Peer(asyncio.StreamReaderProtocol):
     async def _run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writer = writer
         try:
-            await self._talk(self)
+            await self._script(self)
         except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
             pass  # the client left, which is its right
         finally:
             writer.close()
 
 
-Talk = Callable[[Peer], Awaitable[None]]
+Script = Callable[[Peer], Awaitable[None]]
 
 
 class Peers:
     """`came` connections so far, `open` ones, and every request that `Peer.request` read."""
 
-    def __init__(self, talk: Talk, *, ssl: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> None:
-        self._talk, self._ssl, self._host = talk, ssl, host
+    def __init__(self, script: Script, *, ssl: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> None:
+        self._script, self._ssl, self._host = script, ssl, host
         self.requests: list[bytes] = []
         self.connections = 0
         self.open: set[Peer] = set()
@@ -88,7 +88,7 @@ class Peers:
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: Peer(self._talk, self),
+            lambda: Peer(self._script, self),
             self._host,
             0,
             ssl=self._ssl,
@@ -130,10 +130,10 @@ class Peers:
         self._changed.set()
 
 
-def answers(*answers: bytes, then_close: bool = False) -> Talk:
+def answers(*answers: bytes, then_close: bool = False) -> Script:
     """To each request of a connection the next answer; the last one repeats."""
 
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         count = 0
         while True:
             await peer.request()
@@ -142,4 +142,4 @@ def answers(*answers: bytes, then_close: bool = False) -> Talk:
             if then_close:
                 return peer.close()
 
-    return talk
+    return script

@@ -14,12 +14,12 @@ UNTIL_END = b"HTTP/1.1 200 OK\r\n\r\n"
 
 
 def ending(answer: bytes, end: str):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.request()
         await peer.say(answer)
         getattr(peer, end)()
 
-    return talk
+    return script
 
 
 def one_by_one(data: bytes):
@@ -61,7 +61,7 @@ async def test_an_end_in_the_body_is_a_broken_connection_and_what_came_was_passe
     came = bytearray()
     arrived = asyncio.Event()
 
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.request()
         await peer.say(answer)
         await arrived.wait()
@@ -75,7 +75,7 @@ async def test_an_end_in_the_body_is_a_broken_connection_and_what_came_was_passe
 
     if not body:
         arrived.set()
-    async with Peers(talk) as peers, client.post(peers.url, b"{}") as response:
+    async with Peers(script) as peers, client.post(peers.url, b"{}") as response:
         with pytest.raises(ConnectionBroken):
             await response.read_into(take)
         assert not response.over
@@ -92,13 +92,13 @@ async def test_a_body_until_the_end_is_whole_with_fin(client):
 async def test_a_body_until_the_end_is_broken_with_rst(client):
     arrived = asyncio.Event()
 
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.request()
         await peer.say(UNTIL_END + b"Hi")
         await arrived.wait()
         peer.reset()
 
-    async with Peers(talk) as peers, client.post(peers.url, b"{}") as response:
+    async with Peers(script) as peers, client.post(peers.url, b"{}") as response:
         with pytest.raises(ConnectionBroken):
             await response.read_into(lambda _: arrived.set())
 
@@ -106,12 +106,12 @@ async def test_a_body_until_the_end_is_broken_with_rst(client):
 async def test_a_body_until_the_end_is_not_whole_when_we_end_it(client):
     arrived = asyncio.Event()
 
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.request()
         await peer.say(UNTIL_END + b"Hi")
         await peer.gone.wait()
 
-    async with Peers(talk) as peers, client.post(peers.url, b"{}") as response:
+    async with Peers(script) as peers, client.post(peers.url, b"{}") as response:
         reading = asyncio.create_task(response.read_into(lambda _: arrived.set()))
         await arrived.wait()
         await client.close()
@@ -123,7 +123,7 @@ async def test_a_body_until_the_end_is_not_whole_when_we_end_it(client):
 async def test_a_head_that_does_not_end_is_refused(client, piece):
     sent = 0
 
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         nonlocal sent
         await peer.request()
         await peer.say(b"HTTP/1.1 200 OK\r\nX-Long: ")
@@ -131,19 +131,19 @@ async def test_a_head_that_does_not_end_is_refused(client, piece):
             await peer.say(piece * 500)
             sent += 500 * len(piece)
 
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         with pytest.raises(NotHttp, match="too large"):
             await ask(client, peers)
         await peers.all_gone()
 
 
 async def test_interim_answers_without_end_are_refused(client):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.request()
         while not peer.gone.is_set():
             await peer.say(b"HTTP/1.1 102 Processing\r\n\r\n" * 100)
 
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         with pytest.raises(NotHttp):
             await ask(client, peers)
         await peers.all_gone()
@@ -151,13 +151,13 @@ async def test_interim_answers_without_end_are_refused(client):
 
 @pytest.mark.parametrize("what", [b"X-Trailer: ", b"5;extension="], ids=["trailer", "chunk extension"])
 async def test_endless_trailers_or_extensions_end_the_response(client, what):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.request()
         await peer.say(CHUNKED + b"2\r\nHi\r\n" + (b"0\r\n" if what.startswith(b"X") else b"") + what)
         while not peer.gone.is_set():
             await peer.say(b"x" * 200_000)
 
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         with pytest.raises(NotHttp):
             await read(client, peers)
         await peers.all_gone()
@@ -166,12 +166,12 @@ async def test_endless_trailers_or_extensions_end_the_response(client, what):
 async def test_a_head_of_just_less_than_the_limit_is_read(client):
     head = b"HTTP/1.1 200 OK\r\nX-Long: %b\r\nContent-Length: 2\r\n\r\n" % (b"x" * 65_000)
 
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.request()
         await peer.say(*[head[at : at + 1000] for at in range(0, len(head), 1000)], b"Hi")
         await peer.request()
 
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         assert await read(client, peers) == (200, b"Hi")
 
 
@@ -193,12 +193,12 @@ async def test_a_head_of_just_less_than_the_limit_is_read(client):
     ],
 )
 async def test_a_response_that_is_not_http_is_refused_at_once(client, answer):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.request()
         await peer.say(answer)
         await peer.gone.wait()
 
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         with pytest.raises(NotHttp):
             await ask(client, peers)
         await peers.all_gone()
@@ -206,13 +206,13 @@ async def test_a_response_that_is_not_http_is_refused_at_once(client, answer):
 
 @pytest.mark.parametrize("chunks", [b"x\r\n", b"-1\r\nHi", b"fffffffffffffffff\r\nHi", b"2\r\nHiX\r\n", b"\r\n\r\n"])
 async def test_chunks_that_are_none_are_refused_at_once(client, chunks):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.request()
         await peer.say(CHUNKED + b"2\r\nOK\r\n" + chunks)
         await peer.gone.wait()
 
     came = bytearray()
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         async with client.post(peers.url, b"{}") as response:
             with pytest.raises(NotHttp):
                 await response.read_into(came.extend)
@@ -232,12 +232,12 @@ async def test_chunks_that_are_none_are_refused_at_once(client, chunks):
     ],
 )
 async def test_a_transfer_coding_that_no_one_asked_for_is_refused(client, coding):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.request()
         await peer.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: " + coding + b"\r\n\r\n2\r\nHi\r\n0\r\n\r\n")
         await peer.gone.wait()
 
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         with pytest.raises(NotHttp):
             await read(client, peers)
         await peers.all_gone()
@@ -274,12 +274,12 @@ async def test_a_connection_is_used_again_only_if_nothing_is_odd(client, what):
     answer, again = AGAIN[what]
     body = b"" if what in ("empty", "204", "304", "garbage after the chunks") else b"Hi"
 
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         while True:
             await peer.request()
             await peer.say(answer)
 
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         for _ in range(3):
             status, came = await read(client, peers)
             assert came == body
@@ -291,7 +291,7 @@ async def test_a_connection_is_used_again_only_if_nothing_is_odd(client, what):
 
 @pytest.mark.parametrize("late", [OK, b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n", b"x", b"\r\n"])
 async def test_unsolicited_data_closes_the_connection(client, late):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.request()
         await peer.say(OK)
         if peer.number == 1:
@@ -301,7 +301,7 @@ async def test_unsolicited_data_closes_the_connection(client, late):
         await peer.say(OK)
 
     idle = asyncio.Event()
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         assert await read(client, peers) == (200, b"Hi")
         idle.set()
         await peers.all_gone()
@@ -312,11 +312,11 @@ async def test_unsolicited_data_closes_the_connection(client, late):
 async def test_an_answer_before_it_was_asked_does_not_hang(client):
     """It cannot be distinguished from a quick one, once the request is on its way."""
 
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.say(OK.replace(b"Hi", b"No"))
         await peer.gone.wait()
 
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         for _ in range(3):
             with contextlib.suppress(HttpError):
                 assert await read(client, peers) == (200, b"No")
@@ -326,10 +326,10 @@ async def test_an_answer_before_it_was_asked_does_not_hang(client):
 
 @pytest.mark.parametrize("end", ["close", "reset"])
 async def test_a_server_that_hangs_up_at_once(client, end):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         getattr(peer, end)()
 
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         for _ in range(5):
             with pytest.raises((ConnectionBroken, NoConnection)):
                 await ask(client, peers)
@@ -338,31 +338,31 @@ async def test_a_server_that_hangs_up_at_once(client, end):
 async def test_an_answer_byte_by_byte(client):
     answer = CHUNKED + b"2;x=y\r\nHi\r\n4 \r\n you\r\n0\r\nX-T: 1\r\n\r\n"
 
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         for _ in range(2):
             await peer.request()
             await peer.say(*one_by_one(answer))
 
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         assert await read(client, peers) == (200, b"Hi you")
         assert await read(client, peers) == (200, b"Hi you")
         assert peers.connections == 1
 
 
 async def test_leaving_before_the_body_is_over_ends_the_connection(client):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.request()
         await peer.say(CHUNKED + b"2\r\nHi\r\n")
         await peer.gone.wait()
 
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         async with client.post(peers.url, b"{}") as response:
             await response.read_into(lambda _: True)
         await peers.all_gone()
 
 
 async def test_answers_of_many_requests_do_not_mix(client):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         while True:
             request = await peer.request()
             body = request.partition(b"\r\n\r\n")[2] * 50
@@ -373,6 +373,6 @@ async def test_answers_of_many_requests_do_not_mix(client):
             line = b"%d.%d " % (number, turn)
             assert await read(client, peers, line) == (200, line * 50)
 
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         await asyncio.gather(*(one(number) for number in range(20)))
         assert peers.connections == 20

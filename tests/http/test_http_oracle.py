@@ -25,14 +25,14 @@ def cut_answers(draw: st.DrawFn) -> tuple[list[bytes], bool]:
 
 
 def saying(pieces: list[bytes], *, ends: bool):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         while True:
             await peer.request()
             await peer.say(*pieces)
             if ends:
                 return peer.close()
 
-    return talk
+    return script
 
 
 @examples(50)
@@ -86,7 +86,7 @@ async def test_whatever_is_sent_nothing_hangs_and_nothing_leaks(answer, data):
     ends = data.draw(st.booleans())
     sent = asyncio.Event()
 
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         if (await peer.request()).endswith(b"first"):
             try:
                 await peer.say(*pieces)
@@ -97,7 +97,7 @@ async def test_whatever_is_sent_nothing_hangs_and_nothing_leaks(answer, data):
             await peer.request()
         await peer.say(MARKED)
 
-    async with asyncio.timeout(20), Peers(talk) as peers:
+    async with asyncio.timeout(20), Peers(script) as peers:
         client = Client({}, 20.0)
         asking = asyncio.create_task(read(client, peers, b"first"))
         await sent.wait()

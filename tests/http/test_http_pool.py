@@ -22,7 +22,7 @@ STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nHi\r\n"
 def numbered(gate: asyncio.Event | None = None):
     """Says which connection it is."""
 
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         while True:
             await peer.request()
             if gate is not None:
@@ -30,7 +30,7 @@ def numbered(gate: asyncio.Event | None = None):
             number = b"%d" % peer.number
             await peer.say(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(number), number))
 
-    return talk
+    return script
 
 
 async def kept(client: Client, peers: Peers, gate: asyncio.Event, count: int) -> None:
@@ -95,14 +95,14 @@ async def test_a_connection_that_waited_too_long_is_not_used_though_no_one_swept
 
 @pytest.mark.parametrize("end", ["close", "reset"])
 async def test_a_server_that_ends_idle_connections(client, end):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.request()
         await peer.say(OK)
         await idle.wait()
         getattr(peer, end)()
 
     idle = asyncio.Event()
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         await read(client, peers)
         idle.set()
         await peers.all_gone()
@@ -123,13 +123,13 @@ async def test_two_hosts_do_not_share_connections(client):
 
 
 async def test_closing_ends_busy_and_idle_connections():
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         while True:
             request = await peer.request()
             await peer.say(STREAM if b"endless" in request else OK)
 
     client = Client({}, 5.0)
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         async with client.post(peers.url, b"endless") as reading, client.post(peers.url, b"endless"):
             await read(client, peers)
             came = asyncio.Event()
@@ -145,12 +145,12 @@ async def test_closing_ends_busy_and_idle_connections():
 
 
 async def test_closing_ends_a_request_that_waits_for_its_answer():
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.request()
         await peer.gone.wait()
 
     client = Client({}, 5.0)
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         task = asyncio.create_task(read(client, peers))
         await peers.until(lambda: len(peers.requests) == 1)
         await client.close()
@@ -186,12 +186,12 @@ async def test_a_closed_client_can_be_used_and_closed_again():
 async def test_cancelling_after_any_number_of_steps_leaves_nothing(client, steps, recwarn):
     """Name, connection, head, body: each is reached by one of these."""
 
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.request()
         await peer.say(STREAM)
         await peer.gone.wait()
 
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         task = asyncio.create_task(read(client, f"http://localhost:{peers.port}/"))
         for _ in range(steps):
             await asyncio.sleep(0)
@@ -207,11 +207,11 @@ async def test_cancelling_after_any_number_of_steps_leaves_nothing(client, steps
 
 
 async def test_cancelling_while_the_head_is_awaited(client):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.request()
         await peer.gone.wait()
 
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         task = asyncio.create_task(ask(client, peers))
         await peers.until(lambda: len(peers.requests) == 1)
         task.cancel()
@@ -224,11 +224,11 @@ async def test_cancelling_while_the_head_is_awaited(client):
 async def test_a_failure_and_a_cancellation_at_once_leave_nothing_unsaid(client, caplog):
     """The future holds an exception that no task awaits any more."""
 
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.request()
         await peer.gone.wait()
 
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         task = asyncio.create_task(ask(client, peers))
         await peers.until(lambda: len(peers.requests) == 1)
         (line,) = client._busy
@@ -243,12 +243,12 @@ async def test_a_failure_and_a_cancellation_at_once_leave_nothing_unsaid(client,
 
 
 async def test_many_in_parallel_that_are_cancelled_leave_nothing(client):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.request()
         await peer.say(STREAM)
         await peer.gone.wait()
 
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         tasks = [asyncio.create_task(read(client, peers)) for _ in range(30)]
         await peers.until(lambda: len(peers.requests) >= 10)
         for task in tasks:

@@ -159,14 +159,14 @@ ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 )
 @pytest.mark.parametrize("end", ["close", "reset", None])
 async def test_a_proxy_that_fails_in_the_middle(environment, sent, end):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.reader.readuntil(b"\r\n\r\n")
         await peer.say(sent)
         await (peer.gone.wait() if end is None else asyncio.sleep(0))
         getattr(peer, end or "close")()
 
     client = Client({}, 0.1)
-    async with Peers(talk) as proxy:
+    async with Peers(script) as proxy:
         environment("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
         with pytest.raises((NoProxy, NoConnection, NoTrust)):
             await ask(client, "https://model.test/v1")
@@ -242,7 +242,7 @@ async def test_an_untrusted_endpoint_behind_a_proxy_is_refused(client, authority
 async def test_cancelling_on_the_way_ends_the_connection(client, environment, sent):
     there = asyncio.Event()
 
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.reader.readuntil(b"\r\n\r\n")
         await peer.say(sent)
         if sent:
@@ -250,7 +250,7 @@ async def test_cancelling_on_the_way_ends_the_connection(client, environment, se
         there.set()
         await peer.gone.wait()
 
-    async with Peers(talk) as proxy:
+    async with Peers(script) as proxy:
         environment("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
         task = asyncio.create_task(ask(client, "https://model.test/v1"))
         await there.wait()

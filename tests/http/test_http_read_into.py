@@ -55,18 +55,18 @@ class Taken:
 
 
 async def test_each_piece_is_given_when_it_comes(client):
-    talk = Steps(HEAD, chunk(b"one"), chunk(b"two"), END)
+    script = Steps(HEAD, chunk(b"one"), chunk(b"two"), END)
     taken = Taken()
-    talk.release()
-    async with Peers(talk) as peers, client.post(peers.url, b"{}") as response:
+    script.release()
+    async with Peers(script) as peers, client.post(peers.url, b"{}") as response:
         reading = asyncio.create_task(response.read_into(taken))
         for count in (1, 2):
             taken.came.clear()
-            talk.release()
+            script.release()
             await taken.came.wait()
             assert len(taken.pieces) == count
         assert not response.over
-        talk.release()
+        script.release()
         await reading
         assert response.over
     assert taken.pieces == [b"one", b"two"]
@@ -74,10 +74,10 @@ async def test_each_piece_is_given_when_it_comes(client):
 
 async def test_enough_and_later_again_loses_nothing(client):
     pieces = [b"%d," % number for number in range(200)]
-    talk = Steps(HEAD, *(chunk(piece) for piece in pieces), END)
-    talk.release(len(pieces) + 2)
+    script = Steps(HEAD, *(chunk(piece) for piece in pieces), END)
+    script.release(len(pieces) + 2)
     came = []
-    async with Peers(talk) as peers, client.post(peers.url, b"{}") as response:
+    async with Peers(script) as peers, client.post(peers.url, b"{}") as response:
         while not response.over or response._early:
             taken = Taken(enough=3)
             await response.read_into(taken)
@@ -88,24 +88,24 @@ async def test_enough_and_later_again_loses_nothing(client):
 
 
 async def test_data_that_arrived_before_read_into_is_passed_first(client):
-    talk = Steps(HEAD + chunk(b"one"), chunk(b"two"), END)
-    async with Peers(talk) as peers:
-        talk.release(2)
+    script = Steps(HEAD + chunk(b"one"), chunk(b"two"), END)
+    async with Peers(script) as peers:
+        script.release(2)
         async with client.post(peers.url, b"{}") as response:
             while b"".join(response._early) != b"onetwo":
                 await asyncio.sleep(0)
             first, then = Taken(enough=1), Taken()
             await response.read_into(first)
-            talk.release()
+            script.release()
             await response.read_into(then)
         assert b"".join(first.pieces + then.pieces) == b"onetwo"
         assert response.over
 
 
 async def test_a_body_that_came_with_its_head_is_there_when_no_one_waited(client):
-    talk = Steps(HEAD + chunk(b"all") + END)
-    talk.release()
-    async with Peers(talk) as peers, client.post(peers.url, b"{}") as response:
+    script = Steps(HEAD + chunk(b"all") + END)
+    script.release()
+    async with Peers(script) as peers, client.post(peers.url, b"{}") as response:
         taken = Taken()
         await response.read_into(taken)
         await response.read_into(taken)  # again: there is no more
@@ -119,17 +119,17 @@ class OfMine(Exception):
 @pytest.mark.parametrize("error", [OfMine, StopIteration, ValueError, OSError, TimeoutError])
 @pytest.mark.parametrize("early", [True, False])
 async def test_an_exception_of_the_sink_reaches_the_caller(client, error, early):
-    talk = Steps(HEAD + chunk(b"one") if early else HEAD, chunk(b"two"), chunk(b"three"))
+    script = Steps(HEAD + chunk(b"one") if early else HEAD, chunk(b"two"), chunk(b"three"))
 
     def take(_: bytes) -> bool:
         raise error
 
-    async with Peers(talk) as peers:
-        talk.release()
+    async with Peers(script) as peers:
+        script.release()
         async with client.post(peers.url, b"{}") as response:
             reading = asyncio.create_task(response.read_into(take))
             await asyncio.sleep(0)
-            talk.release(2)
+            script.release(2)
             with pytest.raises(RuntimeError if error is StopIteration else error):  # no coroutine can raise it
                 await reading
             assert not response.over
@@ -139,27 +139,27 @@ async def test_an_exception_of_the_sink_reaches_the_caller(client, error, early)
 @asynccontextmanager
 async def failed_taking(client, *pieces):
     """A response whose first piece could not be taken, with its server, which sends the others when released."""
-    talk = Steps(HEAD, *pieces)
+    script = Steps(HEAD, *pieces)
 
     def take(_: bytes) -> bool:
         raise OfMine
 
-    async with Peers(talk) as peers:
-        talk.release()
+    async with Peers(script) as peers:
+        script.release()
         async with client.post(peers.url, b"{}") as response:
             reading = asyncio.create_task(response.read_into(take))
             await asyncio.sleep(0)
-            talk.release()
+            script.release()
             with pytest.raises(OfMine):
                 await reading
-            yield response, talk
+            yield response, script
 
 
 async def test_after_taking_failed_nothing_is_kept_for_anybody(client):
     late = Taken()
-    async with failed_taking(client, chunk(b"one"), chunk(b"two") + END) as (response, talk):
+    async with failed_taking(client, chunk(b"one"), chunk(b"two") + END) as (response, script):
         (line,) = client._busy
-        talk.release()
+        script.release()
         while not line.reusable:  # all of the body has come
             await asyncio.sleep(0)
         with pytest.raises(OfMine):
@@ -173,12 +173,12 @@ async def test_the_error_of_taking_the_very_last_piece_is_raised_too(client):
 
 
 async def test_after_a_failure_every_pour_fails_and_gives_nothing_new(client):
-    talk = Steps(HEAD, chunk(b"one"), end="reset")
-    async with Peers(talk) as peers:
-        talk.release()
+    script = Steps(HEAD, chunk(b"one"), end="reset")
+    async with Peers(script) as peers:
+        script.release()
         async with client.post(peers.url, b"{}") as response:
             reading = asyncio.create_task(response.read_into(Taken()))
-            talk.release(2)
+            script.release(2)
             with pytest.raises(ConnectionBroken):
                 await reading
             late = Taken()
@@ -189,9 +189,9 @@ async def test_after_a_failure_every_pour_fails_and_gives_nothing_new(client):
 
 
 async def test_data_that_arrived_before_a_failure_is_passed_first(client):
-    talk = Steps(HEAD + chunk(b"one"), end="close")
-    async with Peers(talk) as peers:
-        talk.release(2)
+    script = Steps(HEAD + chunk(b"one"), end="close")
+    async with Peers(script) as peers:
+        script.release(2)
         async with client.post(peers.url, b"{}") as response:
             await peers.all_gone()
             (line,) = client._busy
@@ -204,16 +204,16 @@ async def test_data_that_arrived_before_a_failure_is_passed_first(client):
 
 
 async def test_a_pour_that_was_given_up_can_be_repeated(client):
-    talk = Steps(HEAD, chunk(b"one"), chunk(b"two") + END)
-    async with Peers(talk) as peers:
-        talk.release()
+    script = Steps(HEAD, chunk(b"one"), chunk(b"two") + END)
+    async with Peers(script) as peers:
+        script.release()
         async with client.post(peers.url, b"{}") as response:
             taken = Taken()
             reading = asyncio.create_task(response.read_into(taken))
-            talk.release()
+            script.release()
             await taken.came.wait()
             reading.cancel()
-            talk.release()
+            script.release()
             with pytest.raises(asyncio.CancelledError):
                 await reading
             await response.read_into(taken)
@@ -226,7 +226,7 @@ async def test_taking_sees_the_callers_context(client):
     whose: ContextVar[str] = ContextVar("whose", default="nobody's")
     seen: dict[str, list[str]] = {"a": [], "b": []}
 
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         for _ in seen:
             await peer.request()
             await peer.say(HEAD, chunk(b"one"), chunk(b"two"), chunk(b"three") + END)
@@ -236,7 +236,7 @@ async def test_taking_sees_the_callers_context(client):
         async with client.post(peers.url, b"{}") as response:
             await response.read_into(lambda _: seen[name].append(whose.get()))
 
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         for name in seen:
             await asyncio.create_task(one(name))
         assert peers.connections == 1

@@ -226,7 +226,7 @@ TOO_LARGE = b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\n\r\nno"
 
 
 async def test_an_answer_before_all_was_sent_is_read_and_the_connection_not_used_again(client):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.reader.readuntil(b"\r\n\r\n")
         peer.writer.transport.pause_reading()
         await peer.say(TOO_LARGE)
@@ -235,7 +235,7 @@ async def test_an_answer_before_all_was_sent_is_read_and_the_connection_not_used
         await peer.gone.wait()
 
     read_it = asyncio.Event()
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         for number in (1, 2):
             assert await read(client, peers, BIG) == (413, b"no")
             assert peers.connections == number
@@ -244,23 +244,23 @@ async def test_an_answer_before_all_was_sent_is_read_and_the_connection_not_used
 
 
 async def test_an_early_refusal_that_ends_with_the_connection(client):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.reader.readuntil(b"\r\n\r\n")
         await peer.say(TOO_LARGE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         peer.writer.write_eof()
         while await peer.reader.read(2**16):
             pass  # as servers do that want their answer to be read
 
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         assert await read(client, peers, BIG) == (413, b"no")
         await peers.all_gone()
 
 
 async def test_an_early_end_in_the_middle_of_a_request_is_typed(client):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.reader.readuntil(b"\r\n\r\n")
         peer.reset()
 
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         with pytest.raises(HttpError):
             await read(client, peers, BIG)

@@ -35,13 +35,13 @@ async def refused(url: str, sentence: str) -> None:
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
 async def test_a_trusted_server(client, trusted, host):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         while True:
             await peer.request()
             agreed = peer.writer.get_extra_info("ssl_object").selected_alpn_protocol().encode()
             await peer.say(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(agreed), agreed))
 
-    async with Peers(talk, ssl=trusted.server()) as peers:
+    async with Peers(script, ssl=trusted.server()) as peers:
         for _ in range(3):
             assert await read(client, f"https://{host}:{peers.port}/") == (200, b"http/1.1")
         assert peers.connections == 1
@@ -81,12 +81,12 @@ async def test_a_certificate_of_yesterday(client, trusted):
 
 
 async def test_a_server_that_speaks_no_tls(client):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.reader.read(1)
         await peer.say(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
         await peer.gone.wait()
 
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         url = peers.url.replace("http:", "https:")
         with pytest.raises(NoTrust, match="did you mean http://"):
             await ask(client, url)
@@ -107,11 +107,11 @@ async def test_certificates_that_cannot_be_read(client, monkeypatch):
 
 @pytest.mark.parametrize("end", ["close", "reset"])
 async def test_a_server_that_hangs_up_in_the_handshake(client, end):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.reader.read(1)
         getattr(peer, end)()
 
-    async with Peers(talk) as peers:
+    async with Peers(script) as peers:
         url = peers.url.replace("http:", "https:")
         with pytest.raises((NoConnection, NoTrust)):
             await ask(client, url)
@@ -129,11 +129,11 @@ async def test_a_server_that_speaks_nothing_but_tls(client, trusted):
 
 
 async def test_an_answer_that_comes_with_the_handshake_does_not_hang(client, trusted):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.say(OK)
         await peer.gone.wait()
 
-    async with Peers(talk, ssl=trusted.server()) as peers:
+    async with Peers(script, ssl=trusted.server()) as peers:
         for _ in range(3):
             with contextlib.suppress(HttpError):
                 assert await read(client, peers) == (200, b"Hi")
@@ -174,13 +174,13 @@ async def test_a_large_request(client, trusted):
 async def test_a_reset_in_the_body(client, trusted):
     came = asyncio.Event()
 
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.request()
         await peer.say(STREAM)
         await came.wait()
         peer.reset()
 
-    async with Peers(talk, ssl=trusted.server()) as peers, client.post(peers.url, b"{}") as response:
+    async with Peers(script, ssl=trusted.server()) as peers, client.post(peers.url, b"{}") as response:
         with pytest.raises(ConnectionBroken):
             await response.read_into(lambda _: came.set())
 
@@ -217,12 +217,12 @@ async def test_a_handshake_takes_no_longer_than_a_connection_may():
 
 @pytest.mark.parametrize("steps", range(0, 40, 4))
 async def test_cancelling_after_any_number_of_steps_leaves_nothing(client, trusted, steps, recwarn):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.request()
         await peer.say(STREAM)
         await peer.gone.wait()
 
-    async with Peers(talk, ssl=trusted.server()) as peers:
+    async with Peers(script, ssl=trusted.server()) as peers:
         task = asyncio.create_task(read(client, peers))
         for _ in range(steps):
             await asyncio.sleep(0)
@@ -236,14 +236,14 @@ async def test_cancelling_after_any_number_of_steps_leaves_nothing(client, trust
 
 
 async def test_closing_ends_busy_and_idle_connections(trusted, recwarn):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         while True:
             request = await peer.request()
             await peer.say(STREAM if b"endless" in request else OK)
 
     client = Client({}, 5.0)
     came = asyncio.Event()
-    async with Peers(talk, ssl=trusted.server()) as peers:
+    async with Peers(script, ssl=trusted.server()) as peers:
         async with client.post(peers.url, b"endless") as response:
             await read(client, peers)
             reading = asyncio.create_task(response.read_into(lambda _: came.set()))
@@ -270,7 +270,7 @@ async def test_nothing_is_left_in_the_kernel(trusted):
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_a_second_connection_resumes_the_session_of_the_first(client, trusted, version):
-    async def talk(peer: Peer) -> None:
+    async def script(peer: Peer) -> None:
         await peer.request()
         reused.append(peer.writer.get_extra_info("ssl_object").session_reused)
         await peer.say(OK)
@@ -279,7 +279,7 @@ async def test_a_second_connection_resumes_the_session_of_the_first(client, trus
     reused: list[bool] = []
     server = trusted.server()
     server.minimum_version = server.maximum_version = version
-    async with Peers(talk, ssl=server) as peers:
+    async with Peers(script, ssl=server) as peers:
         for _ in range(3):
             assert await read(client, f"https://localhost:{peers.port}/") == (200, b"Hi")
             await client.close()

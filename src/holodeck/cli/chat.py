@@ -115,8 +115,8 @@ def command(
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if url is not None or key_file is not None:
-        return asyncio.run(_until_signal(talk_to_server(_server(url, key_file, path), asked)))
-    return asyncio.run(_until_signal(talk(_changed(chosen(path, demo=demo), model, system), asked)))
+        return asyncio.run(_until_signal(chat_with_server(_server(url, key_file, path), asked)))
+    return asyncio.run(_until_signal(chat_here(_changed(chosen(path, demo=demo), model, system), asked)))
 
 
 def _server(url: str | None, key_file: str | None, path: str | None) -> RemoteServer:
@@ -192,7 +192,7 @@ async def _listed(config: LoadedConfig, user_id: str) -> list[str]:
         await store.close()
 
 
-async def talk(config: LoadedConfig, asked: ChatConfig) -> int:
+async def chat_here(config: LoadedConfig, asked: ChatConfig) -> int:
     interactive, attachments, models = _is_interactive(asked), Attachments(config), ModelMenu(config)
     for name in asked.attach:
         attachments.add(name)
@@ -220,7 +220,7 @@ async def talk(config: LoadedConfig, asked: ChatConfig) -> int:
         return await _conversation(context, config, lines, interactive=interactive)
 
 
-async def talk_to_server(server: RemoteServer, asked: ChatConfig) -> int:
+async def chat_with_server(server: RemoteServer, asked: ChatConfig) -> int:
     interactive, session_id = _is_interactive(asked), asked.session_id or new_ulid()
     context = RemoteContext(server=server, session_id=session_id, quiet=asked.quiet, **_around(asked))
     for name in asked.attach:
@@ -370,7 +370,7 @@ def _tracing(asked: ChatConfig, config: LoadedConfig, session: ChatSession) -> I
             _complain(f"! {lost} spans could not be sent to {exporting.endpoint}")
 
 
-async def _until_signal(talking: Awaitable[int]) -> int:
+async def _until_signal(chat: Awaitable[int]) -> int:
     """Returns the exit code of a conversation.
 
     SIGTERM and SIGHUP end it as leaving does: the terminal is restored, tools are stopped, the chat is saved.
@@ -386,7 +386,7 @@ async def _until_signal(talking: Awaitable[int]) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, end, number)
     try:
-        return await talking
+        return await chat
     except asyncio.CancelledError:
         if not ended:
             raise

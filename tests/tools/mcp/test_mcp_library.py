@@ -18,7 +18,7 @@ from holodeck.models.scripted import ScriptedModel, says
 from holodeck.tools.catalogue import Catalogue, Source
 from holodeck.tools.mcp import McpToolset
 from holodeck.tools.mcp_settings import McpSettings
-from tests.cli.talking import Room
+from tests.cli.chat_fixture import ChatFixture
 
 SERVER = '''
 from mcp.server.mcpserver import MCPServer
@@ -93,20 +93,20 @@ async def test_resources_are_listed_and_read(tmp_path):
 
 
 async def test_a_user_of_the_terminal_sends_prompts_and_resources(tmp_path):
-    room = Room(tmp_path, ScriptedModel([says("Yes.")]), shelf(tmp_path))
-    await room.converse(
+    fixture = ChatFixture(tmp_path, ScriptedModel([says("Yes.")]), shelf(tmp_path))
+    await fixture.converse(
         "/prompts", "/resources", "/prompts review file=x.py", "/attach shelf://notes", "what colour?", "/attach a://b"
     )
-    assert any(line.startswith("review file= [focus=]") for line in room.printed)
-    assert any(line.startswith("shelf://notes") for line in room.printed)
-    assert str(room.model.prompts[0].messages[-1].content) == "Review x.py for bugs."
-    assert "The boat is blue." in str(room.model.prompts[1].messages[-1].content)
-    assert "asked for the resource a://b" in room.output
+    assert any(line.startswith("review file= [focus=]") for line in fixture.printed)
+    assert any(line.startswith("shelf://notes") for line in fixture.printed)
+    assert str(fixture.model.prompts[0].messages[-1].content) == "Review x.py for bugs."
+    assert "The boat is blue." in str(fixture.model.prompts[1].messages[-1].content)
+    assert "asked for the resource a://b" in fixture.output
 
 
 async def test_without_servers_there_is_a_sentence(tmp_path):
-    room = Room(tmp_path, ScriptedModel([says("Yes.")]))
-    await room.converse("/prompts", "/resources", "/attach a://b")
-    assert "The tool servers have no prompts." in room.printed
-    assert "The tool servers have no resources." in room.printed
-    assert "No tool server has a://b" in room.output
+    fixture = ChatFixture(tmp_path, ScriptedModel([says("Yes.")]))
+    await fixture.converse("/prompts", "/resources", "/attach a://b")
+    assert "The tool servers have no prompts." in fixture.printed
+    assert "The tool servers have no resources." in fixture.printed
+    assert "No tool server has a://b" in fixture.output

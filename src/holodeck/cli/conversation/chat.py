@@ -33,7 +33,7 @@ class Watch(Protocol):
 class Chat(ChatLoop):
     def __init__(
         self,
-        talk: ChatContext,
+        context: ChatContext,
         lines: Lines,
         *,
         interactive: bool,
@@ -41,8 +41,8 @@ class Chat(ChatLoop):
         watch: Watch | None = None,
     ) -> None:
         """`interactive`: a user types at a terminal. Otherwise a script waits for an exit code."""
-        super().__init__(talk, lines, interactive=interactive)
-        self._context = talk
+        super().__init__(context, lines, interactive=interactive)
+        self._context = context
         self._checks = checks or InputChecks()
         self._watch = watch
         self._runs: Runs | None = None
@@ -73,10 +73,10 @@ class Chat(ChatLoop):
             self._context.show_attachments()
             return False
         if _COMMAND.match(line):
-            talk = self._context
-            outcome = await dispatch(talk, line.strip())
+            context = self._context
+            outcome = await dispatch(context, line.strip())
             if isinstance(outcome, Retry):
-                await self._answer(talk.session.until(outcome.message))
+                await self._answer(context.session.until(outcome.message))
             elif isinstance(outcome, Send):
                 await self._message(outcome.text)
             return isinstance(outcome, Exit)
@@ -100,9 +100,9 @@ class Chat(ChatLoop):
 
     async def _answer(self, messages: Sequence[Message], notes: Sequence[FileNote] = ()) -> None:
         """Answers the last message. The messages before it are the rest of the conversation if the user went back."""
-        talk, begun = self._context, time.monotonic()
+        context, begun = self._context, time.monotonic()
         for note in notes:
-            talk.say(talk.paint.dim(f"{note.name}: {note.characters:,} characters as {note.read_as}"))
+            context.say(context.paint.dim(f"{note.name}: {note.characters:,} characters as {note.read_as}"))
         await self._conclude(await self._run(self._replied(messages, notes)), begun)
 
     def _resumed(self, answers: Sequence[Resume]) -> Reply:
@@ -122,28 +122,28 @@ class Chat(ChatLoop):
         )
 
     async def _reply(self, request: RunRequest) -> Ending | None:
-        talk = self._context
-        if not talk.starting.task.done():
-            talk.display.wait_for("starting")
+        context = self._context
+        if not context.starting.task.done():
+            context.display.wait_for("starting")
         runs = await self._runs_of_agent()
         self._active = run = await runs.start(request)
-        chain, trace = talk.new_chain(), None
+        chain, trace = context.new_chain(), None
         if self._watch is not None:
             trace = self._watch.run(run_id=run.run_id, session_id=run.session_id)
         try:
             with runs.attached(run):
                 async for event in follow(run.log):
                     for shown in chain.shown(event):
-                        talk.display.emit(shown)
+                        context.display.emit(shown)
                     if trace is not None:
                         trace(event)
             await run.done()
         finally:
             self._active = None
             runs.stop(run)  # does nothing after the ending
-        if run.is_new_session and talk.session.message_count:
-            talk.complain("! this conversation has expired (sessions.ttl_seconds); a new one was started")
-        await talk.store.refresh(talk.session)
+        if run.is_new_session and context.session.message_count:
+            context.complain("! this conversation has expired (sessions.ttl_seconds); a new one was started")
+        await context.store.refresh(context.session)
         last = run.log.kept[-1]
         return last if isinstance(last, Ending) else None
 
@@ -153,8 +153,8 @@ class Chat(ChatLoop):
         They are not recorded in the store of runs: a server that starts meanwhile would take them for runs that a crash
         interrupted. Their results are in the session all the same.
         """
-        talk = self._context
-        agent, store = await talk.starting.get(), await talk.store.opened()
+        context = self._context
+        agent, store = await context.starting.get(), await context.store.opened()
         if self._runs is None or self._runs.store is not store:
             self._runs = Runs(agent, store)
         self._runs.agent = agent
@@ -171,20 +171,20 @@ class Chat(ChatLoop):
             await self._runs.close(0)
 
     async def _show_state(self, seconds: float) -> None:
-        talk = self._context
-        agent = await talk.starting.get() if talk.starting.task.done() else None
+        context = self._context
+        agent = await context.starting.get() if context.starting.task.done() else None
         self._status(seconds, agent)
-        talk.warn_of_limits(agent.max_tokens if agent else None)
+        context.warn_of_limits(agent.max_tokens if agent else None)
 
     def _status(self, seconds: float, agent: AgentDefinition | None) -> None:
-        talk = self._context
-        if not self._interactive or talk.config.quiet or self._leaving:
+        context = self._context
+        if not self._interactive or context.config.quiet or self._leaving:
             return
-        usage, is_complete = talk.session.known_usage
-        facts = [talk.length(agent)]
+        usage, is_complete = context.session.known_usage
+        facts = [context.length(agent)]
         facts += [f"{'' if is_complete else '≥ '}{usage.total_tokens:,} tokens"] if usage else []
         facts += [cost_text(usage.cost)] if usage and is_complete and usage.cost is not None else []
-        talk.say(talk.paint.dim(" · ".join([*facts, f"{seconds:.1f} s"])))
+        context.say(context.paint.dim(" · ".join([*facts, f"{seconds:.1f} s"])))
 
 
 def _open_questions(pending: PendingStep | None) -> list[Interrupt]:

@@ -63,7 +63,7 @@ class Command(NamedTuple):
     argument: str = ""
 
 
-async def dispatch(talk: ChatContext, line: str) -> Outcome:
+async def dispatch(context: ChatContext, line: str) -> Outcome:
     """Runs a line that starts with a slash. Raises HoloDeckError with a sentence for the user."""
     name, _, argument = line.partition(" ")
     name = ALIASES.get(name.lower(), name.lower())
@@ -71,29 +71,29 @@ async def dispatch(talk: ChatContext, line: str) -> Outcome:
     if command is None:
         near = suggestion(name, [*COMMANDS, *ALIASES]) or "; /help lists the commands."
         raise InvalidRequest(f"There is no {one_line(name, 30)}{near}")
-    return await command.run(talk, argument.strip())
+    return await command.run(context, argument.strip())
 
 
-async def _help(talk: ChatContext, _argument: str) -> None:
+async def _help(context: ChatContext, _argument: str) -> None:
     usages = [f"{name} {command.argument}".rstrip() for name, command in COMMANDS.items()]
     width = max(map(len, usages))
     for usage, command in zip(usages, COMMANDS.values(), strict=True):
-        talk.say(f"{talk.paint.bold(usage.ljust(width))}  {command.help}")
-    talk.say(talk.paint.dim("Alt+Enter starts a new line, Ctrl+X Ctrl+E opens $EDITOR."))
-    talk.say(talk.paint.dim("Ctrl+C stops an answer or clears the line, Ctrl+D exits."))
+        context.say(f"{context.paint.bold(usage.ljust(width))}  {command.help}")
+    context.say(context.paint.dim("Alt+Enter starts a new line, Ctrl+X Ctrl+E opens $EDITOR."))
+    context.say(context.paint.dim("Ctrl+C stops an answer or clears the line, Ctrl+D exits."))
 
 
-async def _clear(talk: ChatContext, _argument: str) -> None:
-    talk.change_session(ChatSession(agent_name=talk.session.agent_name))
-    talk.say(talk.paint.dim("A new conversation."))
+async def _clear(context: ChatContext, _argument: str) -> None:
+    context.change_session(ChatSession(agent_name=context.session.agent_name))
+    context.say(context.paint.dim("A new conversation."))
 
 
-async def _history(talk: ChatContext, _argument: str) -> None:
-    if not talk.session.message_count:
-        talk.say(talk.paint.dim("The conversation is empty."))
-    for message in talk.shown_messages:
+async def _history(context: ChatContext, _argument: str) -> None:
+    if not context.session.message_count:
+        context.say(context.paint.dim("The conversation is empty."))
+    for message in context.shown_messages:
         for line in _shown(message):
-            talk.say(line)
+            context.say(line)
 
 
 def _shown(message: Message) -> list[str]:
@@ -112,36 +112,36 @@ def _cut(message: AssistantMessage) -> str:
     return f" [{one_line(message.cut)}]" if message.cut else ""
 
 
-async def _save(talk: ChatContext, argument: str) -> None:
+async def _save(context: ChatContext, argument: str) -> None:
     if argument:
-        save_chat(talk.session, typed_path(argument))
-        talk.say(f"Saved to {typed_path(argument)}")
+        save_chat(context.session, typed_path(argument))
+        context.say(f"Saved to {typed_path(argument)}")
     else:
-        await talk.store.keep(talk.session)
-        talk.say(f"Saved as {one_line(talk.session.session_id)}")
-    shown = shlex.quote(argument or talk.session.session_id)
-    talk.say(talk.paint.dim(f"holodeck chat --resume {shown} continues it."))
+        await context.store.keep(context.session)
+        context.say(f"Saved as {one_line(context.session.session_id)}")
+    shown = shlex.quote(argument or context.session.session_id)
+    context.say(context.paint.dim(f"holodeck chat --resume {shown} continues it."))
 
 
-async def _load(talk: ChatContext, argument: str) -> None:
+async def _load(context: ChatContext, argument: str) -> None:
     if not argument:
-        entries = (await talk.store.entries())[:SHORT_LIST]
+        entries = (await context.store.entries())[:SHORT_LIST]
         width = len(str(len(entries)))
-        for number, line in enumerate(listed(entries, talk.store.agent_name), 1):
-            talk.say(f"{number:>{width}}  {line}" if entries else line)
+        for number, line in enumerate(listed(entries, context.store.agent_name), 1):
+            context.say(f"{number:>{width}}  {line}" if entries else line)
         if entries:
-            talk.say(talk.paint.dim("/load NUMBER continues one."))
+            context.say(context.paint.dim("/load NUMBER continues one."))
         return
-    session = await talk.store.find(await _numbered(talk, argument))
-    talk.change_session(session)
-    talk.say(f"{counted(session.message_count)}: {session.title}")
-    talk.show_last_exchange()
+    session = await context.store.find(await _numbered(context, argument))
+    context.change_session(session)
+    context.say(f"{counted(session.message_count)}: {session.title}")
+    context.show_last_exchange()
 
 
-async def _numbered(talk: ChatContext, argument: str) -> str:
+async def _numbered(context: ChatContext, argument: str) -> str:
     if not argument.isdecimal() or len(argument) > LONGEST_NUMBER:
         return argument
-    entries = (await talk.store.entries())[:SHORT_LIST]
+    entries = (await context.store.entries())[:SHORT_LIST]
     if not 0 < int(argument) <= len(entries):
         raise InvalidRequest(f"There is no chat number {argument}; /load lists them.")
     return entries[int(argument) - 1].session_id
@@ -157,71 +157,75 @@ def _entry_line(entry: ServerSession, agent_name: str) -> str:
     return f"{one_line(entry.session_id)}  {when:%Y-%m-%d %H:%M}  {one_line(agent_name, 20)}  {title}"
 
 
-async def _tools(talk: ChatContext, argument: str) -> None:
-    agent = await talk.starting.get()
-    tools = talk.new_chain().shown_tools(agent.tools.schemas())
+async def _tools(context: ChatContext, argument: str) -> None:
+    agent = await context.starting.get()
+    tools = context.new_chain().shown_tools(agent.tools.schemas())
     if argument:
-        _one_tool(talk, argument, tools)
+        _one_tool(context, argument, tools)
         return
     missing = [each for each in agent.tools.health() if not each.ready]
     if not (tools or missing):
-        talk.say(talk.paint.dim("The agent has no tools."))
+        context.say(context.paint.dim("The agent has no tools."))
     for tool in tools:
         asks = " (asks first)" if tool.approval is Approval.ALWAYS else ""
-        what = talk.paint.dim(one_line(tool.description, SHORT_DESCRIPTION))
-        talk.say(f"{talk.paint.bold(one_line(tool.name))}{asks}  {what}")
+        what = context.paint.dim(one_line(tool.description, SHORT_DESCRIPTION))
+        context.say(f"{context.paint.bold(one_line(tool.name))}{asks}  {what}")
     for health in missing:
-        talk.say(talk.paint.yellow(f"! {one_line(health.name)} is not available: {one_line(health.detail or '')}"))
+        context.say(
+            context.paint.yellow(f"! {one_line(health.name)} is not available: {one_line(health.detail or '')}")
+        )
 
 
-def _one_tool(talk: ChatContext, name: str, tools: Sequence[ToolSchema]) -> None:
+def _one_tool(context: ChatContext, name: str, tools: Sequence[ToolSchema]) -> None:
     tool = next((each for each in tools if each.name == name), None)
     if tool is None:
         near = suggestion(name, [each.name for each in tools]) or "; /tools lists them."
         raise InvalidRequest(f"There is no tool {one_line(name, SHORT_DESCRIPTION)}{near}")
     asks = " (asks first)" if tool.approval is Approval.ALWAYS else ""
-    talk.say(f"{talk.paint.bold(one_line(tool.name))}{asks}")
+    context.say(f"{context.paint.bold(one_line(tool.name))}{asks}")
     for line in terminal_safe(tool.description or "It has no description.").splitlines():
-        talk.say(line)
+        context.say(line)
     for line in terminal_safe(json.dumps(tool.parameters, indent=2, ensure_ascii=False)).splitlines():
-        talk.say(talk.paint.dim(line))
+        context.say(context.paint.dim(line))
 
 
-async def _model(talk: ChatContext, argument: str) -> None:
-    if argument and talk.models.is_fixed and not _names_provider(argument):
+async def _model(context: ChatContext, argument: str) -> None:
+    if argument and context.models.is_fixed and not _names_provider(argument):
         raise InvalidRequest(
             "The demo model has no other models beside it; /model PROVIDER/NAME switches to a provider's model."
         )
-    agent = await (talk.starting.use_model(argument) if argument else talk.starting.get())
-    price = talk.starting.choice.price
-    talk.say(" · ".join([one_line(agent.model.name), *([_price(price)] if price else [])]))
+    agent = await (context.starting.use_model(argument) if argument else context.starting.get())
+    price = context.starting.choice.price
+    context.say(" · ".join([one_line(agent.model.name), *([_price(price)] if price else [])]))
     if argument:
-        await _warn_of_unlisted(talk, argument)
-    elif not talk.models.is_fixed:
-        await _list_models(talk)
+        await _warn_of_unlisted(context, argument)
+    elif not context.models.is_fixed:
+        await _list_models(context)
 
 
 def _names_provider(argument: str) -> bool:
     return argument == "demo" or argument.partition("/")[0] in get_args(Provider)
 
 
-async def _warn_of_unlisted(talk: ChatContext, name: str) -> None:
-    names = () if _names_provider(name) else await talk.models.names()
+async def _warn_of_unlisted(context: ChatContext, name: str) -> None:
+    names = () if _names_provider(name) else await context.models.names()
     if names and name not in names:
-        talk.complain(f"! the endpoint does not list {one_line(name)}{suggestion(name, names)}")
+        context.complain(f"! the endpoint does not list {one_line(name)}{suggestion(name, names)}")
 
 
-async def _list_models(talk: ChatContext) -> None:
+async def _list_models(context: ChatContext) -> None:
     try:
-        offered = await talk.models.offered()
+        offered = await context.models.offered()
     except HoloDeckError as error:
-        talk.say(talk.paint.dim(one_line(error.message, LONG_LINE)))
+        context.say(context.paint.dim(one_line(error.message, LONG_LINE)))
         return
     for each in offered[:SHORT_LIST]:
-        talk.say(model_line(each, talk.starting.choice.name, talk.paint))
+        context.say(model_line(each, context.starting.choice.name, context.paint))
     if len(offered) > SHORT_LIST:
-        talk.say(talk.paint.dim(f"… and {len(offered) - SHORT_LIST} more; Tab after /model completes their names."))
-    talk.say(talk.paint.dim("/model NAME changes it for this chat."))
+        context.say(
+            context.paint.dim(f"… and {len(offered) - SHORT_LIST} more; Tab after /model completes their names.")
+        )
+    context.say(context.paint.dim("/model NAME changes it for this chat."))
 
 
 def _price(price: PriceSettings) -> str:
@@ -229,17 +233,17 @@ def _price(price: PriceSettings) -> str:
     return f"{price.input:g} in, {price.output:g} out{cached} per million tokens"
 
 
-async def _retry(talk: ChatContext, _argument: str) -> Outcome:
-    message = talk.session.last_question
+async def _retry(context: ChatContext, _argument: str) -> Outcome:
+    message = context.session.last_question
     if message is None:
         raise InvalidRequest("There is no message to send again.")
     return Retry(message)
 
 
-async def _export(talk: ChatContext, argument: str) -> None:
-    path = typed_path(argument or f"chat-{_NOT_IN_FILE_NAMES.sub('_', talk.session.session_id)}.md")
-    _write_new(path, to_markdown(talk.session, talk.shown_messages))
-    talk.say(f"Wrote {path}")
+async def _export(context: ChatContext, argument: str) -> None:
+    path = typed_path(argument or f"chat-{_NOT_IN_FILE_NAMES.sub('_', context.session.session_id)}.md")
+    _write_new(path, to_markdown(context.session, context.shown_messages))
+    context.say(f"Wrote {path}")
 
 
 def _write_new(path: Path, text: str) -> None:
@@ -251,46 +255,48 @@ def _write_new(path: Path, text: str) -> None:
         raise InvalidRequest(f"{path} cannot be written: {error.strerror}") from error
 
 
-async def _attach(talk: ChatContext, argument: str) -> None:
+async def _attach(context: ChatContext, argument: str) -> None:
     if "://" in argument and not argument.startswith("file://"):
-        agent = await talk.starting.get()
+        agent = await context.starting.get()
         for document in await read_resource(agent.catalogue.libraries, argument):
-            talk.attachments.add_document(document)
+            context.attachments.add_document(document)
     elif argument:
-        talk.attachments.add(argument)
-    talk.show_attachments()
+        context.attachments.add(argument)
+    context.show_attachments()
 
 
-async def _prompts(talk: ChatContext, argument: str) -> Outcome:
-    libraries = (await talk.starting.get()).catalogue.libraries
+async def _prompts(context: ChatContext, argument: str) -> Outcome:
+    libraries = (await context.starting.get()).catalogue.libraries
     if argument:
         return Send(await filled_prompt(libraries, argument))
     lines = await listed_prompts(libraries)
     for name, about in lines:
-        talk.say(f"{talk.paint.bold(one_line(name, LONG_LINE))}  {talk.paint.dim(one_line(about, SHORT_LINE))}")
-    talk.say(
-        talk.paint.dim("/prompts NAME ARGUMENT=VALUE … sends one." if lines else "The tool servers have no prompts.")
+        context.say(
+            f"{context.paint.bold(one_line(name, LONG_LINE))}  {context.paint.dim(one_line(about, SHORT_LINE))}"
+        )
+    context.say(
+        context.paint.dim("/prompts NAME ARGUMENT=VALUE … sends one." if lines else "The tool servers have no prompts.")
     )
     return None
 
 
-async def _resources(talk: ChatContext, _argument: str) -> None:
-    lines = await listed_resources((await talk.starting.get()).catalogue.libraries)
+async def _resources(context: ChatContext, _argument: str) -> None:
+    lines = await listed_resources((await context.starting.get()).catalogue.libraries)
     for uri, about in lines:
-        talk.say(f"{talk.paint.bold(one_line(uri, LONG_LINE))}  {talk.paint.dim(one_line(about, SHORT_LINE))}")
+        context.say(f"{context.paint.bold(one_line(uri, LONG_LINE))}  {context.paint.dim(one_line(about, SHORT_LINE))}")
     none = "The tool servers have no resources."
-    talk.say(talk.paint.dim("/attach URI sends one with the next message." if lines else none))
+    context.say(context.paint.dim("/attach URI sends one with the next message." if lines else none))
 
 
-async def _detach(talk: ChatContext, argument: str) -> None:
-    for name in talk.attachments.remove(argument):
-        talk.say(f"{one_line(name)} is no longer attached.")
-    talk.show_attachments()
+async def _detach(context: ChatContext, argument: str) -> None:
+    for name in context.attachments.remove(argument):
+        context.say(f"{one_line(name)} is no longer attached.")
+    context.show_attachments()
 
 
-async def _copy(talk: ChatContext, argument: str) -> None:
+async def _copy(context: ChatContext, argument: str) -> None:
     """Copies the last answer, or the last code in it, to the clipboard with OSC 52, which also works over SSH."""
-    text = "" if talk.last_reply is None else talk.last_reply.content
+    text = "" if context.last_reply is None else context.last_reply.content
     if argument not in {"", "code"}:
         raise InvalidRequest("/copy copies the last answer, /copy code the last code block in it.")
     if argument == "code":
@@ -301,8 +307,10 @@ async def _copy(talk: ChatContext, argument: str) -> None:
         raise InvalidRequest(
             f"{len(text):,} characters are too many for the terminal's clipboard; /export writes a file."
         )
-    talk.clipboard(text)
-    talk.say(talk.paint.dim(f"Copied {len(text):,} characters, if the terminal allows programs to set its clipboard."))
+    context.clipboard(text)
+    context.say(
+        context.paint.dim(f"Copied {len(text):,} characters, if the terminal allows programs to set its clipboard.")
+    )
 
 
 def last_code(markdown: str) -> str:
@@ -310,16 +318,16 @@ def last_code(markdown: str) -> str:
     return str(found[-1][1]) if found else ""
 
 
-async def _reasoning(talk: ChatContext, _argument: str) -> None:
-    replies = [each for each in talk.shown_messages if isinstance(each, AssistantMessage)]
+async def _reasoning(context: ChatContext, _argument: str) -> None:
+    replies = [each for each in context.shown_messages if isinstance(each, AssistantMessage)]
     thoughts = terminal_safe(next((each.reasoning for each in reversed(replies) if each.reasoning), ""))
     for line in thoughts.splitlines() or ["The model has not sent any reasoning."]:
-        talk.say(talk.paint.dim(line))
+        context.say(context.paint.dim(line))
 
 
-async def _verbose(talk: ChatContext, _argument: str) -> None:
-    talk.display.verbose = not talk.display.verbose
-    talk.say(f"Details are {'shown' if talk.display.verbose else 'hidden'}.")
+async def _verbose(context: ChatContext, _argument: str) -> None:
+    context.display.verbose = not context.display.verbose
+    context.say(f"Details are {'shown' if context.display.verbose else 'hidden'}.")
 
 
 async def _exit(_context: ChatContext, _argument: str) -> Outcome:

@@ -56,7 +56,7 @@ class ReadyAgent(StartingAgent):
 
 
 @dataclass
-class Room:
+class ChatFixture:
     """Everything around one chat; `printed` is what the user sees besides the answers."""
 
     folder: Path
@@ -84,7 +84,7 @@ class Room:
         )
         self.lines = FixedLines(*lines)
         self.loaded = config = self._config()
-        self.talk = ChatContext(
+        self.context = ChatContext(
             config=self.config,
             session=ChatSession(agent_name="a"),
             starting=ReadyAgent(agent, config),
@@ -103,14 +103,14 @@ class Room:
             clipboard=self.copied.append,
             new_chain=build_chain(config) or Chain,
         )
-        self.talk.session.become(SessionState.ACTIVE)
+        self.context.session.become(SessionState.ACTIVE)
         async with agent:
-            chat = Chat(self.talk, self.lines, interactive=self.interactive, **options)
+            chat = Chat(self.context, self.lines, interactive=self.interactive, **options)
             try:
                 return await chat.go()
             finally:
                 await chat.close()
-                await self.talk.store.close()
+                await self.context.store.close()
 
     def _config(self) -> LoadedConfig:
         file = self.folder / "agent.yaml"
