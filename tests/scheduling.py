@@ -30,7 +30,7 @@ EARLY = (  # in this order; the rest computes and hardly waits, so that no core 
     "tests/files/",
     "tests/faults/",
     "tests/http/",
-    "tests/models/test_patience.py",
+    "tests/models/test_model_timeouts.py",
     "tests/models/test_model_faults.py",
     "tests/resilience/",
     "tests/agent/test_run_limits.py",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import aiohttp
 
-from holodeck.cli.conversation.remote_run import LOST, Patience, RemoteRun
+from holodeck.cli.conversation.remote_run import LOST, ReconnectLimits, RemoteRun
 from holodeck.cli.conversation.remote_server import RemoteServer
 from holodeck.core.events import Event, RunFailed, WarningRaised
 from holodeck.models.scripted import says
@@ -196,7 +196,7 @@ async def test_a_client_that_gives_up_says_how_to_continue() -> None:
         content="hi",
         emit=shown.append,
         wait_for=waits.append,
-        patience=Patience(delays=(0.0, 0.01), seconds=0.05),
+        reconnect=ReconnectLimits(delays=(0.0, 0.01), seconds=0.05),
     )
     ending = await run.ending()
     await server.close()

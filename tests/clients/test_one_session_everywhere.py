@@ -15,8 +15,8 @@ import pytest_asyncio
 from holodeck.core.ids import new_ulid
 from tests.cli.process import holodeck
 from tests.cli.vt import Terminal
-from tests.clients import doors as ways
-from tests.clients.doors import APPROVE, ASK, FOLLOW, STOP, Doors, Json, ModelScript
+from tests.clients import every_client as ways
+from tests.clients.every_client import APPROVE, ASK, FOLLOW, STOP, Clients, Json, ModelScript
 from tests.models.endpoint import ModelEndpoint
 from tests.server.test_server_process import holodeck as serving
 
@@ -27,7 +27,7 @@ FILE = {"content": base64.b64encode(b"The word is xyzzy.").decode(), "mime_type"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def d(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Doors]:
+async def d(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clients]:
     folder, model = tmp_path_factory.mktemp("everywhere"), ModelScript()
     (folder / "tools.py").write_text(ways.TOOLS)
     async with ModelEndpoint(model) as endpoint:
@@ -38,7 +38,7 @@ async def d(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Doors]:
                 yield found
 
 
-async def test_a_conversation_goes_from_wire_to_wire(d: Doors) -> None:
+async def test_a_conversation_goes_from_wire_to_wire(d: Clients) -> None:
     """AG-UI, REST, Chat Completions, Responses, AI SDK, MCP, A2A, the terminal beside the server and as its client, the first client again."""
     first = ways.agui_body(SESSION, 'call add {"a": 2, "b": 3}')
     shown = await d.post("/awp", first)
@@ -139,7 +139,7 @@ def _line(message: Json) -> str:
 
 
 @pytest.mark.parametrize("wire", ASK)
-async def test_a_call_that_waits_is_approved_on_any_wire(d: Doors, wire: str) -> None:
+async def test_a_call_that_waits_is_approved_on_any_wire(d: Clients, wire: str) -> None:
     async def approved(by: str) -> None:
         session, name = new_ulid(), f"{wire} by {by}"
         await ASK[wire](d, session, f'call wipe {{"name": "{name}"}}')
@@ -152,7 +152,7 @@ async def test_a_call_that_waits_is_approved_on_any_wire(d: Doors, wire: str) ->
     await asyncio.gather(*map(approved, APPROVE))
 
 
-async def test_a_call_that_waits_is_approved_in_the_terminal(d: Doors) -> None:
+async def test_a_call_that_waits_is_approved_in_the_terminal(d: Clients) -> None:
     session = "call of REST/1"
     await ways.ask_agui(d, session, "hello")
     await ways.ask_rest(d, session, 'call wipe {"name": "by hand"}')
@@ -175,7 +175,7 @@ async def test_a_call_that_waits_is_approved_in_the_terminal(d: Doors) -> None:
 
 
 @pytest.mark.parametrize("wire", ASK)
-async def test_a_run_is_followed_on_any_wire(d: Doors, wire: str) -> None:
+async def test_a_run_is_followed_on_any_wire(d: Clients, wire: str) -> None:
     session = new_ulid()
     asked, run = await held(d, wire, session)
     followed = [asyncio.create_task(each(d, session, run)) for each in FOLLOW.values()]
@@ -189,7 +189,7 @@ async def test_a_run_is_followed_on_any_wire(d: Doors, wire: str) -> None:
 
 
 @pytest.mark.parametrize("wire", ASK)
-async def test_a_run_is_stopped_on_any_wire(d: Doors, wire: str) -> None:
+async def test_a_run_is_stopped_on_any_wire(d: Clients, wire: str) -> None:
     async def stopped(by: str) -> None:
         session = new_ulid()
         asked, run = await held(d, wire, session)
@@ -201,7 +201,7 @@ async def test_a_run_is_stopped_on_any_wire(d: Doors, wire: str) -> None:
     await asyncio.gather(*map(stopped, STOP))
 
 
-async def held(d: Doors, wire: str, session: str) -> tuple[asyncio.Task[str], str]:
+async def held(d: Clients, wire: str, session: str) -> tuple[asyncio.Task[str], str]:
     """A request whose answer has begun and waits for the session's gate, and the id of its run."""
     asked = asyncio.ensure_future(ASK[wire](d, session, f"hold {session}"))
     while True:
@@ -213,7 +213,7 @@ async def held(d: Doors, wire: str, session: str) -> tuple[asyncio.Task[str], st
         await asyncio.sleep(0.01)
 
 
-async def attached(d: Doors, run: str, readers: int) -> None:
+async def attached(d: Clients, run: str, readers: int) -> None:
     """Waits until so many clients follow the run: it must not end before the last of them has found it."""
     async with asyncio.timeout(ways.SECONDS):
         while json.loads(await d.get(f"/runs/{run}"))["readers"] < readers:

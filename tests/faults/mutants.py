@@ -229,7 +229,7 @@ MUTANTS = (
     Mutant("server/uploads.py", "except OSError as error:", "except ZeroDivisionError as error:", DISKS, "a full disk is an internal error"),
     Mutant("files/extraction.py", "view = view[file.write(view[:_WRITE]) :]", "file.write(view[:_WRITE]); view = view[_WRITE:]", DISKS, "a document is cut where the disk is full"),
     Mutant("server/app.py", '        scope["app"] = self\n', '        scope["app"], scope["answer"] = self, (answer, scope)\n', FREED, "a request keeps itself"),
-    Mutant("resilience/idle_timeout.py", "if late > LATE:", "if False:", "tests/models/test_patience.py", "the model is blamed for a pause of our own"),
+    Mutant("resilience/idle_timeout.py", "if late > LATE:", "if False:", "tests/models/test_model_timeouts.py", "the model is blamed for a pause of our own"),
     Mutant("server/protocol.py", "if self._waiting or self._pause or self._begun == STARTED_AT_ONCE:", "if False:", PIPELINING, "a burst of requests holds up the event loop"),
     Mutant("server/protocol.py", "max(self._begun - 1, self._pause - 1, 0)", "0", PIPELINING, "groups of requests follow each other without a pause"),
     Mutant("server/protocol.py", 'if cycle.scope["raw_path"] in FOR_MONITORS:', "if False:", PIPELINING, "monitors wait behind a burst"),

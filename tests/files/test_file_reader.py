@@ -235,7 +235,7 @@ async def test_what_was_read_for_a_tenant_is_read_again_for_another(monkeypatch)
 
 async def test_a_server_that_has_its_hands_full_says_so():
     reader = FileReader(FileLimits(workers=1, queue_seconds=0.05))
-    async with reader._turns:
+    async with reader._workers:
         with pytest.raises(RateLimited, match="Too many files"):
             await reader.read([Upload(name="report.docx", data=documents.report_docx())])
     assert len(await reader.read([Upload(name="report.docx", data=documents.report_docx())])) == 1

@@ -5,7 +5,7 @@ import json
 import aiohttp
 import pytest
 
-from tests.clients.doors import TOOLS, ModelScript
+from tests.clients.every_client import TOOLS, ModelScript
 from tests.models.endpoint import ModelEndpoint
 from tests.server.serving import ask, frames, until
 from tests.server.test_server_process import holodeck

@@ -18,7 +18,7 @@ from holodeck.server.wires import WIRES, wires_of
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.wires import body as body_module
 from tests.agent.parts import PlainTools
-from tests.clients.doors import ASK
+from tests.clients.every_client import ASK
 from tests.scenarios.wire_clients import CLIENTS
 from tests.server.every_wire import QUESTIONS, SESSION, wires_in
 from tests.server.serving import served
@@ -30,7 +30,10 @@ TABLES = {
     "PLACES of tests/server/test_server_steering.py": {
         name for name, wire in WIRES.items() if wire.path_of("tester") in {path for path, _ in PLACES.values()}
     },
-    "ASK of tests/clients/doors.py": {*ASK, "chat-stream"},  # chat-stream remembers nothing unless the file says so
+    "ASK of tests/clients/every_client.py": {
+        *ASK,
+        "chat-stream",
+    },  # chat-stream remembers nothing unless the file says so
 }
 EACH = pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES)
 

@@ -61,7 +61,7 @@ async def test_the_stack_of_what_holds_up_the_loop_is_logged_while_it_does(log_p
 @pytest.mark.req("D12")
 async def test_a_loop_that_is_never_free_again_is_reported_all_the_same(log_pipe):
     """The line comes during the block, not after it."""
-    watchdog = Watchdog(lambda _: None, interval=0.01, patience=0.05)
+    watchdog = Watchdog(lambda _: None, interval=0.01, report_after=0.05)
     watchdog.start()
     select.select([log_pipe.read], [], [], PATIENCE)  # the block, until something is written
     lines = log_pipe()  # the loop has not run since
@@ -71,7 +71,7 @@ async def test_a_loop_that_is_never_free_again_is_reported_all_the_same(log_pipe
 
 async def test_a_loop_that_only_has_much_to_do_is_left_in_peace(log_pipe):
     lags: list[float] = []
-    watchdog = Watchdog(lags.append, interval=0.005, patience=1)
+    watchdog = Watchdog(lags.append, interval=0.005, report_after=1)
     watchdog.start()
     begun = time.monotonic()
     while len(lags) < 10 or time.monotonic() - begun < 1.2:

@@ -93,7 +93,7 @@ class FileReader:
         self._fetcher = fetcher
         self._extraction = Extraction(self._limits.max_characters)
         self._recall = Recall()
-        self._turns = asyncio.Semaphore(self._limits.workers)
+        self._workers = asyncio.Semaphore(self._limits.workers)
 
     async def read(
         self, uploads: Sequence[Upload], *, tenant: str = DEFAULT_TENANT, progress: Progress | None = None
@@ -277,20 +277,20 @@ class FileReader:
         key = await self._recall.key(tenant, kind if page is None else f"{kind} {page}", upload.data)
         answer = self._recall.get(key)
         if answer is None:
-            await self._wait_for_turn()
+            await self._wait_for_worker()
             try:
                 answer = await self._extraction.read(kind, upload.data, limits, page=page, characters=characters)
             finally:
-                self._turns.release()
+                self._workers.release()
             self._recall.put(key, answer)
         if answer.refused:
             raise _refusal(upload, answer)
         return answer
 
-    async def _wait_for_turn(self) -> None:
+    async def _wait_for_worker(self) -> None:
         try:
             async with asyncio.timeout(self._limits.queue_seconds):
-                await self._turns.acquire()
+                await self._workers.acquire()
         except TimeoutError as error:
             raise RateLimited("Too many files are being read at the moment; try again in a moment") from error
 

@@ -32,7 +32,7 @@ class Replica:
         self._beating: asyncio.Task[None] | None = None
         self._is_due = asyncio.Event()  # set early if another process has left
         self.is_connected = True  # whether the last attempt to reach the store succeeded
-        records.on_pulse = self._obey
+        records.on_pulse = self._apply
 
     def start(self) -> None:
         self._beating = asyncio.create_task(self._beat_regularly(), name="replica")
@@ -96,13 +96,13 @@ class Replica:
             await self._records.join()
             return
         self._beaten = begun
-        self._obey(pulse)
+        self._apply(pulse)
         taken = [] if self._runs.is_closing else await self._records.take_over(self._seconds)
         if taken:
             log.warning("runs_taken_over", extra={"details": {"runs": len(taken)}})
             await self._stored.take_up(taken)
 
-    def _obey(self, pulse: Pulse) -> None:
+    def _apply(self, pulse: Pulse) -> None:
         if pulse.left:
             self._is_due.set()
         for run in self._own(pulse.stops):

@@ -282,7 +282,7 @@ class ValkeyLink:
                     if name == inbox:
                         last = entries[-1][0]
                         for _, fields in entries:
-                            self._obey(fields)
+                            self._pass_on(fields)
                     elif name in self._sessions:
                         session = self._sessions[name][1]
                         self._sessions[name] = entries[-1][0].decode(), session
@@ -297,7 +297,7 @@ class ValkeyLink:
             except Exception:  # a message that cannot be read must not end the loop
                 log.exception("a message of another process cannot be read")
 
-    def _obey(self, fields: dict[bytes, bytes]) -> None:
+    def _pass_on(self, fields: dict[bytes, bytes]) -> None:
         wish = fields.get(b"wish", b"").decode()
         if wish != LOOK:
             tenant, user, run = (fields[name].decode() for name in (b"tenant", b"user", b"run"))

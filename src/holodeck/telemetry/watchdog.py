@@ -1,6 +1,6 @@
 """Logs when something blocks the event loop, and what it is doing (D12).
 
-A thread pings the loop again and again, and measures how long each answer takes. If one takes longer than `PATIENCE`,
+A thread pings the loop again and again, and measures how long each answer takes. If one takes longer than `REPORT_AFTER`,
 every stream of the server stands still. Then the thread logs the loop's stack while it still shows the culprit, and one
 more line when the block is over. The loop only has to answer.
 
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from holodeck.telemetry.logs import event_log
 
 INTERVAL = 0.05
-PATIENCE = 0.2
+REPORT_AFTER = 0.2
 _FRAMES = 20  # the innermost: the others are the server's own
 
 
@@ -29,10 +29,10 @@ class Watchdog:
         on_lag: Callable[[float], None],
         *,
         interval: float = INTERVAL,
-        patience: float = PATIENCE,
+        report_after: float = REPORT_AFTER,
     ) -> None:
         self._on_lag = on_lag
-        self._interval, self._patience = interval, patience
+        self._interval, self._report_after = interval, report_after
         self._asked: float | None = None  # time of the ping that is not answered yet
         self._reported = False
         self._closing = False
@@ -50,7 +50,7 @@ class Watchdog:
             asked = self._asked
             if asked is None:
                 self._ask(loop)
-            elif not self._reported and time.monotonic() - asked >= self._patience:
+            elif not self._reported and time.monotonic() - asked >= self._report_after:
                 self._reported = True
                 event_log.warning(
                     "event_loop_blocked", duration_ms=_since(asked), details={"stack": _stack_of(watched)}

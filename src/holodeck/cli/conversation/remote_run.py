@@ -54,7 +54,7 @@ _GONE = frozenset({400, 404, 410})  # the server no longer has the events after 
 
 
 @dataclass(frozen=True)
-class Patience:
+class ReconnectLimits:
     """How a client reconnects: the delays between attempts, the last one again and again, and for how many seconds."""
 
     delays: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -72,14 +72,14 @@ class RemoteRun:
         resume: Sequence[Resume] = (),
         emit: Callable[[Event], None],
         wait_for: Callable[[str], None],
-        patience: Patience | None = None,
+        reconnect: ReconnectLimits | None = None,
     ) -> None:
         """A run with a message, or with decisions. `wait_for` shows what the user waits for."""
         self.run_id = new_ulid()
         self.is_connected = False
         self._server, self._session_id = server, session_id
         self._body = _body(session_id, content, message_id, resume)
-        self._emit, self._wait_for, self._patience = emit, wait_for, patience or Patience()
+        self._emit, self._wait_for, self._reconnect = emit, wait_for, reconnect or ReconnectLimits()
         self._events = ClientEvents(self.run_id, session_id, server.tools)
         self._last_id = ""  # id of the last event that was shown
         self._ending: Ending | None = None
@@ -182,17 +182,17 @@ class RemoteRun:
         if self._lost_at is None:
             self._lost_at = now
             self._emit(WarningRaised(LOST, f"{why}; reconnecting. Ctrl+C stops."))
-        if now - self._lost_at >= self._patience.seconds:
+        if now - self._lost_at >= self._reconnect.seconds:
             return False
         self._wait_for("reconnecting")
-        await asyncio.sleep(self._patience.delays[min(self._failures, len(self._patience.delays) - 1)])
+        await asyncio.sleep(self._reconnect.delays[min(self._failures, len(self._reconnect.delays) - 1)])
         self._failures += 1
         return True
 
     def _given_up(self) -> Ending:
         again = f"holodeck chat --url {self._server.url} --session {one_line(self._session_id, LONGEST)}"
         message = (
-            f"{self._server.url} did not answer for {self._patience.seconds:.0f} seconds. When the server runs again, "
+            f"{self._server.url} did not answer for {self._reconnect.seconds:.0f} seconds. When the server runs again, "
             f"`{again}` continues the conversation."
         )
         return RunFailed(self.run_id, self._session_id, code=LOST, message=message)

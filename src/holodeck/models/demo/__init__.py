@@ -4,5 +4,5 @@
 - `conversation.py` replays the history and decides the next step: tool calls or a text.
 - `sentences.py` is the grammar: a table of English sentences about todos. `dates.py` reads the date words in them.
 - `todos.py` knows the todo tools; `tools_by_name.py` calls any other tool that a sentence names.
-- `talk.py` answers sentences that ask for nothing.
+- `small_talk.py` answers sentences that ask for nothing.
 """

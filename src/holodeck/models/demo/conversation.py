@@ -14,7 +14,7 @@ import msgspec
 
 from holodeck.core.messages import AssistantMessage, Message, TextPart, ToolMessage, UserMessage, text_of
 from holodeck.core.tools import Approval, ToolSchema
-from holodeck.models.demo import sentences, talk, todos
+from holodeck.models.demo import sentences, small_talk, todos
 from holodeck.models.demo.sentences import Request
 from holodeck.models.demo.todos import Todo
 from holodeck.models.demo.tools_by_name import Call, ToolUse, read_tool_use, with_arguments
@@ -116,7 +116,7 @@ class _Player:
         if len(words) > sentences.LONGEST or not words:
             return Request("too_long" if words else "no_words")
         line = sentences.one_line(words)
-        bare, topic = sentences.bare_request(line), talk.read_topic(line)
+        bare, topic = sentences.bare_request(line), small_talk.read_topic(line)
         use = read_tool_use(bare, list(self.tools.values()))
         command = Request(topic) if topic else sentences.read_command(bare, self.now)
         known = (command or use) if self.has_todos else (use or command)
@@ -169,7 +169,7 @@ class _Player:
         if script and self.has_todos:
             return script(request)
         topic = request.action if not script else "no_todo_tools" if self.tools else "unknown"
-        return talk.talk(topic, self.others, [name for name in self.tools if name in todos.TODO_TOOLS])
+        return small_talk.reply_to(topic, self.others, [name for name in self.tools if name in todos.TODO_TOOLS])
 
     def _use(self, use: ToolUse) -> str:
         if use.problem:

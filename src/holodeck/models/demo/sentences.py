@@ -17,7 +17,7 @@ LONGEST = 600  # characters; a longer text is a document, not a request
 class Request:
     """The request that a sentence makes.
 
-    `action` is create, list, update, delete, or a topic of `talk.py`. `fields` are named like the arguments of the todo
+    `action` is create, list, update, delete, or a topic of `small_talk.py`. `fields` are named like the arguments of the todo
     tools, but for `due`, a `When`. `target` are the words for a todo; empty means the last one.
     """
 

@@ -66,7 +66,7 @@ def read_topic(line: str) -> str | None:
     return next((topic for topic, phrases in _SENTENCES.items() if re.fullmatch(phrases, words, re.IGNORECASE)), None)
 
 
-def talk(topic: str, tools: Sequence[ToolSchema], todo_tools: Collection[str]) -> str:
+def reply_to(topic: str, tools: Sequence[ToolSchema], todo_tools: Collection[str]) -> str:
     """The reply. Greetings and help end with what can be done with the todo tools and with the other `tools`."""
     if topic in _REPLIES:
         return " ".join(

@@ -106,7 +106,7 @@ class Question(NamedTuple):
 
 
 @dataclass
-class Doors:
+class Clients:
     """The server, and the ways into it."""
 
     url: str
@@ -155,17 +155,17 @@ class Doors:
 
 
 @asynccontextmanager
-async def clients_of(url: str, folder: Path, endpoint: ModelEndpoint, model: ModelScript) -> AsyncIterator[Doors]:
+async def clients_of(url: str, folder: Path, endpoint: ModelEndpoint, model: ModelScript) -> AsyncIterator[Clients]:
     async with (
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(SECONDS)) as http,
         AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=SECONDS) as openai,
     ):
-        yield Doors(url, folder, http, openai, endpoint, model)
+        yield Clients(url, folder, http, openai, endpoint, model)
 
 
 # to ask: a message of the user on one wire, and the text of the answer
 
-Ask = Callable[[Doors, str, str], Awaitable[str]]
+Ask = Callable[[Clients, str, str], Awaitable[str]]
 
 
 def agui_body(session: str, text: str | None, **fields: Any) -> Json:
@@ -181,23 +181,23 @@ def agui_text(body: bytes) -> str:
     return "".join(each["delta"] for each in agui_events(body) if each["type"] == "TEXT_MESSAGE_CONTENT")
 
 
-async def ask_agui(d: Doors, session: str, text: str) -> str:
+async def ask_agui(d: Clients, session: str, text: str) -> str:
     return agui_text(await d.post("/awp", agui_body(session, text)))
 
 
-async def ask_rest(d: Doors, session: str, text: str, *files: Json) -> str:
+async def ask_rest(d: Clients, session: str, text: str, *files: Json) -> str:
     body = {"message": text, "session_id": session, "files": list(files)}
     result = json.loads(await d.post("/agent/tester/chat", body))
     assert result["session_id"] == session
     return str(result["content"])
 
 
-async def ask_chat_stream(d: Doors, session: str, text: str) -> str:
+async def ask_chat_stream(d: Clients, session: str, text: str) -> str:
     body = await d.post("/chat/stream", {"input": text, "conversation_id": session})
     return str(json.loads(whatwg(body)[-1].data)["final_output"])
 
 
-async def ask_completions(d: Doors, session: str, text: str, *before: Any) -> str:
+async def ask_completions(d: Clients, session: str, text: str, *before: Any) -> str:
     answer = await d.openai.chat.completions.with_raw_response.create(
         model="tester",
         messages=[*before, {"role": "user", "content": text}],
@@ -207,7 +207,7 @@ async def ask_completions(d: Doors, session: str, text: str, *before: Any) -> st
     return answer.parse().choices[0].message.content or ""
 
 
-async def ask_responses(d: Doors, session: str, text: str) -> str:
+async def ask_responses(d: Clients, session: str, text: str) -> str:
     answer = await d.openai.responses.create(model="tester", input=text, conversation=session)
     assert answer.conversation is not None
     assert answer.conversation.id == session
@@ -222,19 +222,19 @@ def ui_message(body: bytes, parts: list[Json] | None = None) -> UiClient:
     return message
 
 
-async def ask_ai_sdk(d: Doors, session: str, text: str) -> str:
+async def ask_ai_sdk(d: Clients, session: str, text: str) -> str:
     sent = {"id": str(uuid4()), "role": "user", "parts": [{"type": "text", "text": text}]}
     return ui_message(await d.post("/ai-sdk/chat", {"id": session, "messages": [sent]})).texts()
 
 
-async def ask_mcp(d: Doors, session: str, text: str) -> str:
+async def ask_mcp(d: Clients, session: str, text: str) -> str:
     async with d.mcp() as client:
         result = (await client.call_tool("ask", {"message": text, "session": session})).structured_content
     assert result["session"] == session
     return str(result.get("answer", ""))
 
 
-async def a2a(d: Doors, method: str, **params: Any) -> Json:
+async def a2a(d: Clients, method: str, **params: Any) -> Json:
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     reported: Json = json.loads(await d.post("/a2a", body, **A2A))
     assert "error" not in reported, reported
@@ -242,7 +242,7 @@ async def a2a(d: Doors, method: str, **params: Any) -> Json:
     return result
 
 
-async def ask_a2a(d: Doors, session: str, text: str) -> str:
+async def ask_a2a(d: Clients, session: str, text: str) -> str:
     message = {"messageId": str(uuid4()), "contextId": session, "role": "ROLE_USER", "parts": [{"text": text}]}
     task = (await a2a(d, "SendMessage", message=message))["task"]
     assert task["contextId"] == session
@@ -262,27 +262,27 @@ ASK: Mapping[str, Ask] = {
 
 # to approve a call that waits: the text of the answer that follows
 
-Approve = Callable[[Doors, Question], Awaitable[str]]
+Approve = Callable[[Clients, Question], Awaitable[str]]
 
 
-async def approve_agui(d: Doors, q: Question) -> str:
+async def approve_agui(d: Clients, q: Question) -> str:
     resume = [{"interruptId": q.interrupt, "status": "resolved", "payload": {"approved": True}}]
     return agui_text(await d.post("/awp", agui_body(q.session, None, resume=resume)))
 
 
-async def approve_rest(d: Doors, q: Question) -> str:
+async def approve_rest(d: Clients, q: Question) -> str:
     resume = [{"interrupt_id": q.interrupt, "approved": True}]
     result = json.loads(await d.post("/agent/tester/chat", {"session_id": q.session, "resume": resume}))
     return str(result["content"])
 
 
-async def approve_responses(d: Doors, q: Question) -> str:
+async def approve_responses(d: Clients, q: Question) -> str:
     decision: Any = {"type": "mcp_approval_response", "approval_request_id": q.interrupt, "approve": True}
     answer = await d.openai.responses.create(model="tester", input=[decision], conversation=q.session)
     return answer.output_text
 
 
-async def approve_ai_sdk(d: Doors, q: Question) -> str:
+async def approve_ai_sdk(d: Clients, q: Question) -> str:
     """As `useChat` does after a page was loaded: the messages that the server gives, with the answer in them."""
     messages = json.loads(await d.get(f"/ai-sdk/chat/{quote(q.session, safe='')}/messages"))
     part = next(part for part in messages[-1]["parts"] if part.get("toolCallId") == q.call["id"])
@@ -293,14 +293,14 @@ async def approve_ai_sdk(d: Doors, q: Question) -> str:
     return "".join(each["delta"] for each in deltas if each["type"] == "text-delta")
 
 
-async def approve_mcp(d: Doors, q: Question) -> str:
+async def approve_mcp(d: Clients, q: Question) -> str:
     decision = {"id": q.interrupt, "approved": True}
     async with d.mcp() as client:
         result = await client.call_tool("continue", {"session": q.session, "decisions": [decision]})
     return str(result.structured_content["answer"])
 
 
-async def approve_a2a(d: Doors, q: Question) -> str:
+async def approve_a2a(d: Clients, q: Question) -> str:
     decision = {"data": {"interruptId": q.interrupt, "approved": True}}
     message = {"messageId": str(uuid4()), "taskId": q.run, "role": "ROLE_USER", "parts": [decision]}
     task = (await a2a(d, "SendMessage", message=message))["task"]
@@ -320,15 +320,15 @@ APPROVE: Mapping[str, Approve] = {
 
 # to follow a run that another client started: the text that it shows, to its end
 
-Follow = Callable[[Doors, str, str], Awaitable[str]]
+Follow = Callable[[Clients, str, str], Awaitable[str]]
 
 
-async def follow_run(d: Doors, _session: str, run: str) -> str:
+async def follow_run(d: Clients, _session: str, run: str) -> str:
     """In the form of the run's own wire, whichever it is: the words of the answer are in it."""
     return (await d.get(f"/runs/{quote(run, safe='')}/events")).decode()
 
 
-async def follow_session(d: Doors, session: str, _run: str) -> str:
+async def follow_session(d: Clients, session: str, _run: str) -> str:
     read = b""
     async with d.http.get(d.address(f"/sessions/{quote(session, safe='')}/events")) as answer:
         while b'"RUN_FINISHED"' not in read:
@@ -336,22 +336,22 @@ async def follow_session(d: Doors, session: str, _run: str) -> str:
     return agui_text(read)
 
 
-async def follow_response(d: Doors, _session: str, run: str) -> str:
+async def follow_response(d: Clients, _session: str, run: str) -> str:
     stream = await d.openai.responses.retrieve(f"resp_{run}", stream=True)
     events = [event async for event in stream]
     return str(events[-1].response.output_text)  # type: ignore[union-attr]
 
 
-async def follow_ai_sdk(d: Doors, session: str, _run: str) -> str:
+async def follow_ai_sdk(d: Clients, session: str, _run: str) -> str:
     return ui_message(await d.get(f"/ai-sdk/chat/{quote(session, safe='')}/stream")).texts()
 
 
-async def follow_mcp(d: Doors, _session: str, run: str) -> str:
+async def follow_mcp(d: Clients, _session: str, run: str) -> str:
     async with d.mcp() as client:
         return str((await client.call_tool("wait", {"run": run})).structured_content["answer"])
 
 
-async def follow_a2a(d: Doors, _session: str, run: str) -> str:
+async def follow_a2a(d: Clients, _session: str, run: str) -> str:
     body = {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": run}}
     updates = [json.loads(each.data)["result"] for each in whatwg(await d.post("/a2a", body, **A2A))]
     whole = [each["artifactUpdate"]["artifact"] for each in updates if each.get("artifactUpdate", {}).get("lastChunk")]
@@ -370,28 +370,28 @@ FOLLOW: Mapping[str, Follow] = {
 
 # to stop a run that another client started
 
-Stop = Callable[[Doors, str, str], Awaitable[None]]
+Stop = Callable[[Clients, str, str], Awaitable[None]]
 
 
-async def stop_run(d: Doors, _session: str, run: str) -> None:
+async def stop_run(d: Clients, _session: str, run: str) -> None:
     stopped = {"stopped": True, "state": "cancelled"}
     assert json.loads(await d.post(f"/runs/{quote(run, safe='')}/stop", {})) == stopped
 
 
-async def stop_copilotkit(d: Doors, session: str, _run: str) -> None:
+async def stop_copilotkit(d: Clients, session: str, _run: str) -> None:
     path = f"/copilotkit/agent/default/stop/{quote(session, safe='')}"
     assert json.loads(await d.post(path, {})) == {"stopped": True}
 
 
-async def stop_response(d: Doors, _session: str, run: str) -> None:
+async def stop_response(d: Clients, _session: str, run: str) -> None:
     assert (await d.openai.responses.cancel(f"resp_{run}")).status == "cancelled"
 
 
-async def stop_ai_sdk(d: Doors, session: str, _run: str) -> None:
+async def stop_ai_sdk(d: Clients, session: str, _run: str) -> None:
     assert json.loads(await d.post(f"/ai-sdk/chat/{quote(session, safe='')}/stop", {})) == {"stopped": True}
 
 
-async def stop_mcp(d: Doors, _session: str, run: str) -> None:
+async def stop_mcp(d: Clients, _session: str, run: str) -> None:
     of_mcp = "io.modelcontextprotocol/"
     about = {
         f"{of_mcp}protocolVersion": "2026-07-28",
@@ -402,7 +402,7 @@ async def stop_mcp(d: Doors, _session: str, run: str) -> None:
     assert "result" in json.loads(await d.post("/mcp", body, **headers))
 
 
-async def stop_a2a(d: Doors, _session: str, run: str) -> None:
+async def stop_a2a(d: Clients, _session: str, run: str) -> None:
     assert (await a2a(d, "CancelTask", id=run))["status"]["state"] == "TASK_STATE_CANCELED"
 
 
