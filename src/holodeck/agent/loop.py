@@ -23,7 +23,7 @@ from holodeck.agent.emitter import OverlappingCommit, RunEmitter, reason_for_cut
 from holodeck.agent.pending import Decision, decide, question
 from holodeck.agent.prediction import Predictor, announcement
 from holodeck.agent.prompting import Compaction, initial_state, length_of, prompt_for, shown, tokens_of_half
-from holodeck.agent.response import AgentResponse, LoopResponse, Status
+from holodeck.agent.response import AgentResponse, LoopResult, response_of
 from holodeck.agent.run_ending import RunEnding, show_history
 from holodeck.agent.structured_output import BadOutputError, repair_request
 from holodeck.agent.tool_calls import READ_RESULT, Batch, KeptResults, ToolRunner
@@ -83,10 +83,10 @@ REPAIR_TURNS = 2  # how often in a row a model may send unusable arguments
 
 async def run(agent: AgentDefinition, context: AgentContext, emit: Emit) -> AgentResponse:
     """Runs the agent once. Raises only CancelledError, and only after it emitted an ending."""
-    return AgentResponse(**msgspec.structs.asdict(await run_once(agent, context, emit)))
+    return response_of(await run_once(agent, context, emit))
 
 
-async def run_once(agent: AgentDefinition, context: AgentContext, emit: Emit) -> LoopResponse:
+async def run_once(agent: AgentDefinition, context: AgentContext, emit: Emit) -> LoopResult:
     """As `run`, for callers that need no pydantic model."""
     one, limit = _Run(agent, context, emit), asyncio.timeout(agent.loop.run_timeout)
     try:
@@ -161,7 +161,7 @@ class _Run:
 
     # main flow
 
-    async def go(self) -> LoopResponse:
+    async def go(self) -> LoopResult:
         steps_before = self.context.steps_before
         await self._begin(is_taken_up=steps_before is not None)
         if self.context.client_ids is not None:
@@ -175,7 +175,7 @@ class _Run:
                 return response
         return await self._out_of_iterations()
 
-    async def _step(self, number: int) -> LoopResponse | None:
+    async def _step(self, number: int) -> LoopResult | None:
         """Makes one model call and the tool calls that it asks for. Returns a response if the run ends."""
         prompt = self._prompt()
         self.emitter.step_started(number, length_of(prompt))
@@ -454,14 +454,14 @@ class _Run:
 
     # endings: `RunEnding` stores and shows them
 
-    async def _complete(self, batch: Batch, reply: ModelReply) -> LoopResponse:
+    async def _complete(self, batch: Batch, reply: ModelReply) -> LoopResult:
         self.text = reply.text
         if not reply.text.strip():
             self._judge_empty(reply)
         ending = self._finished(finish_reason=reply.finish_reason, output=self.output)
         step, has_called = self._own(batch.messages()), bool(self.tools.executions)
         await self.ending.settle(ending, step, None, state=self._current_state(), shows_history=has_called)
-        return self._response("completed", finish_reason="length" if reply.finish_reason == "length" else "completed")
+        return self._result(ending)
 
     def _judge_empty(self, reply: ModelReply) -> None:
         """Raises EmptyReply unless tools ran: their work is done, and a client that retries would do it twice."""
@@ -471,7 +471,7 @@ class _Run:
             raise EmptyReply(" ".join([*self.warnings, why]))
         self.warnings.append(why)
 
-    async def _wait_for_input(self, batch: Batch, reply: ModelReply) -> LoopResponse:
+    async def _wait_for_input(self, batch: Batch, reply: ModelReply) -> LoopResult:
         expires = now() + timedelta(seconds=self.agent.approval_seconds)
         interrupts = tuple(question(call, expires) for call in batch.approvals)
         outcome = Outcome.INTERRUPTED if interrupts else Outcome.CLIENT_TOOLS
@@ -488,18 +488,16 @@ class _Run:
             run_id=self.context.run_id,
         )
         await self.ending.settle(ending, pending=step, state=self._current_state())
-        return self._response("completed", finish_reason=outcome.value, outcome=outcome)
+        return self._result(ending)
 
-    async def _out_of_iterations(self) -> LoopResponse:
+    async def _out_of_iterations(self) -> LoopResult:
         limit = self.agent.loop.max_iterations
         self._warn("max-iterations", f"Stopped after {limit} iterations (loop.max_iterations) without a final answer.")
-        await self._end(self._finished(finish_reason="max_iterations", outcome=Outcome.MAX_ITERATIONS))
-        return self._response("max_iterations_reached", finish_reason="max_iterations", outcome=Outcome.MAX_ITERATIONS)
+        return await self._end(self._finished(finish_reason="max_iterations", outcome=Outcome.MAX_ITERATIONS))
 
-    async def end_failed(self, error: HoloDeckError) -> LoopResponse:
-        await self._end(self._failed(error))
+    async def end_failed(self, error: HoloDeckError) -> LoopResult:
         self.text = None
-        return self._response("error", finish_reason="error", error=error.message, error_code=error.code)
+        return await self._end(self._failed(error))
 
     async def end_cancelled(self) -> None:
         forced_by = self.context.why_stopped()
@@ -508,8 +506,9 @@ class _Run:
         else:
             await self._end(self._finished(finish_reason="cancelled", outcome=Outcome.CANCELLED))
 
-    async def _end(self, ending: Ending) -> None:
+    async def _end(self, ending: Ending) -> LoopResult:
         await self.ending.force(ending, self._emit_beginning, state=self._current_state())
+        return self._result(ending)
 
     def _finished(self, *, outcome: Outcome = Outcome.COMPLETED, **fields: Any) -> RunFinished:
         cancelled = outcome is Outcome.CANCELLED
@@ -532,17 +531,9 @@ class _Run:
     def _warning(self) -> str | None:
         return " ".join(self.warnings) or None
 
-    def _response(self, status: Status, **fields: Any) -> LoopResponse:
-        return LoopResponse(
-            status=status,
-            final_response=self.text,
-            iterations=self.iterations,
-            warning=self._warning(),
-            usage=self.spending.usage,
-            executions=tuple(self.tools.executions),
-            output=self.typed_output,
-            **fields,
-        )
+    def _result(self, ending: Ending) -> LoopResult:
+        executions = tuple(self.tools.executions)
+        return LoopResult(ending, self.text, self.iterations, self._warning(), self.typed_output, executions)
 
 
 async def _begin_calls(conversation: Conversation, overlap: OverlappingCommit, step: PendingStep) -> None:

@@ -1,7 +1,7 @@
 """The result of a run for its caller: the sum of the events that it emitted.
 
 `AgentResponse` is a pydantic model, as web handlers and queues expect it: `model_dump()`, `model_dump_json()`, a field of
-another model. The server needs none of that, and its runs make none: `LoopResponse` has the same values.
+another model. The server needs none of that: its runs end with a `LoopResult`.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema, computed_field
 
-from holodeck.core.events import Outcome
+from holodeck.core.events import Ending, Outcome, RunFailed
 from holodeck.core.messages import Message, ToolExecution
 from holodeck.core.usage import TokenUsage
 from holodeck.models.chat_format import message_to_chat
@@ -41,20 +41,15 @@ Executions = Annotated[
 ]
 
 
-class LoopResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a run as plain values. The fields are those of `AgentResponse`."""
+class LoopResult(msgspec.Struct, frozen=True):
+    """The run's ending, and what the ending does not have."""
 
-    status: Status
-    final_response: str | None = None
-    iterations: int = 0
-    finish_reason: str = "completed"
-    error: str | None = None
-    error_code: str | None = None
-    warning: str | None = None
-    outcome: Outcome = Outcome.COMPLETED
-    usage: TokenUsage | None = None
-    output: Any = None
-    executions: tuple[ToolExecution, ...] = ()
+    ending: Ending
+    final_response: str | None
+    iterations: int
+    warning: str | None
+    output: Any
+    executions: tuple[ToolExecution, ...]
 
 
 class AgentResponse(BaseModel):
@@ -81,3 +76,21 @@ class AgentResponse(BaseModel):
     def messages(self) -> list[dict[str, Any]]:
         """The whole conversation in the chat-completions format, tool calls included."""
         return [message_to_chat(message) for message in self.history]
+
+
+def response_of(result: LoopResult) -> AgentResponse:
+    ending, values = result.ending, msgspec.structs.asdict(result)
+    del values["ending"]
+    if isinstance(ending, RunFailed):
+        error, code = ending.message, ending.code
+        return AgentResponse(
+            status="error", finish_reason="error", error=error, error_code=code, usage=ending.usage, **values
+        )
+    is_cut = ending.outcome is Outcome.COMPLETED and ending.finish_reason == "length"
+    return AgentResponse(
+        status="max_iterations_reached" if ending.outcome is Outcome.MAX_ITERATIONS else "completed",
+        finish_reason="length" if is_cut else ending.outcome.value,
+        outcome=ending.outcome,
+        usage=ending.usage,
+        **values,
+    )
