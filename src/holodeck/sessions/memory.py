@@ -22,10 +22,11 @@ from holodeck.core.messages import Message, PendingStep, Summary, UserMessage
 from holodeck.core.owner import Owner
 from holodeck.core.sizes import MB
 from holodeck.errors import InvalidRequest, RateLimited, SessionBusy, SessionDeleted, SessionNotFound
-from holodeck.sessions.port import KEEP, Conversation, Keep, ServerSession, StoredSession
+from holodeck.sessions.port import KEEP, Conversation, ServerSession, StoredSession
 from holodeck.sessions.recent_histories import RecentHistories
 from holodeck.sessions.transcript import (
     AddedAtOnce,
+    SessionChange,
     check_room,
     place_of,
     size_of,
@@ -445,13 +446,8 @@ class _MemoryConversation(AddedAtOnce):
         messages = self._kept.steps.messages()
         self.messages, self.earlier, self._cut = messages[: place_of(before, messages)], 0, before
 
-    def _add(
-        self,
-        messages: Sequence[Message],
-        pending: PendingStep | Keep | None,
-        state: Any,
-        summary: Summary | Keep | None,
-    ) -> None:
+    def _add(self, change: SessionChange) -> None:
+        messages = change.messages
         kept, encoded = self._kept, _encode(messages) if messages else b""
         self._store.refuse_deleted(kept)
         added = size_of(encoded, len(messages))
@@ -461,7 +457,7 @@ class _MemoryConversation(AddedAtOnce):
             else sum(size_of(_encode(turn), len(turn)) for turn in whole_turns(self.messages))
         )
         check_room(messages, added, size, self._store.max_bytes)
-        if messages or isinstance(pending, PendingStep):
+        if messages or isinstance(change.pending, PendingStep):
             self._cut_now()
         if messages:
             for turn in whole_turns(messages):
@@ -469,12 +465,12 @@ class _MemoryConversation(AddedAtOnce):
             kept.message_count += len(messages)
             kept.title = kept.title or title_of(messages)
             self.messages.extend(messages)
-        if pending is not KEEP:
-            kept.pending = None if pending is None else _encode(pending)
-        if state is not KEEP:
-            kept.state = None if state is None else _encode(state)
-        if summary is not KEEP:
-            kept.summary = None if summary is None else _pack(_encode(summary))
+        if change.pending is not KEEP:
+            kept.pending = None if change.pending is None else _encode(change.pending)
+        if change.state is not KEEP:
+            kept.state = None if change.state is None else _encode(change.state)
+        if change.summary is not KEEP:
+            kept.summary = None if change.summary is None else _pack(_encode(change.summary))
         self._store.touch(kept)
         if messages:
             self._store.grew(kept, added)

@@ -3,6 +3,7 @@
 `Transcript` is the simplest conversation, a list: for `run_agent` and for runs that store nothing.
 """
 
+import asyncio
 import json
 import re
 from abc import ABC, abstractmethod
@@ -75,6 +76,41 @@ def whole_turns(messages: Sequence[Message]) -> list[list[Message]]:
     return pieces
 
 
+class SessionChange(msgspec.Struct, frozen=True):
+    """What a commit changes in a conversation: the messages to add, and the parts to replace."""
+
+    messages: Sequence[Message]
+    pending: PendingStep | Keep | None = None
+    state: Any = KEEP
+    summary: Summary | Keep | None = KEEP
+
+
+class Committing(ABC):
+    """The two ways to commit, for every conversation."""
+
+    async def commit(
+        self,
+        messages: Sequence[Message],
+        pending: PendingStep | Keep | None = None,
+        *,
+        state: Any = KEEP,
+        summary: Summary | Keep | None = KEEP,
+        ending: Ending | None = None,
+    ) -> None:
+        stored = self._begin_commit(SessionChange(messages, pending, state, summary), ending)
+        if stored is not None:
+            await asyncio.shield(stored)  # the commit completes even if the caller is cancelled
+
+    def end(
+        self, messages: Sequence[Message], pending: PendingStep | Keep | None, *, state: Any, ending: Ending
+    ) -> "asyncio.Future[Any] | None":
+        return self._begin_commit(SessionChange(messages, pending, state), ending)
+
+    @abstractmethod
+    def _begin_commit(self, change: SessionChange, ending: Ending | None) -> "asyncio.Future[Any] | None":
+        """Starts to store. Durable when the future is done or, if it is None, already."""
+
+
 class HeldParts:
     """The parts of a conversation that a run has in memory. Subclasses store them."""
 
@@ -84,57 +120,27 @@ class HeldParts:
     state: Any
     summary: Summary | None
 
-    def _add(
-        self,
-        messages: Sequence[Message],
-        pending: PendingStep | Keep | None,
-        state: Any,
-        summary: Summary | Keep | None,
-    ) -> None:
-        self.messages.extend(messages)
-        if pending is not KEEP:
-            self.pending = pending
-        if state is not KEEP:
-            self.state = state
-        if summary is not KEEP:
-            self.summary = summary
+    def _add(self, change: SessionChange) -> None:
+        self.messages.extend(change.messages)
+        if change.pending is not KEEP:
+            self.pending = change.pending
+        if change.state is not KEEP:
+            self.state = change.state
+        if change.summary is not KEEP:
+            self.summary = change.summary
 
 
-class AddedAtOnce(ABC):
+class AddedAtOnce(Committing):
     """A conversation in memory: what is added is there at once, and no ending is stored with it."""
 
     def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> None:
-        self._add(messages, None, state, KEEP)
+        self._add(SessionChange(messages, state=state))
 
-    async def commit(
-        self,
-        messages: Sequence[Message],
-        pending: PendingStep | Keep | None = None,
-        *,
-        state: Any = KEEP,
-        summary: Summary | Keep | None = KEEP,
-        ending: Ending | None = None,  # noqa: ARG002  see above
-    ) -> None:
-        self._add(messages, pending, state, summary)
-
-    def end(
-        self,
-        messages: Sequence[Message],
-        pending: PendingStep | Keep | None,
-        *,
-        state: Any,
-        ending: Ending,  # noqa: ARG002  see above
-    ) -> None:
-        self._add(messages, pending, state, KEEP)
+    def _begin_commit(self, change: SessionChange, ending: Ending | None) -> None:  # noqa: ARG002  see above
+        self._add(change)
 
     @abstractmethod
-    def _add(
-        self,
-        messages: Sequence[Message],
-        pending: PendingStep | Keep | None,
-        state: Any,
-        summary: Summary | Keep | None,
-    ) -> None: ...
+    def _add(self, change: SessionChange) -> None: ...
 
 
 class Transcript(HeldParts, AddedAtOnce):

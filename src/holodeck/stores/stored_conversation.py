@@ -20,13 +20,23 @@ from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar
 import msgspec
 
 from holodeck.core.events import Ending
-from holodeck.core.messages import Message, PendingStep, Summary, UserMessage
+from holodeck.core.messages import Message, PendingStep, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER, OwnedId, Owner
 from holodeck.core.sizes import MB
 from holodeck.errors import HoloDeckError
-from holodeck.sessions.port import KEEP, Keep, ServerSession, StoredSession
+from holodeck.sessions.port import KEEP, ServerSession, StoredSession
 from holodeck.sessions.recent_histories import RecentHistories
-from holodeck.sessions.transcript import READ, HeldParts, check_room, place_of, summary_after_cut, title_in, whole_turns
+from holodeck.sessions.transcript import (
+    READ,
+    Committing,
+    HeldParts,
+    SessionChange,
+    check_room,
+    place_of,
+    summary_after_cut,
+    title_in,
+    whole_turns,
+)
 from holodeck.stores import records
 
 log = logging.getLogger(__name__)
@@ -51,9 +61,6 @@ _EPOCH, _MICROSECOND = datetime.fromtimestamp(0, UTC), timedelta(microseconds=1)
 
 Step: TypeAlias = tuple[int, bool, bytes]
 """The message count, whether a user's message comes first, and the messages as JSON."""
-
-_Added: TypeAlias = tuple[Sequence[Message], PendingStep | Keep | None, Any, Summary | Keep | None]
-"""The parts in memory that a commit changes: messages, pending step, state, summary."""
 
 
 class SessionRow(msgspec.Struct, frozen=True):
@@ -202,7 +209,7 @@ class _Accepted:
     timer: asyncio.TimerHandle
 
 
-class StoredConversation(HeldParts, ABC):
+class StoredConversation(HeldParts, Committing):
     """The common part of the stores' conversations. Each store implements how it reads and writes."""
 
     def __init__(self, store: _Store, session: OwnedId, row: SessionRow, messages: list[Message]) -> None:
@@ -254,37 +261,13 @@ class StoredConversation(HeldParts, ABC):
         self.pending, self.summary = None, summary_after_cut(self.summary, kept)
         self._size = size_of_steps(steps_of(kept))
 
-    async def commit(
-        self,
-        messages: Sequence[Message],
-        pending: PendingStep | Keep | None = None,
-        *,
-        state: Any = KEEP,
-        summary: Summary | Keep | None = KEEP,
-        ending: Ending | None = None,
-    ) -> None:
-        """Commits in one transaction, which completes even if the caller is cancelled meanwhile."""
-        await asyncio.shield(self._begin_commit(messages, pending, state, summary, ending))
-
-    def end(
-        self, messages: Sequence[Message], pending: PendingStep | Keep | None, *, state: Any, ending: Ending
-    ) -> "asyncio.Future[Any]":
-        return self._begin_commit(messages, pending, state, KEEP, ending)
-
-    def _begin_commit(
-        self,
-        messages: Sequence[Message],
-        pending: PendingStep | Keep | None,
-        state: Any,
-        summary: Summary | Keep | None,
-        ending: Ending | None,
-    ) -> "asyncio.Future[Any]":
-        steps, parts = self._encoded(messages, pending, state, summary)
-        added = messages, pending, state, summary
+    def _begin_commit(self, change: SessionChange, ending: Ending | None) -> "asyncio.Future[Any]":
+        """Starts one transaction. The caller may be cancelled meanwhile."""
+        steps, parts = self._encoded(change)
         before = self._writing if self._queued is None else self._queued
         if before is None:
-            return self._start_writing(steps, parts, ending, added)
-        self._queued = asyncio.ensure_future(self._write_after(before, steps, parts, ending, added))
+            return self._start_writing(steps, parts, ending, change)
+        self._queued = asyncio.ensure_future(self._write_after(before, steps, parts, ending, change))
         return self._queued
 
     async def _write_after(
@@ -293,7 +276,7 @@ class StoredConversation(HeldParts, ABC):
         steps: Sequence[Step],
         parts: Mapping[str, bytes | None],
         ending: Ending | None,
-        added: _Added,
+        change: SessionChange,
     ) -> None:
         """Writes in its turn. If the write before it fails, so does this one, unless it stores nothing but an ending."""
         try:
@@ -301,7 +284,7 @@ class StoredConversation(HeldParts, ABC):
             error = None if before.cancelled() else before.exception()
             if error is not None and (steps or "pending" in parts):
                 raise error
-            await self._start_writing(steps, parts, ending, added)
+            await self._start_writing(steps, parts, ending, change)
         finally:
             if self._queued is asyncio.current_task():
                 self._queued = None
@@ -311,8 +294,9 @@ class StoredConversation(HeldParts, ABC):
 
         They wait a moment for the next commit: if the model answers immediately, one transaction is enough.
         """
-        steps, parts = self._encoded(messages, None, state, KEEP)
-        self._add(messages, None, state, KEEP)
+        change = SessionChange(messages, state=state)
+        steps, parts = self._encoded(change)
+        self._add(change)
         loop = asyncio.get_running_loop()
         timer = loop.call_later(0 if self._is_awaited() else ACCEPT_SECONDS, self._write_accepted)
         self._accepted = accepted = _Accepted(steps, parts, loop.create_future(), timer)
@@ -328,24 +312,18 @@ class StoredConversation(HeldParts, ABC):
             with suppress(HoloDeckError):  # the store is closed; the future has the error
                 self._start_writing((), {}, None, None)
 
-    def _encoded(
-        self,
-        messages: Sequence[Message],
-        pending: PendingStep | Keep | None,
-        state: Any,
-        summary: Summary | Keep | None,
-    ) -> tuple[list[Step], dict[str, bytes | None]]:
+    def _encoded(self, change: SessionChange) -> tuple[list[Step], dict[str, bytes | None]]:
         """The steps and the changed parts of the session, encoded. Raises SessionFull if they do not fit."""
-        steps = steps_of(messages) if messages else []
+        steps = steps_of(change.messages) if change.messages else []
         size = self._size + (0 if self._accepted is None else size_of_steps(self._accepted.steps))
         if steps and size + (added := size_of_steps(steps)) > self._keeper.max_bytes:
-            check_room(messages, added, size, self._keeper.max_bytes)
-        if self._row.v < records.VERSION:  # all parts of a row have one version
-            pending = self.pending if pending is KEEP else pending
-            state = self.state if state is KEEP else state
-            summary = self.summary if summary is KEEP else summary
+            check_room(change.messages, added, size, self._keeper.max_bytes)
+        is_older = self._row.v < records.VERSION  # all parts of a row have one version
         parts: dict[str, bytes | None] = {}
-        for name, part in (("pending", pending), ("state", state), ("summary", summary)):
+        for name in ("pending", "state", "summary"):
+            part = getattr(change, name)
+            if part is KEEP and is_older:
+                part = getattr(self, name)
             if part is not KEEP:
                 parts[name] = None if part is None else records.encode(part)
         return steps, parts
@@ -364,9 +342,9 @@ class StoredConversation(HeldParts, ABC):
         steps: Sequence[Step],
         parts: Mapping[str, bytes | None],
         ending: Ending | None,
-        added: _Added | None,
+        change: SessionChange | None,
     ) -> "asyncio.Future[SessionRow]":
-        """Writes these and all accepted messages. When they are stored, `added` is added to the parts in memory."""
+        """Writes these and all accepted messages. When they are stored, `change` is made to the parts in memory."""
         accepted, self._accepted = self._accepted, None
         if accepted is not None:
             accepted.timer.cancel()
@@ -379,12 +357,12 @@ class StoredConversation(HeldParts, ABC):
             if accepted is not None:
                 accepted.stored.set_exception(error)
             raise
-        future.add_done_callback(partial(self._written, added, cut, None if accepted is None else accepted.stored))
+        future.add_done_callback(partial(self._written, change, cut, None if accepted is None else accepted.stored))
         return future
 
     def _written(
         self,
-        added: _Added | None,
+        change: SessionChange | None,
         cut: str | None,
         stored: "asyncio.Future[None] | None",
         done: "asyncio.Future[SessionRow]",
@@ -404,8 +382,8 @@ class StoredConversation(HeldParts, ABC):
             self._cut = None
         if self._cut is None:
             self._size = self._row.size
-        if added is not None:
-            self._add(*added)
+        if change is not None:
+            self._add(change)
         if self._row.size != before.size:
             self._keeper.grew(self._owner, self._row.size - before.size)
 
