@@ -166,6 +166,36 @@ async def test_a_list_has_the_names_that_a_function_gives_and_logs_no_calls():
     assert logged == []
 
 
+class ListingTools(PlainTools):
+    """Returns the same listing until a test replaces it, as a tool server does."""
+
+    listing = ()
+
+    def schemas(self):
+        return self.listing
+
+
+async def test_a_function_is_asked_about_each_tool_once_until_the_listing_changes():
+    asked = []
+
+    def note(event):
+        asked.append(event.name)
+        return event
+
+    toolset = ListingTools()
+    toolset.listing = PlainTools(**{SHOWN: echo}).schemas()
+    agent = AgentDefinition(name="tester", model=ScriptedModel([]), tools=Catalogue([Source(toolset=toolset)]))
+    async with served(agent=agent, chain=lambda: Chain([own(note, print)])) as s:
+        for _ in range(2):
+            async with s.get("/awp/capabilities") as answer:
+                assert SHOWN in await answer.text()
+        assert asked == [SHOWN]
+        toolset.listing = PlainTools(**{SHOWN: echo, HIDDEN: echo}).schemas()
+        async with s.get("/awp/capabilities") as answer:
+            assert HIDDEN in await answer.text()
+        assert asked == [SHOWN, SHOWN, HIDDEN]
+
+
 async def test_only_an_operator_sees_the_breaker_of_a_hidden_tool(tmp_path):
     def parts():
         source = Source(
