@@ -28,7 +28,8 @@ READER, BREAKER, FRAMING = (
     "tests/resilience/test_breaker.py",
     "tests/tools/mcp/test_stdio_framing.py",
 )
-STORES, RECOVERY = "tests/stores tests/runs/test_recovery.py", "tests/runs/test_recovery.py"
+RECOVERY = "tests/runs/test_recovery.py tests/runs/test_continued_runs.py"
+STORES = f"tests/stores {RECOVERY}"
 DURABLE, FINISHED = "tests/agent/test_durable_steps.py", "tests/runs/test_finished_runs.py"
 COMPACTION, SESSIONS = "tests/agent/test_compaction.py", "tests/sessions/test_memory_store.py"
 CONNECTIONS, DISKS = "tests/server/test_connection_limit.py", "tests/faults/test_full_disks.py"

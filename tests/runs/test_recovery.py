@@ -1,56 +1,26 @@
 """What becomes of runs that a crash cut: the history is whole, nothing is called again, readers get an ending."""
 
 import asyncio
-from dataclasses import replace
 
-import msgspec
 import pytest
 
-from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.pending import NOT_MADE, OUTCOME_UNKNOWN
 from holodeck.core import events as e
 from holodeck.core import grammar
-from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, ToolMessage, UserMessage, unanswered
+from holodeck.core.messages import AssistantMessage, PendingStep, ToolMessage, UserMessage, unanswered
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
-from holodeck.core.tools import ToolSchema
-from holodeck.errors import RunInterrupted, RunNotFound, Unauthorized
-from holodeck.models.scripted import ScriptedModel, calls, says
+from holodeck.errors import RunInterrupted, RunNotFound
+from holodeck.models.scripted import calls, says
 from holodeck.runs.idempotency import Idempotency
 from holodeck.runs.port import RunKey, RunRecord, RunState
-from holodeck.runs.recovery import CALL_AGAIN, HOLE, remains_of
-from holodeck.runs.remote_runs import parts_of
-from holodeck.runs.run import MAX_KEPT_BYTES, kept_of
-from holodeck.runs.run_settings import RunSettings
-from holodeck.runs.runs import Runs
-from holodeck.runs.stored_runs import StoredRuns
-from holodeck.stores.sqlite_file import SqliteFile
-from holodeck.stores.sqlite_runs import SqliteRunStore
-from holodeck.stores.sqlite_sessions import SqliteSessionStore
+from holodeck.runs.recovery import remains_of
 from holodeck.stores.stored_conversation import StoredConversation
 from tests.agent.parts import PlainTools, echo
 from tests.runs.following import more
+from tests.runs.restarted import BEGINNING, CALLING, QUESTION, RECORD, REPLY, events_of, follow, restarted
 
-QUESTION = UserMessage(content="go", id="q", run_id="r")
-CALLS = tuple(ToolCall(id=f"c{n}", name="echo", arguments="{}") for n in (1, 2, 3))
-REPLY = AssistantMessage(id="a", content="let me see", tool_calls=CALLS, run_id="r")
-RECORD = RunRecord(run_id="r", owner=ME, session_id="s", request=RunRequest(run_id="r", messages=(QUESTION,)))
-BEGINNING = [
-    e.RunStarted("r", "s"),
-    e.StepStarted(1),
-    e.TextStarted("a"),
-    e.TextAdded("a", "let "),
-    e.TextAdded("a", "me"),
-]
-CALLING = [
-    *BEGINNING,
-    e.TextEnded("a"),
-    *(
-        event
-        for call in CALLS
-        for event in (e.ToolCallStarted(call.id, "echo", "a"), e.ToolCallEnded(call.id, "echo", "{}"))
-    ),
-]
+__all__ = ["restarted"]
 
 
 def log_after(events, remains, *endings):
@@ -58,58 +28,6 @@ def log_after(events, remains, *endings):
     whole = [*events, *remains.closings, *(endings or (e.RunFailed("r", "s", "interrupted", "cut"),))]
     grammar.check(whole)
     return whole
-
-
-class Restarted:
-    """A store on a file, and what a server that starts on it makes of it."""
-
-    def __init__(self, path, *turns, tools=None, **settings):
-        self.path, self.turns, self.settings = path, turns or (says("fresh answer"),), settings
-        self.tools = tools or PlainTools(echo=echo)
-
-    async def __aenter__(self):
-        file = SqliteFile(self.path)
-        self.records = SqliteRunStore(file, "tester")
-        self.store = SqliteSessionStore(file, "tester", runs=self.records)
-        await self.store.start()
-        self.model = ScriptedModel(self.turns)
-        agent = AgentDefinition(name="tester", model=self.model, tools=self.tools)
-        self.runs = Runs(agent, self.store, RunSettings(**self.settings), records=self.records)
-        self.stored = StoredRuns(self.runs, self.store, self.records)
-        return self
-
-    async def __aexit__(self, *_):
-        await self.runs.close(0)
-        await self.store.close()
-
-    async def left(self, *messages, pending=None, events=(), record=RECORD):
-        """What a process that was killed leaves behind."""
-        self.records.register(record)
-        conversation = await self.store.open("s", owner=ME, run_id=record.run_id, create=True)
-        if messages:
-            await conversation.commit(messages)
-        else:
-            await self.records.begin(record)
-        if pending is not None:
-            await conversation.begin_calls(pending)
-        conversation.close()
-        if events:
-            from holodeck.stores import records as bodies
-
-            body, insert = bodies.encode(list(events)), "INSERT INTO pieces SELECT key, 0, ? FROM runs WHERE id = ?"
-            await self.store.file.write(lambda connection: connection.execute(insert, (body, record.run_id)).rowcount)
-
-    async def history(self):
-        return (await self.store.read("s", owner=ME)).messages
-
-
-@pytest.fixture
-def restarted(tmp_path):
-    return lambda *turns, **settings: Restarted(tmp_path / "sessions.db", *turns, **settings)
-
-
-def events_of(run):
-    return [event for part in run.parts for event in part.log.since(0)]
 
 
 # what is left of a run
@@ -187,234 +105,6 @@ async def test_a_step_that_waits_for_a_person_still_waits(restarted):
         await (await server.store.open("s", owner=ME)).commit([], waiting)
         await server.stored.recover()
         assert (await server.store.read("s", owner=ME)).pending == waiting
-
-
-# going on
-
-
-async def follow(server, run):
-    server.runs.attach(run)
-    events = [event for part in run.parts[:-1] for event in part.log.since(0)]
-    number = 0
-    while await more(run.log, number):
-        new = run.log.since(number)
-        events += new
-        number += len(new)
-    server.runs.detach(run)
-    return events
-
-
-@pytest.mark.req("D03b")
-async def test_a_run_that_only_talked_continues_when_a_reader_comes_back(restarted):
-    async with restarted() as server:
-        await server.left(QUESTION, events=BEGINNING)
-        await server.stored.recover()
-        run = await server.stored.find("r", owner=ME)
-        assert run.state is RunState.RUNNING
-        assert server.model.prompts == [], "the model is not called before a reader comes back"
-        events = await asyncio.wait_for(follow(server, run), 30)
-        grammar.check(events)
-        assert [each.code for each in events if isinstance(each, e.WarningRaised)] == ["taken-up"]
-        assert isinstance(events[-1], e.RunFinished)
-        (prompt,) = server.model.prompts
-        assert [message.content for message in prompt.messages] == ["go"], "the cut answer is not shown to the model"
-        assert [message.content for message in await server.history()] == ["go", "let me", "fresh answer"]
-        assert (run.first_number, run.events) == (HOLE, len(events))
-        assert (await server.records.find("r", owner=ME)).state is RunState.FINISHED
-
-
-@pytest.mark.req("D03b")
-async def test_numbers_of_a_part_that_was_shown_and_never_copied_are_not_used_again(restarted):
-    async with restarted() as server:
-        await server.left(QUESTION)
-        await server.records.take_up(RECORD)  # by a process that was killed as well, before it copied anything
-        await server.stored.recover()
-        run = await server.stored.find("r", owner=ME)
-        assert run.first_number == 2 * HOLE
-
-
-@pytest.mark.parametrize(("last", "shown"), [("q", 1), ("a", 2), ("", 0), (None, 2), ("of a turn that was cut", 2)])
-def test_a_snapshot_of_a_copied_log_has_no_message_that_the_log_shows_later(last, shown):
-    history = [UserMessage(content="go", id="q"), AssistantMessage(content="there", id="a")]
-    pieces = [(0, [e.RunStarted("r", "s"), e.MessagesReplaced((), last)])]
-    (run,) = parts_of(RECORD, pieces, history, 100)
-    assert run.log.since(1)[0].messages == tuple(history[:shown])
-
-
-@pytest.mark.req("D03b")
-async def test_without_a_reader_it_ends(restarted):
-    async with restarted(detach_grace=0.01) as server:
-        await server.left(QUESTION, events=BEGINNING)
-        await server.stored.recover()
-        run = await server.stored.find("r", owner=ME)
-        await run.done()
-        assert run.log.since(0)[-1].code == "interrupted"
-        assert server.model.prompts == []
-        assert (await server.records.find("r", owner=ME)).state is RunState.INTERRUPTED
-
-
-async def test_a_run_whose_credential_is_no_longer_valid_does_not_continue(restarted):
-    refused = Unauthorized("The key of this run was revoked.")
-    record = msgspec.structs.replace(RECORD, request=msgspec.structs.replace(RECORD.request, api_key_id="K"))
-    async with restarted() as server:
-        await server.left(QUESTION, events=BEGINNING, record=record)
-        asked = []
-        stored = StoredRuns(
-            server.runs, server.store, server.records, refusal=lambda given: asked.append(given.api_key_id) or refused
-        )
-        await stored.recover()
-        run = await stored.find("r", owner=ME)
-        assert asked == ["K"], "the id of the key is stored with the run"
-        assert run.log.since(0)[-1].code == "unauthorized"
-        assert server.model.prompts == []
-
-
-async def test_a_run_that_waits_for_a_reader_takes_no_room_until_one_comes(restarted):
-    async with restarted(says("fresh", pause=asyncio.Event().wait)) as server:
-        await server.left(QUESTION, events=BEGINNING)
-        await server.stored.recover()
-        run = await server.stored.find("r", owner=ME)
-        assert server.runs.active == [run]
-        assert server.runs.busy == 0
-        with server.runs.attached(run):
-            assert server.runs.busy == 1
-            await asyncio.sleep(0)
-            assert server.runs.busy == 1
-            server.runs.stop(run)
-            await run.done()
-        assert server.runs.busy == 0
-
-
-async def test_a_run_that_no_reader_came_back_to_is_no_longer_counted(restarted):
-    async with restarted(detach_grace=0.01) as server:
-        await server.left(QUESTION, events=BEGINNING)
-        await server.stored.recover()
-        await (await server.stored.find("r", owner=ME)).done()
-        await asyncio.sleep(0)
-        assert server.runs.busy == 0
-
-
-async def test_a_run_that_waits_for_a_reader_does_not_hold_a_shutdown(restarted):
-    async with restarted(detach_grace=3600) as server:
-        await server.left(QUESTION, events=BEGINNING)
-        await server.stored.recover()
-        run = await server.stored.find("r", owner=ME)
-        await asyncio.wait_for(server.runs.close(3600), 30)
-        assert run.log.since(0)[-1].code == "shutting-down"
-
-
-TOOL = ToolSchema(name="mine", description="of the client")
-
-
-@pytest.mark.parametrize("waits", [False, True])
-async def test_a_stored_request_has_only_what_a_run_that_continues_needs(restarted, waits):
-    talks = asyncio.Event()
-    async with restarted(says("one", pause=talks.wait), says("two")) as server:
-        first = await server.runs.start(RunRequest(session_id="s", messages=(QUESTION,))) if waits else None
-        request = RunRequest(
-            session_id="s",
-            messages=(UserMessage(content="and?"),),
-            properties={"timezone": "Europe/Berlin", "token": "my secret"},
-            context=(("page", "todos"),),
-            client_tools=(TOOL,),
-            state={"n": 1},
-        )
-        run = await server.runs.start(request)
-        talks.set()
-        await asyncio.gather(*(each.done() for each in (first, run) if each))
-        assert run.request.properties == request.properties, "readers of this process are shown all of it"
-        stored = (await server.records.find(run.run_id, owner=ME)).request
-        assert stored.properties == {"timezone": "Europe/Berlin"}
-        assert (stored.context, stored.client_tools, stored.state) == (request.context, (TOOL,), {"n": 1})
-        assert not stored.shortened
-
-
-@pytest.mark.parametrize("zone", ["x" * 500_000, 7, None])
-def test_a_zone_that_is_none_is_not_kept(zone):
-    assert kept_of(RunRequest(properties={"timezone": zone})).properties == {}
-
-
-@pytest.mark.req("D03b")
-async def test_a_run_that_continues_has_the_tools_and_the_context_of_its_request(restarted):
-    request = kept_of(RunRequest(run_id="r", messages=(QUESTION,), client_tools=(TOOL,), context=(("page", "todos"),)))
-    async with restarted() as server:
-        await server.left(QUESTION, events=BEGINNING, record=msgspec.structs.replace(RECORD, request=request))
-        await server.stored.recover()
-        await asyncio.wait_for(follow(server, await server.stored.find("r", owner=ME)), 30)
-        (prompt,) = server.model.prompts
-        assert "mine" in [tool.name for tool in prompt.tools]
-        assert "todos" in str(prompt)
-
-
-@pytest.mark.parametrize("field", ["client_tools", "context", "state"])
-async def test_a_request_that_is_too_long_to_keep_is_stored_short_and_its_run_ends(restarted, field):
-    long = "x" * MAX_KEPT_BYTES
-    value = {"client_tools": (ToolSchema(name="mine", description=long),), "context": (("page", long),), "state": long}
-    request = kept_of(RunRequest(run_id="r", messages=(QUESTION,), **{field: value[field]}))
-    assert len(msgspec.json.encode(request)) < 2000
-    async with restarted() as server:
-        await server.left(QUESTION, events=BEGINNING, record=msgspec.structs.replace(RECORD, request=request))
-        await server.stored.recover()
-        run = await server.stored.find("r", owner=ME)
-        assert run.log.since(0)[-1].code == "interrupted"
-        assert server.model.prompts == []
-
-
-@pytest.mark.req("D03b")
-async def test_it_does_not_continue_with_another_agent_file(restarted):
-    request = msgspec.structs.replace(RECORD.request, agent_version="before")
-    async with restarted(says("one"), says("two")) as server:
-        server.runs.agent = replace(server.runs.agent, version="after")
-        await server.left(QUESTION, events=BEGINNING, record=msgspec.structs.replace(RECORD, request=request))
-        await server.stored.recover()
-        ending = (await server.stored.find("r", owner=ME)).log.since(0)[-1]
-        assert (ending.code, "agent file was changed" in ending.message) == ("interrupted", True)
-        assert (await server.records.find("r", owner=ME)).state is RunState.INTERRUPTED
-        assert server.model.prompts == []
-        run = await server.runs.start(RunRequest(session_id="t", messages=(UserMessage(content="hi"),)))
-        await run.done()
-        assert (await server.records.find(run.run_id, owner=ME)).request.agent_version == "after"
-
-
-@pytest.mark.parametrize("how", ["told not to", "a second time", "a call is unknown"])
-async def test_it_does_not_continue(restarted, how):
-    async with restarted(continues=how != "told not to") as server:
-        unknown = PendingStep(assistant=REPLY, begun=("c1",), run_id="r") if how == "a call is unknown" else None
-        await server.left(QUESTION, pending=unknown, events=BEGINNING)
-        if how == "a second time":
-            await server.records.take_up(RECORD)
-        await server.stored.recover()
-        run = await server.stored.find("r", owner=ME)
-        assert run.log.since(0)[-1].code == "interrupted"
-        assert server.model.prompts == []
-
-
-class Repeatable(PlainTools):
-    def schemas(self):
-        import msgspec
-
-        return [msgspec.structs.replace(schema, repeatable=True) for schema in super().schemas()]
-
-
-async def test_calls_that_may_be_repeated_are_the_models_to_repeat(restarted):
-    async with restarted(tools=Repeatable(echo=echo)) as server:
-        await server.left(QUESTION, pending=PendingStep(assistant=REPLY, begun=("c1", "c2", "c3"), run_id="r"))
-        await server.stored.recover()
-        run = await server.stored.find("r", owner=ME)
-        events = await asyncio.wait_for(follow(server, run), 30)
-        assert isinstance(events[-1], e.RunFinished)
-        assert [message.content for message in server.model.prompts[0].messages[-3:]] == [CALL_AGAIN] * 3
-
-
-async def test_a_user_who_continues_ends_the_run_that_was_cut(restarted):
-    async with restarted() as server:
-        await server.left(QUESTION, events=BEGINNING)
-        await server.stored.recover()
-        cut = await server.stored.find("r", owner=ME)
-        run = await server.runs.start(RunRequest(session_id="s", messages=(UserMessage(content="and?"),)))
-        await asyncio.gather(run.done(), cut.done())
-        assert cut.log.since(0)[-1].code == "interrupted"
-        assert [message.content for message in await server.history()] == ["go", "let me", "and?", "fresh answer"]
 
 
 async def test_a_run_that_waited_for_its_turn_is_not_lost(restarted):

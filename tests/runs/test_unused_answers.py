@@ -13,7 +13,7 @@ from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import Resume, RunRequest
 from holodeck.runs.port import RunState
 from holodeck.runs.run import kept_of
-from tests.runs.test_recovery import CALLING, CALLS, RECORD, REPLY, follow, restarted
+from tests.runs.restarted import CALLING, CALLS, RECORD, REPLY, follow, restarted
 
 __all__ = ["restarted"]
 
