@@ -80,7 +80,9 @@ class Restarted:
             await self.store.file.write(lambda connection: connection.execute(insert, (body, record.run_id)).rowcount)
 
     async def history(self):
-        return (await self.store.read("s", owner=ME)).messages
+        stored = await self.store.read("s", owner=ME)
+        assert stored is not None
+        return stored.messages
 
 
 @pytest.fixture
