@@ -163,7 +163,7 @@ def survives(folder: Path, record: bytes) -> bool:
     else:
         assert is_ulid(found.session_id)
         assert found.title.isprintable()
-        assert isinstance(found.usage, TokenUsage | None)
+        assert isinstance(found.known_usage[0], TokenUsage | None)
         assert to_markdown(found)
         save_chat(found, folder / "copy")
     assert file.read_bytes() == record

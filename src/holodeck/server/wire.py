@@ -41,8 +41,3 @@ class Wire:
     @property
     def operations(self) -> list[Operation]:
         return [operation for routes in self.routes for operation in routes.operations]
-
-    @property
-    def takes_files(self) -> bool:
-        """Returns whether clients may post files in a form."""
-        return any(operation.takes_files for operation in self.operations)

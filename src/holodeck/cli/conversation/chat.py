@@ -1,7 +1,6 @@
 """A chat with an agent of this process: its commands, its runs, and what is stored of them."""
 
 import asyncio
-import re
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,7 +8,7 @@ from typing import Protocol
 from holodeck.agent.definition import AgentDefinition
 from holodeck.cli.conversation.attachments import dropped_files
 from holodeck.cli.conversation.chat_context import ChatContext
-from holodeck.cli.conversation.chat_loop import ChatLoop, Reply
+from holodeck.cli.conversation.chat_loop import COMMAND, ChatLoop, Reply
 from holodeck.cli.conversation.commands import Exit, Retry, Send, dispatch
 from holodeck.cli.conversation.validation import InputChecks
 from holodeck.cli.lines import Lines
@@ -20,8 +19,6 @@ from holodeck.core.request import FileNote, Resume, RunRequest
 from holodeck.runs.log import follow
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
-
-_COMMAND = re.compile(r"/[a-z?]+(\s|$)", re.IGNORECASE)  # not every line with a slash: "/etc/hosts is what?"
 
 
 class Watch(Protocol):
@@ -64,23 +61,20 @@ class Chat(ChatLoop):
 
     async def _follow(self, line: str) -> bool:
         """Handles a line. Piped text is never a command: it may come from anywhere."""
-        if not self._interactive:
-            await self._message(line)
-            return False
-        if paths := dropped_files(line.strip()):
+        context = self._context
+        if self._interactive and (paths := dropped_files(line.strip())):
             for path in paths:
-                self._context.attachments.add(path)
-            self._context.show_attachments()
-            return False
-        if _COMMAND.match(line):
-            context = self._context
+                context.attachments.add(path)
+            context.show_attachments()
+        elif self._interactive and COMMAND.match(line):
             outcome = await dispatch(context, line.strip())
             if isinstance(outcome, Retry):
                 await self._answer(context.session.until(outcome.message))
             elif isinstance(outcome, Send):
                 await self._message(outcome.text)
             return isinstance(outcome, Exit)
-        await self._message(line)
+        else:
+            await self._message(line)
         return False
 
     async def _message(self, line: str) -> None:
@@ -111,18 +105,14 @@ class Chat(ChatLoop):
     async def _replied(
         self, messages: Sequence[Message] = (), files: Sequence[FileNote] = (), resume: Sequence[Resume] = ()
     ) -> Ending | None:
-        return await self._reply(
-            RunRequest(
-                session_id=self._context.session.session_id,
-                owner=self._context.store.owner,
-                messages=tuple(messages),
-                resume=tuple(resume),
-                files=tuple(files),
-            )
-        )
-
-    async def _reply(self, request: RunRequest) -> Ending | None:
         context = self._context
+        request = RunRequest(
+            session_id=context.session.session_id,
+            owner=context.store.owner,
+            messages=tuple(messages),
+            resume=tuple(resume),
+            files=tuple(files),
+        )
         if not context.starting.task.done():
             context.display.wait_for("starting")
         runs = await self._runs_of_agent()

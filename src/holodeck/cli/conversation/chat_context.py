@@ -15,7 +15,6 @@ from holodeck.config.build import build_agent
 from holodeck.config.build_model import build_model, offered_models, shown_tokens
 from holodeck.config.load import LoadedConfig, with_model
 from holodeck.config.model_schema import ModelChoice
-from holodeck.core.events import TextAdded, TextEnded
 from holodeck.core.messages import INTERRUPTED, AssistantMessage, Content, Message, UserMessage, text_of
 from holodeck.core.request import FileNote
 from holodeck.core.text import one_line
@@ -62,10 +61,6 @@ class StartingAgent:
         self.task = asyncio.create_task(self._start(), name="start of the agent")
         self._agent: AgentDefinition | None = None
 
-    @property
-    def failed(self) -> bool:
-        return self.task.done() and (self.task.cancelled() or self.task.exception() is not None)
-
     async def get(self) -> AgentDefinition:
         """Returns the agent as soon as it is ready. Raises what its start raised."""
         await asyncio.shield(self.task)
@@ -108,7 +103,6 @@ class StartingAgent:
         self._agent = replace(agent, max_messages=min(agent.max_messages, self._max_messages))
 
 
-LONG_QUESTION = 300
 NEARLY = 0.8  # share of a limit from which on the user is warned
 
 
@@ -168,11 +162,9 @@ class ChatContext(Around):
         """Shows the last question and its answer, so that the user sees where a resumed chat stopped."""
         question, reply = self.session.last_question, self._answer()
         if question is not None:
-            self.say(self.paint.dim(f"> {one_line(text_of(question.content), LONG_QUESTION)}"))
+            self.show_question(text_of(question.content))
         if reply is not None:
-            self.display.emit(TextAdded(message_id="", delta=reply.content))
-            self.display.emit(TextEnded(message_id=""))
-            self.display.close()
+            self.show_answer(reply.content)
             if reply.cut == INTERRUPTED:
                 self.say(self.paint.dim(CUT_BY_CRASH))
             elif reply.cut:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import time
 from abc import ABC, abstractmethod
@@ -18,7 +19,7 @@ from typing import Any, Protocol
 from holodeck.cli.lines import Interrupted, Lines
 from holodeck.cli.paint import Paint
 from holodeck.cli.plain_display import call_text
-from holodeck.core.events import Ending, Event, Interrupt, RunFailed, RunFinished
+from holodeck.core.events import Ending, Event, Interrupt, RunFailed, RunFinished, TextAdded, TextEnded
 from holodeck.core.request import Resume
 from holodeck.core.text import one_line
 from holodeck.errors import HoloDeckError
@@ -31,6 +32,8 @@ WORDS_THAT_LEAVE = frozenset({"exit", "quit"})
 INTERRUPTED = 130
 ANSWER_FAILED = 4
 NOT_APPROVED = 5
+LONG_QUESTION = 300
+COMMAND = re.compile(r"/[a-z?]+(\s|$)", re.IGNORECASE)  # not every line with a slash: "/etc/hosts is what?"
 LEAVE_SECONDS = 2.0  # time for a reply to stop when the user leaves
 
 
@@ -57,6 +60,15 @@ class Around:
     complain: Callable[[str], None]  # the same for problems
     paint: Paint
     allowed: set[str] = field(default_factory=set)  # tools that run without a question in this conversation
+
+    def show_question(self, text: str) -> None:
+        self.say(self.paint.dim(f"> {one_line(text, LONG_QUESTION)}"))
+
+    def show_answer(self, text: str) -> None:
+        """Shows a stored answer as if it arrived now."""
+        self.display.emit(TextAdded(message_id="", delta=text))
+        self.display.emit(TextEnded(message_id=""))
+        self.display.close()
 
 
 Reply = Coroutine[Any, Any, Ending | None]

@@ -7,7 +7,6 @@ or saved chats.
 import asyncio
 import base64
 import mimetypes
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,12 +14,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from holodeck.cli.conversation.attachments import dropped_files, file_bytes, named_file
-from holodeck.cli.conversation.chat_loop import Around, ChatLoop, Reply
+from holodeck.cli.conversation.chat_loop import COMMAND, LONG_QUESTION, Around, ChatLoop, Reply
 from holodeck.cli.conversation.remote_run import RemoteRun
 from holodeck.cli.conversation.remote_server import RemoteServer, RemoteSession
 from holodeck.cli.conversation.session import CUT_BY_CRASH, NO_ANSWER, counted
 from holodeck.cli.lines import Lines
-from holodeck.core.events import Ending, Event, Interrupt, TextAdded, TextEnded
+from holodeck.core.events import Ending, Interrupt
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import INTERRUPTED
 from holodeck.core.request import Resume
@@ -37,8 +36,6 @@ HELP = {
     "/exit": "exit; the conversation stays on the server",
 }
 SHOWN_MESSAGES = 6  # messages of a resumed conversation: about its last three exchanges
-LONG_QUESTION = 300
-_COMMAND = re.compile(r"/[a-z?]+(\s|$)", re.IGNORECASE)
 Content: TypeAlias = str | list[dict[str, Any]]
 _MEDIA = ("image", "audio", "video")
 
@@ -102,7 +99,7 @@ class RemoteChat(ChatLoop):
             for path in paths:
                 self._context.attach(path)
             self._show_files()
-        elif self._interactive and _COMMAND.match(text):
+        elif self._interactive and COMMAND.match(text):
             name, _, rest = text.partition(" ")
             return await self._command(name, rest.strip())
         elif text:
@@ -178,16 +175,13 @@ class RemoteChat(ChatLoop):
     async def _answered(self, **asked: Any) -> Ending | None:
         context, display = self._context, self._context.display
         self._reading = RemoteRun(
-            context.server, context.session_id, emit=self._emit, wait_for=display.wait_for, **asked
+            context.server, context.session_id, emit=display.emit, wait_for=display.wait_for, **asked
         )
         display.wait_for("waiting")
         try:
             return await self._reading.ending()
         finally:
             self._reading = None
-
-    def _emit(self, event: Event) -> None:
-        self._context.display.emit(event)
 
     def _stop(self, reply: "asyncio.Task[Ending | None]") -> None:
         """Asks the server to end the run, whose last event arrives like any other. Without a connection, leaves it."""
@@ -208,11 +202,9 @@ class RemoteChat(ChatLoop):
         shown = [each for each in session.messages if each.get("role") in ("user", "assistant") and _text(each)]
         for message in shown if last is None else shown[-last:]:
             if message["role"] == "user":
-                context.say(context.paint.dim(f"> {one_line(_text(message), LONG_QUESTION)}"))
+                context.show_question(_text(message))
             else:
-                context.display.emit(TextAdded(message_id="", delta=_text(message)))
-                context.display.emit(TextEnded(message_id=""))
-                context.display.close()
+                context.show_answer(_text(message))
                 if cut := message.get("cut"):
                     context.say(context.paint.dim(f"({one_line(str(cut), LONG_QUESTION)})"))
 

@@ -84,11 +84,6 @@ class ChatSession:
         return len(self.transcript.messages)
 
     @property
-    def usage(self) -> TokenUsage | None:
-        """The usage of all replies, if every endpoint reported it."""
-        return total([each.tokens_used for each in self.transcript.messages if isinstance(each, AssistantMessage)])
-
-    @property
     def known_usage(self) -> tuple[TokenUsage | None, bool]:
         """Returns the reported usage, and whether it is complete: a stopped answer reports none."""
         reported = [each.tokens_used for each in self.transcript.messages if isinstance(each, AssistantMessage)]
