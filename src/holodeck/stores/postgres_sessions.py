@@ -189,14 +189,20 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
     async def _delete(self, session_id: str, owner: Owner) -> None:
         """Deletes a session with its runs and the copies of their logs.
 
-        A run in another process finds itself deleted.
+        A run in another process finds itself deleted. The runs go first, in a statement of their own: it waits for a
+        commit in progress, which has locked its run and may be adding the session. Only the next statement sees that.
         """
+        name = self.name(owner, session_id)
         runs = await self.database.rows(
-            f"WITH gone AS (DELETE FROM holodeck.sessions WHERE {_NAMED}),"
-            f" forgotten AS (DELETE FROM holodeck.kept_values WHERE {_OF_OWNER} AND session = %(id)s)"
-            f" DELETE FROM holodeck.runs WHERE {_OF_OWNER} AND session = %(id)s"
+            f"DELETE FROM holodeck.runs WHERE {_OF_OWNER} AND session = %(id)s"
             " RETURNING replica, tenant, user_name, id, ended IS NULL",
-            self.name(owner, session_id),
+            name,
+            again=True,
+        )
+        await self.database.rows(
+            f"WITH gone AS (DELETE FROM holodeck.sessions WHERE {_NAMED})"
+            f" DELETE FROM holodeck.kept_values WHERE {_OF_OWNER} AND session = %(id)s RETURNING 1",
+            name,
             again=True,
         )
         self.histories.forget(owner, session_id)
@@ -474,6 +480,8 @@ class _PostgresConversation(StoredConversation):
             if run is not None and has_run:
                 await store.database.rows(f"WITH {run.lock}, {run.change('TRUE')} SELECT 1", run.values, again=True)
             return row
+        if row.key is None and runs is not None and self._run_id and not has_run:
+            raise SessionDeleted  # the run was deleted before its first commit
         now = store.now()
         if row.key is None and (
             run is None or store.most_sessions(self._owner) is not None
