@@ -24,6 +24,8 @@ from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.runs import Runs
 from holodeck.runs.shared_entry import SharedEntry
 from holodeck.runs.stored_runs import StoredRuns
+from holodeck.server.agent_server import AgentServer
+from holodeck.server.options import ServerSettings
 from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.postgres_database import PostgresDatabase
 from holodeck.stores.postgres_runs import PostgresRunStore
@@ -723,6 +725,35 @@ async def test_a_process_that_takes_runs_up_goes_on_beating():
         await asyncio.wait_for(replica.beat(), 50)
     assert taken == [200, 200]
     await asyncio.wait_for(replica.close(), 50)
+
+
+async def test_a_server_beats_from_the_moment_at_which_it_joins(path, monkeypatch):
+    """Tool servers may need longer to start than other processes wait for a beat."""
+    store, has_beaten, done = on_file(path, "tester"), asyncio.Event(), []
+    real = {name: getattr(store.runs, name) for name in ("beat", "take_over")}
+
+    async def beat():
+        has_beaten.set()
+        return await real["beat"]()
+
+    async def take_over(seconds):
+        done.append("took over")
+        return await real["take_over"](seconds)
+
+    class Slow(PlainTools):
+        async def start(self):
+            await asyncio.wait_for(has_beaten.wait(), 50)
+            done.append("started")
+
+    monkeypatch.setattr(store.runs, "beat", beat)
+    monkeypatch.setattr(store.runs, "take_over", take_over)
+    agent = AgentDefinition(name="tester", model=ScriptedModel([says("hello")]), tools=Slow())
+    server = AgentServer(agent, store, records=store.runs, settings=ServerSettings(take_over_seconds=0.2))
+    try:
+        await asyncio.wait_for(server.start(), 50)
+        assert done[:2] == ["started", "took over"]
+    finally:
+        await server.close()
 
 
 # waits that are cancelled
