@@ -399,6 +399,21 @@ async def test_a_session_that_is_deleted_during_its_first_commit_is_gone(opened,
         await conversation.commit([AssistantMessage(content="late")])
 
 
+async def test_a_session_on_which_a_run_begins_does_not_make_room_for_another(opened, monkeypatch):
+    one, other = await opened(), await opened()
+    await say(one, "hi")
+    by_last_use = one._by_last_use
+
+    async def begun_meanwhile(owner):
+        found = await by_last_use(owner)
+        await other.runs.begin(run())
+        return found
+
+    monkeypatch.setattr(one, "_by_last_use", begun_meanwhile)
+    await one._make_space(ME, 0)
+    assert await texts(other) == ["hi"]
+
+
 async def test_a_run_that_was_deleted_before_its_first_commit_stores_nothing(opened):
     store = await opened()
     for name, ending in (("r", None), ("r2", ENDING)):

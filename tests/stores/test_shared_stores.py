@@ -250,8 +250,10 @@ async def test_a_dead_process_is_taken_over_once_and_may_write_nothing_more(open
         with pytest.raises(LostClaim):
             await late.commit([UserMessage(content="late")], ending=ENDING)
     await dead.runs.end(run(), ENDING)
-    with pytest.raises(LostClaim):
-        await dead.runs.turn(waiting)
+    for late in (dead.runs.turn(waiting), dead.runs.take_up(waiting)):
+        with pytest.raises(LostClaim):
+            await late
+    assert [(await one.runs.find(name, owner=ME)).recovered for name in ("r", "never opened")] == [0, 0]
     assert (await one.runs.find("r", owner=ME)).ending is None
     assert await texts(one) == ["hi"]
     assert await texts(one, "new") is None

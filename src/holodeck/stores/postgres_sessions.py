@@ -325,8 +325,10 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
             log.warning("old sessions could not be removed: %s", error.message)
 
     async def _delete_keys(self, keys: Sequence[int]) -> None:
+        """Deletes these sessions, except one on which a run has begun since they were chosen."""
         if keys:
-            await self.database.rows("DELETE FROM holodeck.sessions WHERE key = ANY(%(keys)s)", {"keys": list(keys)})
+            statement = f"DELETE FROM holodeck.sessions s WHERE key = ANY(%(keys)s) AND NOT {_OPEN_RUN}"
+            await self.database.rows(statement, {"keys": list(keys)})
 
     async def _by_last_use(self, owner: Owner) -> Sequence[tuple[int, int, bool]]:
         """Key, size and whether it is in use, the least recently used first."""
