@@ -13,6 +13,7 @@ from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.owner import Owner
 from holodeck.errors import (
+    InvalidRequest,
     LostClaim,
     RunInterrupted,
     SessionBroken,
@@ -412,6 +413,20 @@ async def test_a_session_on_which_a_run_begins_does_not_make_room_for_another(op
     monkeypatch.setattr(one, "_by_last_use", begun_meanwhile)
     await one._make_space(ME, 0)
     assert await texts(other) == ["hi"]
+
+
+async def test_a_session_that_begins_during_its_import_is_left_as_it_is(opened, monkeypatch):
+    one, other = await opened(), await opened()
+    await say(other, "mine")
+    stored = await other.read("s", owner=ME)
+
+    async def finds_nothing(*_args, **_options):
+        return None
+
+    monkeypatch.setattr(one, "_find", finds_nothing)
+    with pytest.raises(InvalidRequest, match="already"):
+        await one.restore(stored)
+    assert await texts(other) == ["mine"]
 
 
 async def test_a_run_that_was_deleted_before_its_first_commit_stores_nothing(opened):

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 import msgspec
+from psycopg.errors import UniqueViolation
 
 from holodeck.core.events import Ending
 from holodeck.core.ids import new_ulid
@@ -231,10 +232,14 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
 
     async def restore(self, stored: StoredSession) -> None:
         session, now = stored.session, self.now()
+        exists = InvalidRequest(f"There is a session {session.session_id!r} already.", field="session_id")
         if await self._find(session.owner, session.session_id, now) is not None:
-            raise InvalidRequest(f"There is a session {session.session_id!r} already.", field="session_id")
+            raise exists
         times = seconds_of(session.created_at, now), seconds_of(session.last_activity, now)
-        await self._store_new(session.owner, session.session_id, stored, *times)
+        try:
+            await self._store_new(session.owner, session.session_id, stored, *times)
+        except UniqueViolation:  # another process has begun it meanwhile
+            raise exists from None
 
     async def cleanup_expired(self) -> int:
         return await in_batches(self._remove_batch)
