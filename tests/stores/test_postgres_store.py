@@ -12,7 +12,16 @@ from holodeck.core.events import RunFinished
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.owner import Owner
-from holodeck.errors import LostClaim, RunInterrupted, SessionBroken, SessionNewer, StartError, StoreUnavailable
+from holodeck.errors import (
+    InvalidRequest,
+    LostClaim,
+    RunInterrupted,
+    SessionBroken,
+    SessionDeleted,
+    SessionNewer,
+    StartError,
+    StoreUnavailable,
+)
 from holodeck.runs.replica import Replica
 from holodeck.sessions.values import KeptValue
 from holodeck.stores import postgres_database as postgres_database_module
@@ -360,6 +369,76 @@ async def test_all_of_a_user_is_deleted_whatever_state_it_is_in(opened, postgres
     assert await store.delete_all(owner=ME) == 3
     left = "SELECT (SELECT count(*) FROM holodeck.sessions), (SELECT count(*) FROM holodeck.kept_values)"
     assert sql(postgres_database, f"{left}, (SELECT count(*) FROM holodeck.runs)") == [(1, 1, 0)]
+
+
+async def test_a_session_that_is_deleted_during_its_first_commit_is_gone(opened, postgres_database, monkeypatch):
+    one, other = await opened(), await opened()
+    conversation = await begun(one, run())
+    row, is_written, may_end = one.database.row, asyncio.Event(), asyncio.Event()
+
+    async def in_progress(statement, values, **_options):
+        """Executes the commit and leaves its transaction open."""
+        monkeypatch.setattr(one.database, "row", row)
+        async with await psycopg.AsyncConnection.connect(postgres_database) as connection:
+            found = await (await connection.execute(statement, values)).fetchone()
+            is_written.set()
+            await may_end.wait()
+        return found
+
+    monkeypatch.setattr(one.database, "row", in_progress)
+    committing = asyncio.create_task(conversation.commit([UserMessage(content="hi")]))
+    await asyncio.wait_for(is_written.wait(), 50)
+    deleting = asyncio.create_task(other.delete("s", owner=ME))
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    async with asyncio.timeout(50):
+        while sql(postgres_database, waits) == [(0,)]:
+            await asyncio.sleep(0.01)
+    may_end.set()
+    await asyncio.wait_for(asyncio.gather(committing, deleting), 50)
+    assert await texts(other) is None
+    with pytest.raises(SessionDeleted):
+        await conversation.commit([AssistantMessage(content="late")])
+
+
+async def test_a_session_on_which_a_run_begins_does_not_make_room_for_another(opened, monkeypatch):
+    one, other = await opened(), await opened()
+    await say(one, "hi")
+    by_last_use = one._by_last_use
+
+    async def begun_meanwhile(owner):
+        found = await by_last_use(owner)
+        await other.runs.begin(run())
+        return found
+
+    monkeypatch.setattr(one, "_by_last_use", begun_meanwhile)
+    await one._make_space(ME, 0)
+    assert await texts(other) == ["hi"]
+
+
+async def test_a_session_that_begins_during_its_import_is_left_as_it_is(opened, monkeypatch):
+    one, other = await opened(), await opened()
+    await say(other, "mine")
+    stored = await other.read("s", owner=ME)
+
+    async def finds_nothing(*_args, **_options):
+        return None
+
+    monkeypatch.setattr(one, "_find", finds_nothing)
+    with pytest.raises(InvalidRequest, match="already"):
+        await one.restore(stored)
+    assert await texts(other) == ["mine"]
+
+
+async def test_a_run_that_was_deleted_before_its_first_commit_stores_nothing(opened):
+    store = await opened()
+    for name, ending in (("r", None), ("r2", ENDING)):
+        conversation = await begun(store, run(name))
+        store.runs.release(run(name))  # as `Runs.forget_session` does
+        await store.delete("s", owner=ME)
+        with pytest.raises(SessionDeleted):
+            await conversation.commit([UserMessage(content="hi")], ending=ending)
+        conversation.close()
+    assert await texts(store) is None
 
 
 async def test_a_session_moved_from_one_store_to_the_other_and_back_is_the_same(opened, tmp_path):

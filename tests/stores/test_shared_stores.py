@@ -21,6 +21,8 @@ from holodeck.runs.replica import Replica
 from holodeck.runs.runs import Runs
 from holodeck.runs.shared_entry import SharedEntry
 from holodeck.runs.stored_runs import StoredRuns
+from holodeck.server.agent_server import AgentServer
+from holodeck.server.options import ServerSettings
 from holodeck.stores.session_watches import SessionWatches
 from tests.agent.parts import PlainTools
 from tests.stores.processes import ENDING, opened
@@ -214,8 +216,10 @@ async def test_a_dead_process_is_taken_over_once_and_may_write_nothing_more(open
         with pytest.raises(LostClaim):
             await late.commit([UserMessage(content="late")], ending=ENDING)
     await dead.runs.end(run(), ENDING)
-    with pytest.raises(LostClaim):
-        await dead.runs.turn(waiting)
+    for late in (dead.runs.turn(waiting), dead.runs.take_up(waiting)):
+        with pytest.raises(LostClaim):
+            await late
+    assert [(await one.runs.find(name, owner=ME)).recovered for name in ("r", "never opened")] == [0, 0]
     assert (await one.runs.find("r", owner=ME)).ending is None
     assert await texts(one) == ["hi"]
     assert await texts(one, "new") is None
@@ -232,6 +236,48 @@ async def test_the_death_of_a_process_whose_run_only_waits_does_not_stop_the_run
     assert [each.run_id for each in await alive.runs.take_over(0)] == ["waits"]
     await running.commit([AssistantMessage(content="second")], ending=ENDING)
     assert await texts(alive) == ["first", "second"]
+
+
+@pytest.mark.req("D08", "D03b")
+async def test_a_run_that_a_dead_process_left_in_the_queue_is_recovered_in_its_turn(opened):
+    """The run before it belongs to a living process: it stores its answer first."""
+    dead, alive = await opened(), await opened()
+    running = await begun(alive, run())
+    await running.commit([UserMessage(content="first", run_id="r")])
+    asked = RunRequest(run_id="waits", session_id="s", messages=(UserMessage(content="second"),), detached=True)
+    assert not (await dead.runs.begin(run("waits", request=asked))).is_first
+    runs = runs_on(alive)
+    stored = StoredRuns(runs, alive, alive.runs)
+    taken_up = asyncio.get_running_loop().create_future()
+    stored.on_taken_up.append(taken_up.set_result)
+    for _ in range(3):
+        await alive.runs.beat()
+    try:
+        assert await stored.take_up(await alive.runs.take_over(0)) == 1
+        await running.commit([AssistantMessage(content="answer", run_id="r")], ending=ENDING)
+        alive.runs.release(run())
+        await asyncio.wait_for((await asyncio.wait_for(taken_up, 50)).done(), 50)
+        assert await texts(alive) == ["first", "answer", "second", "hello"]
+        states = [each.state for each in await alive.runs.runs_of(owner=ME)]
+        assert states == [RunState.FINISHED, RunState.FINISHED]
+    finally:
+        running.close()
+        await runs.close(0)
+        await stored.close()
+
+
+async def test_a_process_that_stops_leaves_what_waits_for_its_turn_to_another(opened):
+    dead, alive = await opened(), await opened()
+    await begun(alive, run())
+    await dead.runs.begin(run("waits"))
+    runs = runs_on(alive)
+    stored = StoredRuns(runs, alive, alive.runs)
+    for _ in range(3):
+        await alive.runs.beat()
+    assert await stored.take_up(await alive.runs.take_over(0)) == 1
+    await asyncio.wait_for(stored.close(), 50)
+    left = await alive.runs.find("waits", owner=ME)
+    assert (left.state, left.ending) == (RunState.QUEUED, None)
 
 
 async def test_a_process_whose_counter_moves_is_alive(opened):
@@ -398,6 +444,7 @@ async def test_a_run_whose_ending_could_not_be_stored_is_ended_later(opened):
     store = await opened()
     runs = runs_on(store)
     replica = Replica(runs, StoredRuns(runs, store, store.runs), store.runs, 200)
+    replica.takes_over = True
     conversation = await begun(store, run())
     await conversation.commit([UserMessage(content="hi")])
     conversation.close()
@@ -408,11 +455,65 @@ async def test_a_run_whose_ending_could_not_be_stored_is_ended_later(opened):
     await replica.beat()
     await store.runs.begin(run("later"))
     await replica.beat()
+    await asyncio.wait_for(store.runs.turn(run("later")), 50)
     found = await store.runs.find("r", owner=ME)
     assert (found.state, found.ending.code) == (RunState.INTERRUPTED, "interrupted")
-    await asyncio.wait_for(store.runs.turn(run("later")), 50)
     await replica.beat()
     assert [each.run_id for each in await store.runs.open_runs(owner=ME)] == ["later"]
+
+
+async def test_a_process_that_takes_runs_up_goes_on_beating():
+    """A thousand runs take seconds. One that does not beat meanwhile ends its own runs, and others take it for dead."""
+    taken, is_up = [], asyncio.Event()
+
+    async def beat():
+        return Pulse()
+
+    async def take_over(seconds):
+        taken.append(seconds)
+        return [run()]
+
+    async def take_up(_taken):
+        await is_up.wait()
+
+    records = SimpleNamespace(beat=beat, take_over=take_over, on_pulse=None)
+    replica = Replica(SimpleNamespace(is_closing=False), SimpleNamespace(take_up=take_up), records, 200)
+    await replica.beat()
+    assert taken == [], "the agent has not started"
+    replica.takes_over = True
+    for _ in range(2):
+        await asyncio.wait_for(replica.beat(), 50)
+    assert taken == [200, 200]
+    await asyncio.wait_for(replica.close(), 50)
+
+
+async def test_a_server_beats_from_the_moment_at_which_it_joins(path, monkeypatch):
+    """Tool servers may need longer to start than other processes wait for a beat."""
+    store, has_beaten, done = on_file(path, "tester"), asyncio.Event(), []
+    real = {name: getattr(store.runs, name) for name in ("beat", "take_over")}
+
+    async def beat():
+        has_beaten.set()
+        return await real["beat"]()
+
+    async def take_over(seconds):
+        done.append("took over")
+        return await real["take_over"](seconds)
+
+    class Slow(PlainTools):
+        async def start(self):
+            await asyncio.wait_for(has_beaten.wait(), 50)
+            done.append("started")
+
+    monkeypatch.setattr(store.runs, "beat", beat)
+    monkeypatch.setattr(store.runs, "take_over", take_over)
+    agent = AgentDefinition(name="tester", model=ScriptedModel([says("hello")]), tools=Slow())
+    server = AgentServer(agent, store, records=store.runs, settings=ServerSettings(take_over_seconds=0.2))
+    try:
+        await asyncio.wait_for(server.start(), 50)
+        assert done[:2] == ["started", "took over"]
+    finally:
+        await server.close()
 
 
 # waits that are cancelled

@@ -122,7 +122,7 @@ class RunStore(Protocol):
         """Drops the note of a run that ended before anything of it was stored. Idempotent."""
 
     async def take_up(self, record: RunRecord) -> None:
-        """Counts that a process continues a run that another one left."""
+        """Counts that a process continues a run that another one left. Raises LostClaim if it lost the run meanwhile."""
 
     async def end(self, record: RunRecord, ending: Ending) -> None:
         """Stores the ending of a run that ended without its conversation."""

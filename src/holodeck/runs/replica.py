@@ -31,6 +31,8 @@ class Replica:
         self._beaten = time.monotonic()
         self._beating: asyncio.Task[None] | None = None
         self._is_due = asyncio.Event()  # set early if another process has left
+        self._taking_up: set[asyncio.Task[int]] = set()
+        self.takes_over = False  # not before the agent can carry on with what it takes
         self.is_connected = True  # whether the last attempt to reach the store succeeded
         records.on_pulse = self._apply
 
@@ -42,6 +44,10 @@ class Replica:
             self._beating.cancel()
             await asyncio.wait({self._beating}, timeout=CLOSE_SECONDS)  # a cancelled statement waits for the store
             self._beating = None
+        for task in self._taking_up:
+            task.cancel()
+        if self._taking_up:
+            await asyncio.wait(self._taking_up, timeout=CLOSE_SECONDS)
 
     async def _beat_regularly(self) -> None:
         while True:
@@ -97,10 +103,14 @@ class Replica:
             return
         self._beaten = begun
         self._apply(pulse)
-        taken = [] if self._runs.is_closing else await self._records.take_over(self._seconds)
+        if not self.takes_over or self._runs.is_closing:
+            return
+        taken = await self._records.take_over(self._seconds)
         if taken:
             log.warning("runs_taken_over", extra={"details": {"runs": len(taken)}})
-            await self._stored.take_up(taken)
+            # Not awaited: thousands take longer than the time after which a process that does not beat counts as dead.
+            self._taking_up.add(task := asyncio.create_task(self._stored.take_up(taken), name="take runs up"))
+            task.add_done_callback(self._taking_up.discard)
 
     def _apply(self, pulse: Pulse) -> None:
         if pulse.left:

@@ -20,7 +20,7 @@ from holodeck.core.ids import is_valid_id
 from holodeck.core.messages import Message, PendingStep, UserMessage
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
-from holodeck.errors import HoloDeckError, InvalidRequest, RunInterrupted, RunNotFound
+from holodeck.errors import HoloDeckError, InvalidRequest, LostClaim, RunInterrupted, RunNotFound
 from holodeck.runs.client_history import Change, change_of, context_of, results_for
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, RunResult, RunState, RunStore, SharedRunStore
@@ -40,6 +40,7 @@ CHANGED_TEXT = (
     "The agent file was changed while this run was in progress, so it does not continue; send the message again."
 )
 STOP_SECONDS = 5.0  # for a run to end after a client has stopped it, before the client is answered
+CLOSE_SECONDS = 1.0
 TAKEN_UP = "taken-up"  # the warning in the log of a run that continues after a crash
 
 
@@ -80,6 +81,16 @@ class StoredRuns:
         self.on_taken_up: list[
             Callable[[Run], None]
         ] = []  # called with each run that another process left: it continues, or has ended
+        self._waiting: set[asyncio.Task[None]] = set()  # for the turns of runs that were left before they began
+
+    async def close(self) -> None:
+        """Leaves the runs that wait for their turn to another process, and ends the reading of those of others."""
+        for task in self._waiting:
+            task.cancel()
+        if self._waiting:
+            await asyncio.wait(self._waiting, timeout=CLOSE_SECONDS)  # a cancelled statement waits for the store
+        if self.remote is not None:
+            await self.remote.close()
 
     # reading
 
@@ -295,21 +306,51 @@ class StoredRuns:
         return await self.take_up([] if self._records is None else await self._records.unfinished())
 
     async def take_up(self, left: Sequence[RunRecord]) -> int:
-        """Ends or continues the runs that other processes left, and returns how many."""
+        """Ends or continues the runs that other processes left, and returns how many.
+
+        Does not wait for those that were left in a queue: a run of a living process may be before them.
+        """
         by_session: dict[OwnedId, list[RunRecord]] = {}
         for record in left:
             by_session.setdefault((record.owner, record.session_id), []).append(record)
-        await asyncio.gather(*map(self._recover_session, by_session.values()))
+        at_once = []
+        for records in by_session.values():
+            work = self._recover_session(records)
+            if self.remote is not None and any(each.state is RunState.QUEUED for each in records):
+                self._waiting.add(
+                    task := asyncio.create_task(work, name=f"recovery of session {records[0].session_id}")
+                )
+                task.add_done_callback(self._waiting.discard)
+            else:
+                at_once.append(work)
+        await asyncio.gather(*at_once)
         return len(left)
 
     async def _recover_session(self, records: Sequence[RunRecord]) -> None:
         for record in records:
             try:
-                await self._recover(record, may_go_on=record is records[-1] and _crashes_of(record) == 0)
+                current = await self._in_turn(record)
+                if current is not None:
+                    await self._recover(current, may_go_on=record is records[-1] and _crashes_of(record) == 0)
             except Exception:  # an unreadable run must not stop the recovery of the others, nor the server's start
                 log.exception("run %s cannot be recovered", record.run_id)
                 await self._runs.end(run_of(record, RunLog()), RunInterrupted(INTERRUPTED_TEXT))
                 self._runs.release_record(record)
+
+    async def _in_turn(self, record: RunRecord) -> RunRecord | None:
+        """Waits for the turn of a run that was left in a queue, and reads it again: its client may have stopped it.
+
+        None if it was deleted or taken over meanwhile, or if this process stops and leaves it to another one.
+        """
+        if self.remote is None or record.state is not RunState.QUEUED:
+            return record
+        found = None
+        with suppress(LostClaim):
+            await self.remote.records.turn(record)
+            found = await self.remote.records.find(record.run_id, owner=record.owner)
+        if found is None:
+            self._runs.release_record(record)
+        return None if self._runs.is_closing else found
 
     async def _recover(self, record: RunRecord, *, may_go_on: bool) -> None:
         """Stores the remains of a run, then ends it or lets it wait for a reader that wants it to continue."""

@@ -210,6 +210,8 @@ class AgentServer:
     async def start(self) -> None:
         """Starts the agent. Raises StartError if that fails."""
         await self.store.start()
+        if self._replica is not None:  # before tool servers start, which may take longer than others wait for a beat
+            self._replica.start()
         if self.access.enabled:
             await self._share_secret()
         await self.access.start()
@@ -217,7 +219,7 @@ class AgentServer:
         if recovered := await self.stored_runs.recover():
             log.warning("runs_recovered", extra={"details": {"runs": recovered}})
         if self._replica is not None:
-            self._replica.start()
+            self._replica.takes_over = True
         if self.worker_figures is not None:
             await self.worker_figures.start()
         self.state = _advance(self.state, ServerState.READY)
@@ -260,8 +262,7 @@ class AgentServer:
             await self.worker_figures.close()
         if self._replica is not None:
             await self._replica.close()
-        if self.stored_runs.remote is not None:
-            await self.stored_runs.remote.close()
+        await self.stored_runs.close()
         try:
             await self.access.close()
             await self.agent.close()

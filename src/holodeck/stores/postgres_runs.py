@@ -51,6 +51,7 @@ LINKED_COPY_SECONDS = 0.1  # with Valkey: until runs are announced, and between 
 LINKED_FOLLOW_SECONDS = 1.0  # with Valkey: between two reads of a log that is quiet
 LOOK_SECONDS = (0.05, 1.0)  # between two checks whether it is a run's turn: the first pause, and the longest
 NEWS_SECONDS, NEWS_OVERLAP = 1.0, 50  # between two queries for new runs; how many are read again at first
+TAKEN = "The session of this run was deleted, or another process has taken the run over."
 _COLUMNS = COLUMNS.format(user="user_name")
 _WHERE = "replica, tenant, user_name, id"
 
@@ -326,7 +327,7 @@ class PostgresRunStore:
             except UniqueViolation:  # another one began just now
                 found = (True, False)
             if found is None:
-                raise LostClaim("The session of this run was deleted, or another process has taken the run over.")
+                raise LostClaim(TAKEN)
             if found[1]:
                 return
             await watch.wait(seconds)
@@ -349,10 +350,13 @@ class PostgresRunStore:
         self._sessions.changed((record.owner, record.session_id))
 
     async def take_up(self, record: RunRecord) -> None:
-        await self._database.rows(
-            f"UPDATE holodeck.runs SET recovered = recovered + 1, state = '{RunState.RUNNING}' WHERE {NAMED}",
-            self._name(record.owner, record.run_id),
+        found = await self._database.rows(
+            f"UPDATE holodeck.runs SET recovered = recovered + 1, state = '{RunState.RUNNING}' WHERE {NAMED}"
+            " AND replica = %(me)s AND ended IS NULL RETURNING 1",
+            {**self._name(record.owner, record.run_id), "me": self.replica},
         )
+        if not found:
+            raise LostClaim(TAKEN)
 
     async def end(self, record: RunRecord, ending: Ending) -> None:
         key = self._keys.get((record.owner, record.run_id))

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 import msgspec
+from psycopg.errors import UniqueViolation
 
 from holodeck.core.events import Ending
 from holodeck.core.ids import new_ulid
@@ -189,14 +190,20 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
     async def _delete(self, session_id: str, owner: Owner) -> None:
         """Deletes a session with its runs and the copies of their logs.
 
-        A run in another process finds itself deleted.
+        A run in another process finds itself deleted. The runs go first, in a statement of their own: it waits for a
+        commit in progress, which has locked its run and may be adding the session. Only the next statement sees that.
         """
+        name = self.name(owner, session_id)
         runs = await self.database.rows(
-            f"WITH gone AS (DELETE FROM holodeck.sessions WHERE {_NAMED}),"
-            f" forgotten AS (DELETE FROM holodeck.kept_values WHERE {_OF_OWNER} AND session = %(id)s)"
-            f" DELETE FROM holodeck.runs WHERE {_OF_OWNER} AND session = %(id)s"
+            f"DELETE FROM holodeck.runs WHERE {_OF_OWNER} AND session = %(id)s"
             " RETURNING replica, tenant, user_name, id, ended IS NULL",
-            self.name(owner, session_id),
+            name,
+            again=True,
+        )
+        await self.database.rows(
+            f"WITH gone AS (DELETE FROM holodeck.sessions WHERE {_NAMED})"
+            f" DELETE FROM holodeck.kept_values WHERE {_OF_OWNER} AND session = %(id)s RETURNING 1",
+            name,
             again=True,
         )
         self.histories.forget(owner, session_id)
@@ -225,10 +232,14 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
 
     async def restore(self, stored: StoredSession) -> None:
         session, now = stored.session, self.now()
+        exists = InvalidRequest(f"There is a session {session.session_id!r} already.", field="session_id")
         if await self._find(session.owner, session.session_id, now) is not None:
-            raise InvalidRequest(f"There is a session {session.session_id!r} already.", field="session_id")
+            raise exists
         times = seconds_of(session.created_at, now), seconds_of(session.last_activity, now)
-        await self._store_new(session.owner, session.session_id, stored, *times)
+        try:
+            await self._store_new(session.owner, session.session_id, stored, *times)
+        except UniqueViolation:  # another process has begun it meanwhile
+            raise exists from None
 
     async def cleanup_expired(self) -> int:
         return await in_batches(self._remove_batch)
@@ -319,8 +330,10 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
             log.warning("old sessions could not be removed: %s", error.message)
 
     async def _delete_keys(self, keys: Sequence[int]) -> None:
+        """Deletes these sessions, except one on which a run has begun since they were chosen."""
         if keys:
-            await self.database.rows("DELETE FROM holodeck.sessions WHERE key = ANY(%(keys)s)", {"keys": list(keys)})
+            statement = f"DELETE FROM holodeck.sessions s WHERE key = ANY(%(keys)s) AND NOT {_OPEN_RUN}"
+            await self.database.rows(statement, {"keys": list(keys)})
 
     async def _by_last_use(self, owner: Owner) -> Sequence[tuple[int, int, bool]]:
         """Key, size and whether it is in use, the least recently used first."""
@@ -474,6 +487,8 @@ class _PostgresConversation(StoredConversation):
             if run is not None and has_run:
                 await store.database.rows(f"WITH {run.lock}, {run.change('TRUE')} SELECT 1", run.values, again=True)
             return row
+        if row.key is None and runs is not None and self._run_id and not has_run:
+            raise SessionDeleted  # the run was deleted before its first commit
         now = store.now()
         if row.key is None and (
             run is None or store.most_sessions(self._owner) is not None

@@ -262,8 +262,10 @@ class SharedSqliteRunStore(SqliteRunStore):
         self._changes.sessions.changed((record.owner, record.session_id))
 
     async def take_up(self, record: RunRecord) -> None:
-        statement = f"UPDATE runs SET recovered = recovered + 1, state = '{RunState.RUNNING}' WHERE {NAMED}"
-        await self._file.execute(statement, self._name(record.owner, record.run_id))
+        statement = f"UPDATE runs SET recovered = recovered + 1, state = '{RunState.RUNNING}' WHERE {_MINE}"
+        mine = self._keys.get((record.owner, record.run_id)), self.replica
+        if not await self._file.execute(statement, mine):
+            raise LostClaim(_LOST)
 
     async def end(self, record: RunRecord, ending: Ending) -> None:
         await self._file.write(partial(self._end, record=record, ending=ending, now=self.clock()))
