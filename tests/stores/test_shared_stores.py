@@ -26,7 +26,7 @@ from holodeck.server.options import ServerSettings
 from holodeck.stores.session_watches import SessionWatches
 from tests.agent.parts import PlainTools
 from tests.stores.processes import ENDING, opened
-from tests.stores.stored_sessions import begun, run, say, texts
+from tests.stores.stored_sessions import begun, on_file, run, say, texts
 
 __all__ = ["opened"]
 

@@ -165,9 +165,7 @@ class AgentServer:
         self.metrics = metrics or Metrics()
         self.metrics.offered_tools = lambda: (schema.name for schema in agent.tools.schemas())
         self.connection_limit = ConnectionLimit(
-            self.settings.max_connections,
-            self.metrics.connections.add,
-            per_client=limits.address.connections,
+            self.settings.max_connections, self.metrics.connections.add, per_client=limits.address.connections
         )
         self.access = access or Authenticator()
         self.access.on_revoked = self._revoked
