@@ -25,9 +25,9 @@ MAX_LENGTH = 4096
 class Seal:
     """Signs bytes for one purpose. Until `use` sets the secret of all replicas, it uses a secret of this process."""
 
-    def __init__(self, purpose: str, secret: bytes | None = None) -> None:
-        self._purpose, self._key = purpose.encode(), b""
-        self.use(secret or os.urandom(32))
+    def __init__(self, purpose: str) -> None:
+        self._purpose = purpose.encode()
+        self.use(os.urandom(32))
 
     def use(self, secret: bytes) -> None:
         """Signs with a key derived from this secret from now on. Texts signed with another key become invalid."""

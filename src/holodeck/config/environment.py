@@ -24,16 +24,16 @@ Keys: TypeAlias = tuple[str | int, ...]
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\$\{[^}]{0,40}\}?")
 
 
-def read_environment(folder: Path, process: Mapping[str, str] = os.environ) -> Mapping[str, str]:
+def read_environment(folder: Path) -> Mapping[str, str]:
     """Merges the process environment over `.env`. Values of `.env` are literal: `$` in a password is not a variable."""
     file = folder / ".env"
     if not file.is_file():
-        return process
+        return os.environ
     try:
         values = dotenv_values(file, interpolate=False)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f".env beside the agent file cannot be read: {error.__class__.__name__}") from error
-    return ChainMap(dict(process), {name: value for name, value in values.items() if value is not None})
+    return ChainMap(dict(os.environ), {name: value for name, value in values.items() if value is not None})
 
 
 def data_folder(environment: Mapping[str, str]) -> Path:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from holodeck.limits.window import Full, Level, MemoryWindows, StoreDown, Taken, Use, Window, WindowStore
+from holodeck.limits.window import Full, Level, MemoryWindows, StoreDown, Taken, Use, Window
 
 if TYPE_CHECKING:
     from redis.commands.core import AsyncScript
@@ -98,9 +98,7 @@ _REFUSED = -1
 class ValkeyWindows:
     """Counts in the store. While the store is down, counts in this process if the agent's file allows it."""
 
-    def __init__(
-        self, url: str, when_down: WhenDown = "local", local: WindowStore | None = None, *, seconds: float = SECONDS
-    ) -> None:
+    def __init__(self, url: str, when_down: WhenDown = "local", *, seconds: float = SECONDS) -> None:
         """`seconds` limits one round trip. A burst shares a few connections instead of opening many."""
         from redis.asyncio import BlockingConnectionPool, Redis  # noqa: PLC0415  an extra
         from redis.exceptions import RedisError  # noqa: PLC0415
@@ -115,7 +113,7 @@ class ValkeyWindows:
         self._client: Redis = Redis.from_pool(pool)
         self._errors = (RedisError, OSError, TimeoutError)
         self._scripts: dict[str, AsyncScript] = {}
-        self._when_down, self._local = when_down, local or MemoryWindows()
+        self._when_down, self._local = when_down, MemoryWindows()
         self._settling: set[asyncio.Task[None]] = set()
         self._down_until = 0.0
         self._complained = -_COMPLAIN_EVERY

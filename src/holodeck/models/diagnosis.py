@@ -6,6 +6,7 @@ the endpoint is shortened and stripped of secrets first. It does not decide abou
 
 import json
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -104,30 +105,18 @@ class EndpointRefusal(msgspec.Struct, frozen=True, kw_only=True):
         return found[1] if found else ""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Diagnosis:
     """Describes failures of one endpoint: `where` is its host, `key_advice` the setting to check if the key is wrong."""
 
-    def __init__(
-        self,
-        *,
-        where: str,
-        model: str,
-        key_advice: str,
-        has_key: bool,
-        redact: Redactor,
-        hint: str = "it usually ends in /v1",
-        endpoint_option: str = "model.endpoint",
-        credential: str = "API key",
-    ) -> None:
-        """`hint` says what the URL of an endpoint usually looks like, `endpoint_option` where the user sets it."""
-        self._credential = credential
-        self._endpoint_option = endpoint_option
-        self.redact = redact
-        self._where = where
-        self._model = model
-        self._key_advice = key_advice
-        self._has_key = has_key
-        self._hint = hint
+    where: str
+    model: str
+    key_advice: str
+    has_key: bool
+    redact: Redactor
+    hint: str = "it usually ends in /v1"  # what the URL of an endpoint usually looks like
+    endpoint_option: str = "model.endpoint"  # where the user sets it
+    credential: str = "API key"
 
     def of_response(self, refusal: EndpointRefusal) -> ModelError:
         text = refusal.text
@@ -139,22 +128,22 @@ class Diagnosis:
             return known
         if status in _NOWHERE:
             return ModelRejected(
-                f"{self._where} answered {status}: there is no model {self._model!r}, or the endpoint's URL is wrong "
-                f"({self._hint}).{quote}"
+                f"{self.where} answered {status}: there is no model {self.model!r}, or the endpoint's URL is wrong "
+                f"({self.hint}).{quote}"
             )
         if status in _OVERLOADED:
             return ModelUnavailable(
-                f"The model at {self._where} is overloaded or its rate limit is reached ({status}). Try again later."
+                f"The model at {self.where} is overloaded or its rate limit is reached ({status}). Try again later."
                 f"{quote}",
                 retry_after=refusal.retry_after if refusal.retry_after is not None else _retry_delay(text),
             )
         is_broken_call = status in _OF_REQUEST and _BROKEN_CALL.search(text)
         if status in _PASSING or is_broken_call or (status in _SERVER_ERRORS and status != _NOT_IMPLEMENTED):
             return ModelUnreachable(
-                f"The model endpoint {self._where} failed ({status}). Try again later.{quote}",
+                f"The model endpoint {self.where} failed ({status}). Try again later.{quote}",
                 retry_after=refusal.retry_after,
             )
-        rejected = ModelRejected(f"The model endpoint {self._where} refused the request ({status}).{quote}")
+        rejected = ModelRejected(f"The model endpoint {self.where} refused the request ({status}).{quote}")
         rejected.of_request = status in _OF_REQUEST
         return rejected
 
@@ -167,47 +156,47 @@ class Diagnosis:
         if error is None and status is not None:
             error = self.of_response(EndpointRefusal(status=status, body=text.encode(errors="replace")))
         if error is None and _BUSY.search(text):
-            error = ModelUnavailable(f"The model at {self._where} is overloaded.{quote}")
+            error = ModelUnavailable(f"The model at {self.where} is overloaded.{quote}")
         if error is None and _CALLERS_MISTAKE.search(text):
-            error = ModelRejected(f"The model endpoint {self._where} refused the request.{quote}")
+            error = ModelRejected(f"The model endpoint {self.where} refused the request.{quote}")
         if error is None:
-            error = ModelUnreachable(f"The model endpoint {self._where} reported a failure.{quote}")
+            error = ModelUnreachable(f"The model endpoint {self.where} reported a failure.{quote}")
         if started and not isinstance(error, ContentFiltered | ContextOverflow):
-            error = ModelInterrupted(f"The model endpoint {self._where} broke off its answer.{quote}")
+            error = ModelInterrupted(f"The model endpoint {self.where} broke off its answer.{quote}")
         return error
 
     def of_connection(self, error: BaseException, *, started: bool) -> ModelError:
         """The error for a connection that broke or was never made."""
         if isinstance(error, Unsendable):
-            return ModelRejected(f"No request can be sent to {self._where}: {error}.")
+            return ModelRejected(f"No request can be sent to {self.where}: {error}.")
         if isinstance(error, NotHttp):
-            return ModelProtocolError(f"{self._where} does not respond as a model endpoint does.")
+            return ModelProtocolError(f"{self.where} does not respond as a model endpoint does.")
         if started:
-            return ModelInterrupted(f"The connection to {self._where} broke in the middle of the model's answer.")
+            return ModelInterrupted(f"The connection to {self.where} broke in the middle of the model's answer.")
         why = next((text for kind, text in _NO_CONNECTION.items() if isinstance(error, kind)), _CLOSED)
-        return ModelUnreachable(why.format(where=self._where, error=error, option=self._endpoint_option))
+        return ModelUnreachable(why.format(where=self.where, error=error, option=self.endpoint_option))
 
     def malformed(self) -> ModelError:
         return ModelProtocolError(
-            f"{self._where} sent an event that is not a JSON object, so its answer cannot be read."
+            f"{self.where} sent an event that is not a JSON object, so its answer cannot be read."
         )
 
     def _of_detour(self, refusal: EndpointRefusal) -> ModelError:
         """The error for an answer that a proxy gave, or for a redirect."""
         if refusal.status == _PROXY_WANTS_CREDENTIALS:
             return ModelRejected(
-                f"{self._where} cannot be reached: the proxy requires authentication (407). Check HTTPS_PROXY and HTTP_PROXY."
+                f"{self.where} cannot be reached: the proxy requires authentication (407). Check HTTPS_PROXY and HTTP_PROXY."
             )
         to = f" to {one_line(self.redact(refusal.location), 120)}" if refusal.location else ""
         return ModelRejected(
-            f"{self._where} redirects ({refusal.status}){to}. Redirects are not followed, because the key would go "
-            f"along; set {self._endpoint_option} to the right URL."
+            f"{self.where} redirects ({refusal.status}){to}. Redirects are not followed, because the key would go "
+            f"along; set {self.endpoint_option} to the right URL."
         )
 
     def _of_words(self, text: str, quote: str, status: int | None) -> ModelError | None:
         """The error that the words of a response describe, if they are more exact than its status."""
         if _NO_CREDIT.search(text) or status == 402:  # noqa: PLR2004  payment required
-            return ModelRejected(f"The account at {self._where} has no credit left, or none for this model.{quote}")
+            return ModelRejected(f"The account at {self.where} has no credit left, or none for this model.{quote}")
         if status in _AUTH or (_BAD_KEY.search(text) and (status is None or status == 400)):  # noqa: PLR2004  Gemini and xAI say 400 for a bad key
             return ModelAuthFailed(self._about_key(quote))
         if status is not None and status in _SERVER_ERRORS:
@@ -215,16 +204,16 @@ class Diagnosis:
         says_too_long = status != 429 and _OVERFLOW.search(text)  # noqa: PLR2004  limits per minute speak of tokens too
         if says_too_long or _TOO_LARGE.search(text):
             return ContextOverflow(
-                f"The conversation is too long for the model {self._model!r}. Start a new one or shorten it.{quote}"
+                f"The conversation is too long for the model {self.model!r}. Start a new one or shorten it.{quote}"
             )
         if _FILTER.search(text):
             return ContentFiltered(f"The model's provider refused to answer this (content filter).{quote}")
         return None
 
     def _about_key(self, quote: str) -> str:
-        if self._has_key:
-            return f"{self._where} did not accept the {self._credential}. Check {self._key_advice}.{quote}"
-        return f"{self._where} requires an API key. Set {self._key_advice}.{quote}"
+        if self.has_key:
+            return f"{self.where} did not accept the {self.credential}. Check {self.key_advice}.{quote}"
+        return f"{self.where} requires an API key. Set {self.key_advice}.{quote}"
 
     def _quote(self, body: str) -> str:
         quoted = one_line(self.redact(_message_in(body)), _LONGEST_QUOTE)

@@ -179,36 +179,29 @@ class UnknownToolError(Exception):
     """No tool has this name."""
 
 
+@dataclass(frozen=True)
 class Toolbox:
     """The tools of one server: its store, its default zone, and perhaps its only user."""
 
-    def __init__(
-        self,
-        open_store: Callable[[], TodoStore],
-        *,
-        user: str | None = None,
-        tenants: bool = False,
-        zone: tzinfo = UTC,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self._open_store = open_store
-        self._user, self._tenants = user, tenants
-        self._zone = zone
-        self._now = now
+    open_store: Callable[[], TodoStore]
+    user: str | None = None
+    tenants: bool = False
+    zone: tzinfo = UTC
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def schema_of(self, tool: Tool[Any]) -> dict[str, Any]:
-        return schema_of(tool.arguments, fixed_user=self._user is not None, tenants=self._tenants)
+        return schema_of(tool.arguments, fixed_user=self.user is not None, tenants=self.tenants)
 
     def call(self, name: str, values: Mapping[str, Any]) -> Answer:
         tool = _BY_NAME.get(name)
         if tool is None:
             raise UnknownToolError(name)
         # A fixed user overrides what the model sends, as a bound one does.
-        owner = {} if self._user is None else {USER_ID: self._user}
+        owner = {} if self.user is None else {USER_ID: self.user}
         given = read_arguments(tool.arguments, {**values, **owner})
-        if self._tenants is not (given.tenant is not None):
-            raise TodoError("tenant is required" if self._tenants else "tenant is not an argument of this tool")
+        if self.tenants is not (given.tenant is not None):
+            raise TodoError("tenant is required" if self.tenants else "tenant is not an argument of this tool")
         if given.tenant is not None:
             given = given.model_copy(update={USER_ID: owner_name(given.tenant, given.user_id)})
-        zone = read_zone(given.timezone) if given.timezone else self._zone
-        return tool.function(given, Desk(self._open_store(), zone, self._now()))
+        zone = read_zone(given.timezone) if given.timezone else self.zone
+        return tool.function(given, Desk(self.open_store(), zone, self.now()))
