@@ -6,6 +6,7 @@ import tracemalloc
 
 import msgspec
 import pytest
+import uvloop
 
 from holodeck.agent.definition import AgentDefinition
 from holodeck.core.messages import AssistantMessage, UserMessage
@@ -137,3 +138,20 @@ async def test_what_finished_runs_keep_of_their_requests_is_counted(what):
         await (await runs.start(msgspec.structs.replace(request, **more))).done()
     assert 100_000 < runs._finished_bytes <= 200_000
     assert len(runs._finished) == 3
+
+
+def test_runs_that_end_together_and_cannot_be_read_again_are_forgotten():
+    """On the server's event loop, whose handle of a timer that is due at once does not know when that is."""
+
+    async def play():
+        failures = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failures.append(context))
+        runs = make_runs(replay_window=0)
+        for run in [await runs.start(ask("x")) for _ in range(5)]:
+            await run.done()
+        async with asyncio.timeout(50):
+            while runs._runs:
+                await asyncio.sleep(0.001)
+        assert (failures, runs._finished, runs._finished_bytes) == ([], {}, 0)
+
+    uvloop.run(play())

@@ -9,6 +9,7 @@ import weakref
 from functools import partial
 
 import pytest
+import uvloop
 
 from holodeck.core.events import RunFinished, RunStarted, TextAdded
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
@@ -143,6 +144,24 @@ async def test_nothing_is_kept_of_a_log_that_was_copied(end):
     copier.hurry((ME, "r"))  # a wish that comes late
     assert not copier._copies
     await copier.close()
+
+
+def test_a_run_may_end_while_a_copy_of_a_run_that_is_read_elsewhere_is_due_at_once():
+    """On the server's event loop. An error here would leave the ended run among those in progress, for ever."""
+
+    async def write(_pieces):
+        return ()
+
+    async def play():
+        copier, log = LogCopier(write), RunLog()
+        copier.follow((ME, "r"), log)
+        copier.hurry((ME, "r"))
+        log.append(TextAdded("m", "1"))
+        copier.has_ended()
+        log.append(ENDING)
+        await copier.close()
+
+    uvloop.run(play())
 
 
 @pytest.mark.usefixtures("no_collector")
