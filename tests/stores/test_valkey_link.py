@@ -132,6 +132,27 @@ async def test_nothing_is_kept_for_ever(linked, url):
     assert all(life > 0 for life in lives)
 
 
+async def test_the_part_before_a_crash_is_kept_no_longer_than_the_one_with_the_ending(linked, url):
+    dead, taker = await linked("dead"), await linked("taker")
+    await dead.append([piece(0, EVENTS[:2])])
+    await taker.seal(LOG, 0)
+    await taker.append([piece(HOLE, EVENTS[2:])])
+    with Redis.from_url(url) as client:
+        assert all(client.ttl(key) > 120 for key in client.scan_iter("*:log:*"))
+        await taker.append([piece(HOLE + 4, [ENDING])])
+        assert all(0 < client.ttl(key) <= 120 for key in client.scan_iter("*:log:*"))
+    assert await events(taker) == [(0, EVENTS[:2]), (HOLE, EVENTS[2:]), (HOLE + 4, [ENDING])]
+
+
+async def test_the_news_of_a_session_is_kept_for_a_minute(linked, url):
+    """It takes 4.4 KB, however short it is."""
+    link = await linked()
+    await link.append([(LOG, LogPiece(RUN, 0, EVENTS, is_beginning=True, session="s"))])
+    with Redis.from_url(url) as client:
+        (key,) = client.scan_iter("*:runs")
+        assert 0 < client.ttl(key) <= 60
+
+
 async def test_wishes_arrive_and_a_reader_is_woken(linked):
     one, other = await linked("one"), await linked("other")
     wishes = asyncio.Queue()
