@@ -12,10 +12,13 @@ from holodeck.config.build_stores import redis_url
 from holodeck.core.events import RunFinished, TextAdded
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.owner import Owner
-from holodeck.errors import StartError
+from holodeck.errors import SessionBusy, StartError, StoreUnavailable
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord
 from holodeck.runs.recovery import HOLE
+from holodeck.runs.remote_runs import RemoteRuns, run_of
+from holodeck.runs.run_settings import RunSettings
+from holodeck.runs.shared_entry import SharedEntry
 from holodeck.stores import records
 from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.postgres_database import PostgresDatabase
@@ -283,6 +286,58 @@ async def test_reading_a_run_that_has_ended_leaves_nothing_in_memory(postgres_da
         runs._logs.clear()
         await runs.events(await runs.find("r", owner=ME))
         assert runs._logs == {}
+    finally:
+        await store.close()
+
+
+async def test_a_run_that_cannot_be_followed_leaves_nothing_in_memory(postgres_database, url, monkeypatch):
+    """The store fails between the copy of its log and the history of its session."""
+    database = PostgresDatabase(postgres_database)
+    runs = PostgresRunStore(database, "tester")
+    runs.connect(ValkeyLink(url, "tester", runs.replica, replay_window=120, seconds=30))
+    store = PostgresSessionStore(database, "tester", runs=runs)
+    await store.start()
+
+    async def fails(_record):
+        assert runs._logs
+        raise StoreUnavailable("away")
+
+    try:
+        record = RunRecord(run_id="r", owner=ME, session_id="s")
+        runs.register(record)
+        await runs.begin(record)
+        runs.release(record)
+        runs._logs.clear()
+        remote = RemoteRuns(store, runs, RunSettings())
+        monkeypatch.setattr(remote, "_history", fails)
+        with pytest.raises(StoreUnavailable):
+            await remote.open(record)
+        assert (runs._logs, remote._followed) == ({}, {})
+    finally:
+        await store.close()
+
+
+async def test_a_resume_that_is_refused_leaves_nothing_in_memory(postgres_database):
+    """The row of its run gets its ending back, so nothing is withdrawn."""
+    database = PostgresDatabase(postgres_database)
+    runs = PostgresRunStore(database, "tester")
+    store = PostgresSessionStore(database, "tester", runs=runs)
+    await store.start()
+
+    def refuse(_session_id, _ahead):
+        raise SessionBusy("busy")
+
+    try:
+        record = RunRecord(run_id="r", owner=ME, session_id="s")
+        await runs.begin(record)
+        await runs.end(record, ENDING)
+        runs.release(record)
+        runs._logs.clear()
+        first = run_of(record, RunLog())
+        first.emit(ENDING)
+        with pytest.raises(SessionBusy):
+            await SharedEntry(runs, refuse).begin(run_of(record, RunLog(), earlier=first), record)
+        assert (runs._logs, runs._keys, runs._records) == ({}, {}, {})
     finally:
         await store.close()
 

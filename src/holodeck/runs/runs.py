@@ -539,6 +539,8 @@ class Runs:
         self._waiting.discard(run)
         if self.knows(run):
             self._keep_finished(run)
+        else:  # `adopt` has replaced it
+            self._forget(run)
 
     def _keep_finished(self, run: Run) -> None:
         """Keeps the run to be read again, and drops the oldest finished runs beyond the limits."""

@@ -49,6 +49,7 @@ class SharedEntry:
             log.warning("run %s did not start and is still stored: %s", run.run_id, error.message)
         finally:
             self.records.release(record)
+            self.records.stop_waiting(record)  # nothing of its log is copied, so no copy ends
             run.log.cut()  # else the log and the one who copies it would keep each other
 
     async def close(self, seconds: float) -> None:
