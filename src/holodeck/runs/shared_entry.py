@@ -31,6 +31,8 @@ class SharedEntry:
             undoing.add_done_callback(self._undoing.discard)
             await asyncio.wait({undoing})
             raise
+        finally:
+            del beginning  # the traceback of its error leads to this frame: the cycle would keep the request
         run.is_first, run.behind = begun.is_first, run.behind | begun.ahead
 
     async def _undo(self, run: Run, record: RunRecord, beginning: "asyncio.Future[Begun]") -> None:
