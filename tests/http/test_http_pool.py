@@ -341,8 +341,19 @@ async def test_the_servers_keep_alive_header_is_respected(client):
             await read(client, peers)
             (line,) = next(lines for route, lines in client._idle.items() if route.port == peers.port)
             assert line.keepalive == seconds
-        swept_at = client._sweeper.when()
-        assert swept_at == pytest.approx(min(each.idle_since + each.keepalive for (each,) in client._idle.values()))
+        assert client._sweep_at == pytest.approx(
+            min(each.idle_since + each.keepalive for (each,) in client._idle.values())
+        )
+
+
+async def test_connections_that_may_not_wait_are_given_back_together(client):
+    """The first has a timer that is due at once."""
+    answer = OK.replace(b"\r\n", b"\r\nKeep-Alive: timeout=1\r\n", 1)
+    async with Peers(answers(answer)) as peers:
+        async with client.post(peers.url, b"{}") as one, client.post(peers.url, b"{}") as other:
+            for response in (one, other):
+                await response.read_into(lambda _: False)
+        await peers.all_gone()
 
 
 @pytest.mark.parametrize("secure", [False, True])

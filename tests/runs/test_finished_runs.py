@@ -6,17 +6,22 @@ import tracemalloc
 
 import msgspec
 import pytest
+import uvloop
 
 from holodeck.agent.definition import AgentDefinition
+from holodeck.core.events import RunFinished
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.request import RunRequest
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import RunNotFound
 from holodeck.models.scripted import ScriptedModel, says
+from holodeck.runs.log import RunLog
+from holodeck.runs.remote_runs import run_of
 from holodeck.runs.runs import Runs
 from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.parts import PlainTools
 from tests.runs.test_runs import ask, make_runs
+from tests.stores.stored_sessions import run as run_record
 
 MB = 1024 * 1024
 
@@ -137,3 +142,34 @@ async def test_what_finished_runs_keep_of_their_requests_is_counted(what):
         await (await runs.start(msgspec.structs.replace(request, **more))).done()
     assert 100_000 < runs._finished_bytes <= 200_000
     assert len(runs._finished) == 3
+
+
+async def test_a_run_that_was_replaced_before_it_had_ended_leaves_nothing_behind():
+    """Another process has ended it, and a reader was shown that while its task still waited for the store."""
+    runs = make_runs(replay_window=0.01)
+    run = await runs.start(ask("x", session_id="s", run_id="r"))
+    ended = run_of(run_record("r"), RunLog())
+    ended.emit(RunFinished("r", "s"))
+    runs.adopt(ended)
+    await run.done()
+    async with asyncio.timeout(50):
+        while runs.of_session("s", owner=ended.owner):
+            await asyncio.sleep(0.01)
+    assert runs.find("r", owner=ended.owner) is None
+
+
+def test_runs_that_end_together_and_cannot_be_read_again_are_forgotten():
+    """On the server's event loop, whose handle of a timer that is due at once does not know when that is."""
+
+    async def play():
+        failures = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failures.append(context))
+        runs = make_runs(replay_window=0)
+        for run in [await runs.start(ask("x")) for _ in range(5)]:
+            await run.done()
+        async with asyncio.timeout(50):
+            while runs._runs:
+                await asyncio.sleep(0.001)
+        assert (failures, runs._finished, runs._finished_bytes) == ([], {}, 0)
+
+    uvloop.run(play())

@@ -6,19 +6,23 @@ The collector runs rarely in a server: what waits for it is memory that grows wi
 import asyncio
 import gc
 import weakref
+from contextlib import suppress
 from functools import partial
 
 import pytest
+import uvloop
 
+from holodeck.agent.run_ending import RunEnding
 from holodeck.core.events import RunFinished, RunStarted, TextAdded
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
-from holodeck.errors import SessionBusy, StoreUnavailable
+from holodeck.errors import SessionBusy, SessionDeleted, StoreUnavailable
 from holodeck.runs import remote_runs
 from holodeck.runs.log import RunLog
-from holodeck.runs.port import RunState
+from holodeck.runs.port import RunExists, RunState
 from holodeck.runs.recovery import HOLE
 from holodeck.runs.remote_runs import RemoteRuns, run_of
 from holodeck.runs.run_settings import RunSettings
+from holodeck.runs.session_news import SessionNews
 from holodeck.runs.shared_entry import SharedEntry
 from holodeck.stores.log_copier import LogCopier
 from tests.server.serving import until
@@ -143,6 +147,72 @@ async def test_nothing_is_kept_of_a_log_that_was_copied(end):
     copier.hurry((ME, "r"))  # a wish that comes late
     assert not copier._copies
     await copier.close()
+
+
+@pytest.mark.usefixtures("no_collector")
+async def test_a_request_that_another_one_has_started_is_gone_without_the_collector(stores, monkeypatch):
+    store, _ = stores
+
+    async def begin(_record, **_more):
+        raise RunExists("started by another request")
+
+    monkeypatch.setattr(store.runs, "begin", begin)
+
+    async def refused():
+        duplicate = run_of(run(), RunLog())
+        with suppress(RunExists):
+            await SharedEntry(store.runs, lambda _session_id, _ahead: None).begin(duplicate, run())
+        assert duplicate.log.is_cut
+        return weakref.ref(duplicate)
+
+    gone = await refused()
+    assert gone() is None
+
+
+@pytest.mark.usefixtures("no_collector")
+async def test_the_feed_of_a_session_is_gone_without_the_collector_after_its_last_reader(stores):
+    store, _ = stores
+    news = SessionNews(store.runs, None)
+    async with news.announced((ME, "s"), lambda _run: None):
+        feed = weakref.ref(news._feeds[ME, "s"])
+        async with asyncio.timeout(50):
+            while feed()._announcing is None:
+                await asyncio.sleep(0)
+    await until(lambda: feed() is None, 50, "the feed to be gone")
+
+
+@pytest.mark.usefixtures("no_collector")
+async def test_a_write_that_failed_is_gone_without_the_collector():
+    """The traceback of its error leads to all that the run has."""
+
+    async def failed():
+        writes = [asyncio.get_running_loop().create_future()]
+        writes[0].set_exception(SessionDeleted())
+        write = weakref.ref(writes[0])
+        with suppress(SessionDeleted):
+            await RunEnding(None, None, None)._durable(writes.pop())
+        return write
+
+    gone = await failed()
+    assert gone() is None
+
+
+def test_a_run_may_end_while_a_copy_of_a_run_that_is_read_elsewhere_is_due_at_once():
+    """On the server's event loop. An error here would leave the ended run among those in progress, for ever."""
+
+    async def write(_pieces):
+        return ()
+
+    async def play():
+        copier, log = LogCopier(write), RunLog()
+        copier.follow((ME, "r"), log)
+        copier.hurry((ME, "r"))
+        log.append(TextAdded("m", "1"))
+        copier.has_ended()
+        log.append(ENDING)
+        await copier.close()
+
+    uvloop.run(play())
 
 
 @pytest.mark.usefixtures("no_collector")

@@ -12,10 +12,13 @@ from holodeck.config.build_stores import redis_url
 from holodeck.core.events import RunFinished, TextAdded
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.owner import Owner
-from holodeck.errors import StartError
+from holodeck.errors import SessionBusy, StartError, StoreUnavailable
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord
 from holodeck.runs.recovery import HOLE
+from holodeck.runs.remote_runs import RemoteRuns, run_of
+from holodeck.runs.run_settings import RunSettings
+from holodeck.runs.shared_entry import SharedEntry
 from holodeck.stores import records
 from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.postgres_database import PostgresDatabase
@@ -130,6 +133,27 @@ async def test_nothing_is_kept_for_ever(linked, url):
     assert len(lives) == 4
     assert 0 < lives[0] <= 120
     assert all(life > 0 for life in lives)
+
+
+async def test_the_part_before_a_crash_is_kept_no_longer_than_the_one_with_the_ending(linked, url):
+    dead, taker = await linked("dead"), await linked("taker")
+    await dead.append([piece(0, EVENTS[:2])])
+    await taker.seal(LOG, 0)
+    await taker.append([piece(HOLE, EVENTS[2:])])
+    with Redis.from_url(url) as client:
+        assert all(client.ttl(key) > 120 for key in client.scan_iter("*:log:*"))
+        await taker.append([piece(HOLE + 4, [ENDING])])
+        assert all(0 < client.ttl(key) <= 120 for key in client.scan_iter("*:log:*"))
+    assert await events(taker) == [(0, EVENTS[:2]), (HOLE, EVENTS[2:]), (HOLE + 4, [ENDING])]
+
+
+async def test_the_news_of_a_session_is_kept_for_a_minute(linked, url):
+    """It takes 4.4 KB, however short it is."""
+    link = await linked()
+    await link.append([(LOG, LogPiece(RUN, 0, EVENTS, is_beginning=True, session="s"))])
+    with Redis.from_url(url) as client:
+        (key,) = client.scan_iter("*:runs")
+        assert 0 < client.ttl(key) <= 60
 
 
 async def test_wishes_arrive_and_a_reader_is_woken(linked):
@@ -262,6 +286,58 @@ async def test_reading_a_run_that_has_ended_leaves_nothing_in_memory(postgres_da
         runs._logs.clear()
         await runs.events(await runs.find("r", owner=ME))
         assert runs._logs == {}
+    finally:
+        await store.close()
+
+
+async def test_a_run_that_cannot_be_followed_leaves_nothing_in_memory(postgres_database, url, monkeypatch):
+    """The store fails between the copy of its log and the history of its session."""
+    database = PostgresDatabase(postgres_database)
+    runs = PostgresRunStore(database, "tester")
+    runs.connect(ValkeyLink(url, "tester", runs.replica, replay_window=120, seconds=30))
+    store = PostgresSessionStore(database, "tester", runs=runs)
+    await store.start()
+
+    async def fails(_record):
+        assert runs._logs
+        raise StoreUnavailable("away")
+
+    try:
+        record = RunRecord(run_id="r", owner=ME, session_id="s")
+        runs.register(record)
+        await runs.begin(record)
+        runs.release(record)
+        runs._logs.clear()
+        remote = RemoteRuns(store, runs, RunSettings())
+        monkeypatch.setattr(remote, "_history", fails)
+        with pytest.raises(StoreUnavailable):
+            await remote.open(record)
+        assert (runs._logs, remote._followed) == ({}, {})
+    finally:
+        await store.close()
+
+
+async def test_a_resume_that_is_refused_leaves_nothing_in_memory(postgres_database):
+    """The row of its run gets its ending back, so nothing is withdrawn."""
+    database = PostgresDatabase(postgres_database)
+    runs = PostgresRunStore(database, "tester")
+    store = PostgresSessionStore(database, "tester", runs=runs)
+    await store.start()
+
+    def refuse(_session_id, _ahead):
+        raise SessionBusy("busy")
+
+    try:
+        record = RunRecord(run_id="r", owner=ME, session_id="s")
+        await runs.begin(record)
+        await runs.end(record, ENDING)
+        runs.release(record)
+        runs._logs.clear()
+        first = run_of(record, RunLog())
+        first.emit(ENDING)
+        with pytest.raises(SessionBusy):
+            await SharedEntry(runs, refuse).begin(run_of(record, RunLog(), earlier=first), record)
+        assert (runs._logs, runs._keys, runs._records) == ({}, {}, {})
     finally:
         await store.close()
 

@@ -88,14 +88,17 @@ class RunEnding:
 
     async def _durable(self, stored: "asyncio.Future[Any] | None") -> None:
         """Waits until the store has written it, and raises its error. Only a run that is over stops waiting."""
-        while stored is not None and not stored.done():
-            try:
-                await asyncio.shield(stored)
-            except asyncio.CancelledError:
-                if self._context.is_over():
-                    raise
-        if stored is not None:
-            stored.result()
+        try:
+            while stored is not None and not stored.done():
+                try:
+                    await asyncio.shield(stored)
+                except asyncio.CancelledError:
+                    if self._context.is_over():
+                        raise
+            if stored is not None:
+                stored.result()
+        finally:
+            del stored  # the traceback of its error leads to this frame: the cycle would keep the run
 
     async def _show_stored(self, model: str | None) -> None:
         """Shows the conversation as the process has stored it that has taken the run over.

@@ -51,6 +51,7 @@ class Client:
         self._busy: set[ClientConnection] = set()
         self._prepared: dict[tuple[str, str], tuple[Route, bytes]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
+        self._sweep_at = 0.0  # when it rings. uvloop's handle of a timer that is due at once has no `when`
         self._closed = 0  # number of calls of `close`
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -106,9 +107,10 @@ class Client:
         return None
 
     def _sweep_by(self, when: float) -> None:
-        if self._sweeper is None or self._sweeper.when() > when:
+        if self._sweeper is None or self._sweep_at > when:
             if self._sweeper is not None:
                 self._sweeper.cancel()
+            self._sweep_at = when
             # An empty context: the timer must not keep the request's alive.
             self._sweeper = asyncio.get_running_loop().call_at(when, self._sweep, context=Context())
 

@@ -50,8 +50,13 @@ class RemoteRuns:
         if key in self._followed and is_continued_elsewhere(self._followed[key], record):
             del self._followed[key]  # its readers have read what the run asked; this one reads on
         if key not in self._followed:
-            pieces = await self.records.events(record)
-            history = await self._history(record)
+            try:
+                pieces = await self.records.events(record)
+                history = await self._history(record)
+            except BaseException:
+                if key not in self._followed:
+                    self.records.stop_waiting(record)  # the store notes each run whose copy it reads
+                raise
             if key not in self._followed:
                 run = parts_of(record, pieces, history, self._settings.max_log_events)[-1]
                 for part in run.parts:

@@ -90,6 +90,7 @@ class Runs:
         self._finished: dict[Run, float] = {}  # until when each can be read; the first to end comes first
         self._finished_bytes = 0
         self._sweeper: asyncio.TimerHandle | None = None
+        self._sweep_at = 0.0  # when it rings. uvloop's handle of a timer that is due at once has no `when`
         self.feeds: SessionFeeds[Run] = SessionFeeds()
         self.queue = SessionQueue()
         self.is_closing = False  # no more runs start
@@ -538,6 +539,8 @@ class Runs:
         self._waiting.discard(run)
         if self.knows(run):
             self._keep_finished(run)
+        else:  # `adopt` has replaced it
+            self._forget(run)
 
     def _keep_finished(self, run: Run) -> None:
         """Keeps the run to be read again, and drops the oldest finished runs beyond the limits."""
@@ -556,9 +559,10 @@ class Runs:
 
     def _sweep_by(self, when: float) -> None:
         """Sets the one timer for all finished runs: thousands would make every timer of the event loop slower."""
-        if self._sweeper is None or self._sweeper.when() > when:
+        if self._sweeper is None or self._sweep_at > when:
             if self._sweeper is not None:
                 self._sweeper.cancel()
+            self._sweep_at = when
             self._sweeper = asyncio.get_running_loop().call_at(when, self._sweep, context=_NO_REQUEST)
 
     def _sweep(self) -> None:

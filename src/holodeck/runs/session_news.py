@@ -71,6 +71,7 @@ class _Feed:
         tasks = {task for task in (self.started, self._announcing) if task is not None}
         for task in tasks:
             task.cancel()
+        self._announcing = None  # the traceback of a cancelled task leads to this feed
         self._watch.close()
         await asyncio.wait(tasks)
 

@@ -31,6 +31,8 @@ class SharedEntry:
             undoing.add_done_callback(self._undoing.discard)
             await asyncio.wait({undoing})
             raise
+        finally:
+            del beginning  # the traceback of its error leads to this frame: the cycle would keep the request
         run.is_first, run.behind = begun.is_first, run.behind | begun.ahead
 
     async def _undo(self, run: Run, record: RunRecord, beginning: "asyncio.Future[Begun]") -> None:
@@ -49,6 +51,7 @@ class SharedEntry:
             log.warning("run %s did not start and is still stored: %s", run.run_id, error.message)
         finally:
             self.records.release(record)
+            self.records.stop_waiting(record)  # nothing of its log is copied, so no copy ends
             run.log.cut()  # else the log and the one who copies it would keep each other
 
     async def close(self, seconds: float) -> None:

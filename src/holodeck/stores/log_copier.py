@@ -75,6 +75,7 @@ class LogCopier:
         self._copies: WeakValueDictionary[OwnedId, _Copy] = WeakValueDictionary()  # their logs hold them
         self._due: dict[_Copy, None] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._due_at = 0.0  # when it rings. uvloop's handle of a timer that is due at once has no `when`
         self._is_writing = False
         self._task: asyncio.Task[None] | None = None
         self._idle: asyncio.Future[None] | None = None  # for `close`
@@ -131,11 +132,12 @@ class LogCopier:
 
     def _copy_within(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
+        due_at = loop.time() + seconds
         if self._timer is not None:
-            if self._is_failing or self._timer.when() <= loop.time() + seconds:
+            if self._is_failing or self._due_at <= due_at:
                 return
             self._timer.cancel()
-        self._timer = loop.call_later(seconds, self._begin)
+        self._timer, self._due_at = loop.call_later(seconds, self._begin), due_at
 
     def _begin(self) -> None:
         self._timer, self._begun, self._is_writing = None, asyncio.get_running_loop().time(), True

@@ -454,10 +454,11 @@ class PostgresRunStore:
             await self._link.wait((run, self._logs[run]), first, LINKED_FOLLOW_SECONDS)
 
     def stop_waiting(self, record: RunRecord) -> None:
+        run = record.owner, record.run_id
         if self._link is not None:
-            self._link.stop_waiting((record.owner, record.run_id))
-            if (record.owner, record.run_id) not in self._keys:
-                self._logs.pop((record.owner, record.run_id), None)
+            self._link.stop_waiting(run)
+        if run not in self._keys:
+            self._logs.pop(run, None)
 
     def follow(self, record: RunRecord, log: RunLog, first_number: int = 0) -> None:
         self._copier.follow((record.owner, record.run_id), log, first_number, session=record.session_id)

@@ -34,6 +34,7 @@ SECONDS = 2.0  # for one round trip
 RETRY_SECONDS = 2.0  # between two attempts while it is down
 LIFE_SECONDS = 24 * 3600  # how long the log of a run that never ends is kept
 INBOX_SECONDS, INBOX_LENGTH = 3600, 1000
+NEWS_SECONDS = 60  # how long the last news of a session is kept: its watchers have it by then, or ask the database
 BLOCK_MILLISECONDS = 5000
 LOGS_AT_ONCE = 200  # logs that one command adds to: Valkey does nothing else meanwhile, about a millisecond
 BLOCKS = 3  # parts of a run that one command searches; a run is taken over only once, so there are few
@@ -145,9 +146,19 @@ class ValkeyLink:
             if answers is None:
                 return None
             gone |= {piece.run for (_, piece), is_there in zip(some, answers, strict=True) if not is_there}
+        await self._expire_cut_parts([(name, piece) for name, piece in pieces if _has_ended(piece)])
         with contextlib.suppress(*_ERRORS):  # then the next pieces come this way too
             await self._line.connect()
         return gone
+
+    async def _expire_cut_parts(self, ended: Sequence[tuple[LogName, LogPiece]]) -> None:
+        """Keeps the parts before a crash as long as the last one. A cut part has no ending that limits its life."""
+        cut = [self._key(name, block) for name, piece in ended for block in range(piece.first // HOLE)]
+        if cut:
+            pipeline = self._client.pipeline(transaction=False)
+            for key in cut:
+                pipeline.expire(key, self._replay_seconds)
+            await self._tried(pipeline.execute(raise_on_error=False))
 
     def append_at_once(self, pieces: Sequence[tuple[LogName, LogPiece]], done: Callable[[bool], None]) -> bool:
         """Adds pieces from the middle of logs, for a third of the CPU. False if that is not possible now.
@@ -167,7 +178,7 @@ class ValkeyLink:
     def _entries(self, pieces: Sequence[tuple[LogName, LogPiece]]) -> tuple[list[str], list[Any]]:
         """Keys and arguments of the script that adds the pieces."""
         keys: list[str] = []
-        arguments: list[Any] = [INBOX_SECONDS]
+        arguments: list[Any] = [NEWS_SECONDS]
         news: dict[str, None] = {}
         for name, piece in pieces:
             key, place = self._key(name, piece.first // HOLE), piece.first % HOLE
