@@ -14,7 +14,7 @@ from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, Tool
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
 from holodeck.core.tools import ToolSchema
-from holodeck.errors import RunInterrupted, RunNotFound, Unauthorized
+from holodeck.errors import RunInterrupted, RunNotFound, StorageFull, Unauthorized
 from holodeck.models.scripted import ScriptedModel, calls, says
 from holodeck.runs.idempotency import Idempotency
 from holodeck.runs.port import RunKey, RunRecord, RunState
@@ -576,6 +576,33 @@ async def test_runs_are_left_to_another_process_all_at_once(restarted, monkeypat
         await asyncio.wait_for(server.runs.close(0), 30)
         assert sorted(asked) == sorted(run.run_id for run in runs)
         assert [run.log.is_cut for run in runs] == [True, True, True]
+
+
+@pytest.mark.req("D03")
+@pytest.mark.parametrize("when", ["before its turn", "at its turn"])
+async def test_a_run_that_fails_before_its_message_is_stored_says_so(restarted, monkeypatch, when):
+    """Its client was not answered, and has to send the message again."""
+    async with restarted(says("one", pause=asyncio.Event().wait)) as server:
+        question = RunRequest(session_id="s", messages=(UserMessage(content="go"),))
+        if when == "before its turn":
+            first = await server.runs.start(question)
+            assert await more(first.log, 3)
+            run = await server.runs.start(RunRequest(session_id="s", messages=(UserMessage(content="next"),)))
+            await server.runs.close(0)
+            expected = ["go", "one"]
+        else:
+            full = asyncio.get_running_loop().create_future()
+            full.set_exception(StorageFull("The disk is full."))
+            monkeypatch.setattr(server.store, "change", lambda *_: full)
+            run = await server.runs.start(question)
+            await run.done()
+            expected = None
+        stored = await server.store.read("s", owner=ME)
+        assert (stored and [message.content for message in stored.messages]) == expected
+        assert [type(event) for event in events_of(run)] == [e.RunStarted, e.RunFailed]
+        assert (run.log.ending.retryable, run.log.ending.message.endswith(f". {e.NOT_STORED}")) == (True, True)
+        if expected:
+            assert (await server.records.find(run.run_id, owner=ME)).ending == run.log.ending
 
 
 @pytest.mark.req("D03")
