@@ -540,6 +540,32 @@ async def test_that_a_run_continues_without_its_client_is_stored_before_the_clie
         assert (await server.records.find(run.run_id, owner=ME)).ending == ended.ending
 
 
+@pytest.mark.req("SRV-11")
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [("its client stops it", "stopped"), ("the server stops", "shutting-down"), ("a kill", "interrupted")],
+)
+async def test_a_session_names_the_run_that_the_server_cut(restarted, how, why):
+    """A page that is loaded again offers to continue it, but not what its user has stopped."""
+    async with restarted(says("one two", pause=asyncio.Event().wait)) as server:
+        if how == "a kill":
+            await server.left(QUESTION, events=BEGINNING)
+        else:
+            run = await server.runs.start(RunRequest(run_id="r", session_id="s", messages=(QUESTION,)))
+            assert await more(run.log, 3)
+            assert await server.stored.cut_run(await server.store.read("s", owner=ME)) is None, "it has not ended"
+        if how == "the server stops":
+            await server.runs.close(0)
+        elif how == "its client stops it":
+            server.runs.stop(run)
+            await run.done()
+    async with restarted(continues=False) as server:
+        await server.stored.recover()
+        stored = await server.store.read("s", owner=ME)
+        assert [getattr(message, "cut", "") for message in stored.messages] == ["", why]
+        assert await server.stored.cut_run(stored) == (None if why == "stopped" else "r")
+
+
 @pytest.mark.req("SRV-20")
 async def test_a_run_that_its_client_has_stopped_is_not_left_to_another_process(restarted):
     """It was being stopped when the server was: the next process must not continue it."""

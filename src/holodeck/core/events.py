@@ -322,7 +322,7 @@ DELTAS = (TextAdded, ReasoningAdded, ToolArgumentsAdded)
 """Nearly all events. Each has two fields: the id of its part, and the added text."""
 
 
-NOT_STORED = "The message was not stored; send it again."
+NOT_STORED, NOT_STORED_REASON = "The message was not stored; send it again.", "not_stored"
 
 
 def before_anything_is_stored(ending: Ending) -> Ending:
@@ -332,4 +332,5 @@ def before_anything_is_stored(ending: Ending) -> Ending:
     """
     if isinstance(ending, RunFinished) or not ending.retryable or ending.code == LostClaim.code:
         return ending
-    return msgspec.structs.replace(ending, message=f"{ending.message} {NOT_STORED}")
+    text = f"{ending.message} {NOT_STORED}"
+    return msgspec.structs.replace(ending, message=text, reason=ending.reason or NOT_STORED_REASON)
