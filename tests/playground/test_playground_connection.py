@@ -1,5 +1,7 @@
 """A run belongs to the server: pages that reload, lose the network, or come second follow it all the same."""
 
+import pytest
+
 from holodeck.core.messages import UserMessage
 from holodeck.errors import RunInterrupted
 from holodeck.models.scripted import Turn, calls, says
@@ -145,7 +147,8 @@ async def test_a_server_that_restarts_is_waited_for(browser):
             assert await browser.texts(ANSWER) == ["before", "after"]
 
 
-async def test_the_rest_of_an_answer_that_a_restart_cut_is_continued(browser, tmp_path):
+@pytest.mark.parametrize("is_loaded_again", [False, True])
+async def test_the_rest_of_an_answer_that_a_restart_cut_is_continued(browser, tmp_path, is_loaded_again):
     file, first, second = tmp_path / "sessions.db", Tap(3), Tap(3)
     async with serving_page(counting(0, 60, pause=first), **on_file(file)) as page_server:
         await browser.open(page_server.url)
@@ -154,6 +157,9 @@ async def test_the_rest_of_an_answer_that_a_restart_cut_is_continued(browser, tm
         await page_server.end()
         await browser.shows(".turn .error", "shutting-down")
     async with serving_page(counting(4, 60, pause=second), **on_file(file)) as page_server:
+        if is_loaded_again:
+            await browser.reload()
+            await browser.shows(".turn", "This answer is not complete.")
         await press(browser, "Continue")
         await browser.shows(f"{ANSWER} ~ {ANSWER}", "4 5")
         page_server.cut()  # the page reconnects by the id that the server gave the continuation

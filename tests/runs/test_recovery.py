@@ -10,7 +10,7 @@ from holodeck.core import grammar
 from holodeck.core.messages import AssistantMessage, PendingStep, ToolMessage, UserMessage, unanswered
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
-from holodeck.errors import RunInterrupted, RunNotFound
+from holodeck.errors import RunInterrupted, RunNotFound, StorageFull
 from holodeck.models.scripted import calls, says
 from holodeck.runs.idempotency import Idempotency
 from holodeck.runs.port import RunKey, RunRecord, RunState
@@ -230,6 +230,32 @@ async def test_that_a_run_continues_without_its_client_is_stored_before_the_clie
         assert (await server.records.find(run.run_id, owner=ME)).ending == ended.ending
 
 
+@pytest.mark.req("SRV-11")
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [("its client stops it", "stopped"), ("the server stops", "shutting-down"), ("a kill", "interrupted")],
+)
+async def test_a_session_names_the_run_that_the_server_cut(restarted, how, why):
+    """A page that is loaded again offers to continue it, but not what its user has stopped."""
+    async with restarted(says("one two", pause=asyncio.Event().wait)) as server:
+        if how == "a kill":
+            await server.left(QUESTION, events=BEGINNING)
+        else:
+            run = await server.runs.start(RunRequest(run_id="r", session_id="s", messages=(QUESTION,)))
+            assert await more(run.log, 3)
+            assert await server.stored.cut_run(await server.store.read("s", owner=ME)) is None, "it has not ended"
+        if how == "the server stops":
+            await server.runs.close(0)
+        elif how == "its client stops it":
+            server.runs.stop(run)
+            await run.done()
+    async with restarted(continues=False) as server:
+        await server.stored.recover()
+        stored = await server.store.read("s", owner=ME)
+        assert [getattr(message, "cut", "") for message in stored.messages] == ["", why]
+        assert await server.stored.cut_run(stored) == (None if why == "stopped" else "r")
+
+
 @pytest.mark.req("SRV-20")
 async def test_a_run_that_its_client_has_stopped_is_not_left_to_another_process(restarted):
     """It was being stopped when the server was: the next process must not continue it."""
@@ -266,6 +292,33 @@ async def test_runs_are_left_to_another_process_all_at_once(restarted, monkeypat
         await asyncio.wait_for(server.runs.close(0), 30)
         assert sorted(asked) == sorted(run.run_id for run in runs)
         assert [run.log.is_cut for run in runs] == [True, True, True]
+
+
+@pytest.mark.req("D03")
+@pytest.mark.parametrize("when", ["before its turn", "at its turn"])
+async def test_a_run_that_fails_before_its_message_is_stored_says_so(restarted, monkeypatch, when):
+    """Its client was not answered, and has to send the message again."""
+    async with restarted(says("one", pause=asyncio.Event().wait)) as server:
+        question = RunRequest(session_id="s", messages=(UserMessage(content="go"),))
+        if when == "before its turn":
+            first = await server.runs.start(question)
+            assert await more(first.log, 3)
+            run = await server.runs.start(RunRequest(session_id="s", messages=(UserMessage(content="next"),)))
+            await server.runs.close(0)
+            expected = ["go", "one"]
+        else:
+            full = asyncio.get_running_loop().create_future()
+            full.set_exception(StorageFull("The disk is full."))
+            monkeypatch.setattr(server.store, "change", lambda *_: full)
+            run = await server.runs.start(question)
+            await run.done()
+            expected = None
+        stored = await server.store.read("s", owner=ME)
+        assert (stored and [message.content for message in stored.messages]) == expected
+        assert [type(event) for event in events_of(run)] == [e.RunStarted, e.RunFailed]
+        assert (run.log.ending.retryable, run.log.ending.message.endswith(f". {e.NOT_STORED}")) == (True, True)
+        if expected:
+            assert (await server.records.find(run.run_id, owner=ME)).ending == run.log.ending
 
 
 @pytest.mark.req("D03")

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from holodeck.core.events import NOT_STORED
 from tests.store_faults.numbered_model import Script
 
 UNKNOWN = "whether it took effect is not known"
 LOOKS = "look:"  # an act of the tool that may be repeated
 ENDED = {"finished", "failed", "cancelled", "interrupted"}
-NOT_STORED = {"storage-full", "store-unavailable"}  # codes of endings that say that the answer could not be stored
+STORE_FAILED = {"storage-full", "store-unavailable"}  # codes of endings that say that the answer could not be stored
 TAKEN_OVER = "session-taken"  # the code of an ending that is shown where the run was; another process stores its own
 
 
@@ -46,8 +47,12 @@ class Seen:
 
     @property
     def was_refused(self) -> bool:
-        """Whether it failed before its turn, because its server lost the store. The ending says: ask again."""
-        return self.types == ["RUN_STARTED", "RUN_ERROR"] and self.state in ("failed", "interrupted")
+        """Whether it failed before its message was stored, and its ending says so: then its client sends it again.
+
+        A run shows nothing before its message is stored. RUN_STARTED comes with the ending, since every run begins with it.
+        A waiting run is not refused because its server loses the store: it waits on, or another server takes it over.
+        """
+        return self.types == ["RUN_STARTED", "RUN_ERROR"] and NOT_STORED in self.events[-1]["message"]
 
     @property
     def message_id(self) -> str:
@@ -164,7 +169,7 @@ def _no_token_is_missing(verdict: Verdict, client: Seen) -> None:
 
 
 def _what_was_seen_is_stored(verdict: Verdict, client: Seen, messages: Iterable[Mapping[str, Any]]) -> None:
-    if not client.has_ended or client.events[-1].get("code") in NOT_STORED:
+    if not client.has_ended or client.events[-1].get("code") in STORE_FAILED:
         return
     stored = {message["id"]: message.get("content") for message in messages if message["role"] == "assistant"}
     for name, text in client.shown().items():

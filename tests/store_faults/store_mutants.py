@@ -55,7 +55,7 @@ MUTANTS = (
         (STATEMENTS, 'WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL\n"""\n\nEND_RELEASED', 'WHERE key = %(key)s\n"""\n\nEND_RELEASED'),
     )),
     StoreMutant("S08", POSTGRES, "a server that lost the database keeps its runs", (
-        ("runs/replica.py", "        self._runs.stop_all(RunInterrupted(INTERRUPTED_TEXT))\n", ""),
+        ("runs/replica.py", "        self._runs.stop_all(RunInterrupted(LOST_TEXT), also_queued=False)\n", ""),
     )),
     StoreMutant("S09", POSTGRES, "runs of one session do not take turns in the order in which they were accepted", (
         (STATEMENTS, "AND (other.state = 'running' OR other.key < runs.key)", "AND other.state = 'running'"),

@@ -513,8 +513,9 @@ async def test_a_process_whose_database_does_not_answer_ends_its_runs_before_oth
             await asyncio.Event().wait()
 
     class Stopping:
-        def stop_all(self, why):
+        def stop_all(self, why, *, also_queued):
             assert isinstance(why, RunInterrupted)
+            assert not also_queued, "a run that waits can wait on"
             stopped.set()
 
     replica = Replica(Stopping(), None, Silent(), take_over_seconds=0.04)

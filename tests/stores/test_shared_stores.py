@@ -12,8 +12,9 @@ from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, KeptAnswer, PendingStep, ToolCall, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
-from holodeck.errors import LostClaim, SessionBusy, SessionDeleted, ShuttingDown
+from holodeck.errors import LostClaim, SessionBusy, SessionDeleted, ShuttingDown, StoreUnavailable
 from holodeck.models.scripted import ScriptedModel, says
+from holodeck.runs import runs as runs_module
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import Pulse, RunExists, RunState
 from holodeck.runs.remote_runs import run_of
@@ -25,6 +26,7 @@ from holodeck.server.agent_server import AgentServer
 from holodeck.server.options import ServerSettings
 from holodeck.stores.session_watches import SessionWatches
 from tests.agent.parts import PlainTools
+from tests.runs.following import more
 from tests.stores.processes import ENDING, opened
 from tests.stores.stored_sessions import begun, on_file, run, say, texts
 
@@ -353,8 +355,8 @@ def begin_slowly(store, monkeypatch):
     return stored, go_on
 
 
-def runs_on(store):
-    agent = AgentDefinition(name="tester", model=ScriptedModel([says("hello")]), tools=PlainTools())
+def runs_on(store, *turns):
+    agent = AgentDefinition(name="tester", model=ScriptedModel(turns or [says("hello")]), tools=PlainTools())
     return Runs(agent, store, records=store.runs)
 
 
@@ -514,6 +516,33 @@ async def test_a_server_beats_from_the_moment_at_which_it_joins(path, monkeypatc
         assert done[:2] == ["started", "took over"]
     finally:
         await server.close()
+
+
+@pytest.mark.req("D08")
+async def test_a_run_that_waits_for_its_turn_also_waits_for_the_store(opened, monkeypatch):
+    """Its message is stored: the run before it ends when the store is lost, and this one is answered afterwards."""
+    monkeypatch.setattr(runs_module, "AGAIN_SECONDS", 0)
+    store, answers, lost = await opened(), asyncio.Event(), asyncio.Event()
+    runs = runs_on(store, says("one two", pause=answers.wait), says("hello"))
+    replica = Replica(runs, StoredRuns(runs, store, store.runs), store.runs, 200)
+    turn = store.runs.turn
+
+    async def away(record):
+        if not lost.is_set():
+            lost.set()
+            raise StoreUnavailable("The database cannot be used.")
+        await turn(record)
+
+    monkeypatch.setattr(store.runs, "turn", away)
+    first, second = [
+        await runs.start(RunRequest(session_id="s", messages=(UserMessage(content=each),))) for each in ("a", "b")
+    ]
+    assert await more(first.log, 3)
+    await asyncio.wait_for(lost.wait(), 50)
+    replica._lost_store()
+    await asyncio.wait_for(asyncio.gather(first.done(), second.done()), 50)
+    assert (first.log.ending.code, second.state) == ("interrupted", RunState.FINISHED)
+    assert await texts(store) == ["a", "one", "b", "hello"]
 
 
 # waits that are cancelled

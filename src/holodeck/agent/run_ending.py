@@ -19,7 +19,7 @@ from typing import Any
 
 from holodeck.agent.definition import AgentContext
 from holodeck.agent.emitter import OverlappingCommit, RunEmitter
-from holodeck.core.events import Ending, MessagesReplaced
+from holodeck.core.events import Ending, MessagesReplaced, before_anything_is_stored
 from holodeck.core.messages import Message, PendingStep, places_of
 from holodeck.errors import HoloDeckError, LostClaim, SessionDeleted
 from holodeck.sessions.port import KEEP, Keep
@@ -61,6 +61,8 @@ class RunEnding:
         try:
             with suppress(HoloDeckError):  # after a failed commit the step stays pending
                 await self._durable(self._overlap.stored)
+            if not self._emitter.started:
+                ending = before_anything_is_stored(ending)
             await self._store(ending, (), KEEP, state)
         except SessionDeleted as error:
             log.info("the end of run %s is not stored: %s", self._context.run_id, error.message)

@@ -30,7 +30,7 @@ import msgspec
 
 from holodeck.core.messages import Content, Message
 from holodeck.core.usage import TokenUsage
-from holodeck.errors import HoloDeckError
+from holodeck.errors import HoloDeckError, LostClaim
 
 
 class Outcome(StrEnum):
@@ -320,3 +320,17 @@ AnyEvent: TypeAlias = (
 ENDINGS: frozenset[type[Event]] = frozenset({RunFinished, RunFailed})
 DELTAS = (TextAdded, ReasoningAdded, ToolArgumentsAdded)
 """Nearly all events. Each has two fields: the id of its part, and the added text."""
+
+
+NOT_STORED, NOT_STORED_REASON = "The message was not stored; send it again.", "not_stored"
+
+
+def before_anything_is_stored(ending: Ending) -> Ending:
+    """The ending of a run that fails before its message is stored: it says so if the client may send it again.
+
+    If another process has taken the run over, that process stores the message.
+    """
+    if isinstance(ending, RunFinished) or not ending.retryable or ending.code == LostClaim.code:
+        return ending
+    text = f"{ending.message} {NOT_STORED}"
+    return msgspec.structs.replace(ending, message=text, reason=ending.reason or NOT_STORED_REASON)

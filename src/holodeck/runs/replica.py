@@ -16,12 +16,13 @@ from holodeck.errors import HoloDeckError, LostClaim, RunInterrupted
 from holodeck.runs.port import Pulse, SharedRunStore
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
-from holodeck.runs.stored_runs import INTERRUPTED_TEXT, StoredRuns
+from holodeck.runs.stored_runs import StoredRuns
 
 log = logging.getLogger(__name__)
 
 BEATS = 4  # heartbeats within `take_over_seconds`
 CLOSE_SECONDS = 1.0
+LOST_TEXT = "The server lost its session store in the middle of this run. The session has the part that was stored."
 OWN_SHARE = 0.8  # share of `take_over_seconds` after which a process that cannot reach the store ends its runs
 
 
@@ -89,9 +90,9 @@ class Replica:
         return self._beaten + OWN_SHARE * self._seconds - time.monotonic()
 
     def _lost_store(self) -> None:
-        """Ends the runs of this process before another may take them over."""
+        """Ends the runs of this process before another may take them over. Those that wait for their turn wait on."""
         self.is_connected = False
-        self._runs.stop_all(RunInterrupted(INTERRUPTED_TEXT))
+        self._runs.stop_all(RunInterrupted(LOST_TEXT), also_queued=False)
 
     async def beat(self) -> None:
         begun = time.monotonic()

@@ -17,7 +17,16 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from holodeck.core.events import Emit, Ending, Observer, Outcome, RunFailed, RunFinished, failure
+from holodeck.core.events import (
+    Emit,
+    Ending,
+    Observer,
+    Outcome,
+    RunFailed,
+    RunFinished,
+    before_anything_is_stored,
+    failure,
+)
 from holodeck.core.messages import INTERRUPTED, now
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
@@ -290,8 +299,13 @@ def size_of_request(request: RunRequest) -> int:
 
 
 def ending_of(run: Run, error: HoloDeckError | None) -> Ending:
-    """The ending of a run that did not end itself: with this error, or as stopped by a client if there is none."""
-    return stopped(run) if error is None else failure(run.run_id, run.session_id, error)
+    """The ending of a run that did not end itself: with this error, or as stopped by a client if there is none.
+
+    A run shows nothing before its message is stored.
+    """
+    ending = stopped(run) if error is None else failure(run.run_id, run.session_id, error)
+    is_stored = len(run.log) > 0 or run.task is None or run.request.throw_away
+    return ending if is_stored else before_anything_is_stored(ending)
 
 
 def stopped(run: Run | RunRecord) -> RunFinished:

@@ -30,6 +30,7 @@ from holodeck.errors import (
     RunTimeout,
     SessionBusy,
     ShuttingDown,
+    StoreUnavailable,
 )
 from holodeck.runs.branches import check_head
 from holodeck.runs.client_history import (
@@ -57,6 +58,7 @@ log = logging.getLogger(__name__)
 DETACHED_SECONDS = 600.0  # the least time that a run which continued without readers can be read again
 SWEEP_SECONDS = 0.25  # runs that may be forgotten so soon after each other are forgotten together
 STOP_SECONDS = 5.0  # for a run to end after it was cancelled, when the server stops
+AGAIN_SECONDS = 1.0  # until a run that waits for its turn asks a store again that cannot be used
 
 _NO_REQUEST = Context()  # for timers: a copy of the current context would keep the request alive
 
@@ -332,9 +334,11 @@ class Runs:
     def _is_left(self, run: Run) -> bool:
         return self.settings.continues and may_be_left(run, self.records, is_waiting=run in self._waiting)
 
-    def stop_all(self, why: HoloDeckError) -> None:
+    def stop_all(self, why: HoloDeckError, *, also_queued: bool = True) -> None:
+        """A run that waits for its turn has written nothing, and cannot begin if another process has taken it over."""
         for run in self.active:
-            self.stop(run, why)
+            if also_queued or run.is_first or run.state is not RunState.QUEUED:
+                self.stop(run, why)
 
     def _part_before(self, request: RunRequest, session: OwnedId) -> Run | None:
         """The run that a resume under its own id continues. Raises InvalidRequest if any other run has the id.
@@ -393,10 +397,19 @@ class Runs:
             run.slot = None
 
     async def wait_for_turn(self, run: Run, slot: QueueSlot) -> None:
-        """Waits until it is the run's turn on its session: in this process, or among all that share the store."""
+        """Waits until it is the run's turn on its session: in this process, or among all that share the store.
+
+        A shared store has the message already, so the run also waits for a store that cannot be used at the moment.
+        """
         if self._shared is not None and run.record is not None:
-            if not run.is_first:
-                await self._shared.records.turn(run.record)
+            is_next = run.is_first
+            while not is_next:
+                try:
+                    await self._shared.records.turn(run.record)
+                    is_next = True
+                except StoreUnavailable as error:
+                    log.info("run %s still waits for its turn: %s", run.run_id, error.message)
+                    await asyncio.sleep(AGAIN_SECONDS)
         elif not slot.is_free:
             await self.store_record(run)
             await slot.__aenter__()

@@ -15,12 +15,12 @@ from typing import NamedTuple
 import msgspec
 
 from holodeck.agent.loop import run_once
-from holodeck.core.events import ENDINGS, Ending, Event, RunStarted, WarningRaised, failure
+from holodeck.core.events import ENDINGS, Ending, Event, RunFailed, RunStarted, WarningRaised, failure
 from holodeck.core.ids import is_valid_id
-from holodeck.core.messages import Message, PendingStep, UserMessage
+from holodeck.core.messages import Message, PendingStep, UserMessage, can_be_answered
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
-from holodeck.errors import HoloDeckError, InvalidRequest, LostClaim, RunInterrupted, RunNotFound
+from holodeck.errors import HoloDeckError, InvalidRequest, LostClaim, RunInterrupted, RunNotFound, ShuttingDown
 from holodeck.runs.client_history import Change, change_of, context_of, results_for
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, RunResult, RunState, RunStore, SharedRunStore
@@ -39,6 +39,7 @@ INTERRUPTED_TEXT = "The server was stopped in the middle of this run. The sessio
 CHANGED_TEXT = (
     "The agent file was changed while this run was in progress, so it does not continue; send the message again."
 )
+CUT = (RunInterrupted.code, ShuttingDown.code)  # the server ended, not the agent
 STOP_SECONDS = 5.0  # for a run to end after a client has stopped it, before the client is answered
 CLOSE_SECONDS = 1.0
 TAKEN_UP = "taken-up"  # the warning in the log of a run that continues after a crash
@@ -225,6 +226,18 @@ class StoredRuns:
             return found.log.ending
         record = await self._found(run_id, owner)
         return None if record is None else record.ending
+
+    async def cut_run(self, stored: StoredSession) -> str | None:
+        """The run that the server cut at the end of a conversation: its client can continue it."""
+        last = stored.messages[-1] if stored.messages and stored.pending is None else None
+        if last is None or not can_be_answered(stored.messages):
+            return None
+        try:
+            record = await self._found(last.run_id, stored.session.owner)
+        except HoloDeckError:  # it cannot be read, so it cannot be continued either
+            return None
+        ending = None if record is None else record.ending
+        return last.run_id if isinstance(ending, RunFailed) and ending.code in CUT else None
 
     async def _found(self, run_id: str, owner: Owner) -> RunRecord | None:
         """The stored record of a run. One whose ending the store has not taken yet has the ending that was shown."""

@@ -210,3 +210,7 @@ class SessionResponse(msgspec.Struct, frozen=True, kw_only=True):
     summary: SummaryResponse | None = None
     state: Annotated[Any, msgspec.Meta(description="What agent and client share")] = None
     active_runs: Annotated[list[str], msgspec.Meta(description="Runs to follow, oldest first")]
+    cut_run: Annotated[
+        str | None,
+        msgspec.Meta(description="The last run, if the server ended in the middle of it; it can be continued"),
+    ] = None

@@ -142,6 +142,21 @@ test("a run that the server cut can be continued, and its card goes when the res
   assert.deepEqual(conversation.items.slice(-3).map((item) => item.text ?? item.id), ["I look", "at it", "turn:r2"]);
 });
 
+test("a run that the server cut can be continued on a page that is loaded again, and not one whose message was not stored", () => {
+  const conversation = new Conversation();
+  const messages = [{ id: "u1", role: "user", content: "count" }, { id: "a1", role: "assistant", content: "one", cut: "shutting-down" }];
+  conversation.load({ messages, pending: null, state: null, active_runs: [], cut_run: "r" });
+  assert.deepEqual(conversation.items.map((item) => [item.kind, item.cutRun, item.outcome]).at(-1), ["turn", "r", "cut"]);
+  conversation.apply({ type: "RUN_STARTED", runId: "r2", parentRunId: "r" }, 0);
+  assert.equal(conversation.items.some((item) => item.kind === "turn"), false);
+  conversation.load({ messages, pending: null, state: null, active_runs: [], cut_run: null });
+  assert.equal(conversation.items.at(-1).cutRun, null);
+  conversation.runSent("r3", 0);
+  conversation.apply({ type: "RUN_STARTED", runId: "r3" }, 0);
+  conversation.apply({ type: "RUN_ERROR", message: "no", code: "shutting-down", metadata: { reason: "not_stored" } }, 0);
+  assert.equal(conversation.items.at(-1).cutRun, null);
+});
+
 test("a patch that does not fit leaves the state as it was", () => {
   const conversation = listening();
   conversation.apply({ type: "STATE_SNAPSHOT", snapshot: { a: [1] } }, 0);

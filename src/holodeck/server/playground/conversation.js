@@ -104,7 +104,9 @@ export class Conversation {
       if (message.usage) usage = addUsage(usage, usageOf(message.usage));
       const next = messages[i + 1];
       if (next?.role === "user" || (!next && !active && !pending)) {
-        this.#add({ kind: "turn", id: `after:${message.id}`, outcome: message.role === "user" ? "unanswered" : message.cut ? "cut" : "success", cut: message.cut, usage });
+        const cutRun = next ? null : session.cut_run; // its turn is named as when it ends before this page
+        const id = cutRun ? `turn:${cutRun}` : `after:${message.id}`;
+        this.#add({ kind: "turn", id, outcome: message.role === "user" ? "unanswered" : message.cut || cutRun ? "cut" : "success", cut: message.cut, cutRun, usage });
         usage = null;
       }
     });
@@ -261,7 +263,7 @@ export class Conversation {
     }
     this.remove(turn.id);
     const marks = run && !run.replayed ? { total: at - run.at, first: run.first === null ? null : run.first - run.at, stream: run.first === null || run.last === null ? 0 : run.last - run.first, deltas: run.deltas } : null;
-    const isCut = run?.isCut || (run?.started !== null && CUT.has(turn.code)); // a continuation that was refused can be asked for again
+    const isCut = run?.isCut || (run?.started !== null && CUT.has(turn.code) && turn.reason !== "not_stored"); // a continuation that was refused can be asked for again
     this.#add({ kind: "turn", model: run?.model, marks, cutRun: isCut ? run?.runId : null, ...turn });
   }
 

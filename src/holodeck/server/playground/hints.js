@@ -11,6 +11,7 @@ const BY_REASON = {
   upstream_stalled: "The model stopped in the middle of its answer for longer than the agent file allows (model.timeout).",
   run_timeout: "The run took longer than the agent file allows (loop.run_timeout).",
   upstream_rejected: "The model endpoint refused the request. The model's name in the agent file may not exist there.",
+  not_stored: "Retry sends the message again.",
   content_filter: "The provider's content filter stopped the answer.",
 };
 

@@ -229,6 +229,7 @@ async def show(request: Request) -> Response:
         summary=msgspec.convert(summary, schemas.SummaryResponse, from_attributes=True) if shows_summary else None,
         state=stored.state if chain.shown(StateReplaced(stored.state)) else None,
         active_runs=await server.stored_runs.active(key, owner=owner),
+        cut_run=await server.stored_runs.cut_run(stored),
     )
     return json_answer(response)
 
