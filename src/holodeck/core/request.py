@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from holodeck.core.ids import new_ulid
-from holodeck.core.messages import MediaPart, Message
+from holodeck.core.messages import Message
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.core.tools import ToolSchema
 
@@ -95,9 +95,3 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     new_session: bool = False  # in storage: the session that the client named has expired, or is unknown
     answered: tuple[bytes, ...] = ()  # in storage: fingerprints of the resumes that continued it under its own id
     agent_version: str = ""  # in storage: `AgentDefinition.version` of the agent that began the run
-
-    @property
-    def has_files(self) -> bool:
-        """Whether its messages have files that are not read yet."""
-        parts = [part for each in self.messages if not isinstance(each.content, str) for part in each.content]
-        return not self.files and MediaPart in map(type, parts)

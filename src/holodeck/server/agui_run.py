@@ -58,7 +58,7 @@ async def start(request: Request, body: bytes, accept: str | None = None) -> Eve
     if is_terminal:  # a terminal shows its own turns only, whatever came before
         wanted = msgspec.structs.replace(wanted, keeps_history=False)
     key = RunKey(NAME, owner, given.run_id, "runId", part=given.resumes)
-    progress = ScanProgress() if wanted.has_files else None
+    progress = ScanProgress() if given.has_files else None
     report = None if progress is None else progress.report
     starting = begin(
         Arrival(request, NAME, wanted, given.fingerprint, owner, key, is_cheap=progress is None, progress=report)

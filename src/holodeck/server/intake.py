@@ -44,7 +44,7 @@ _ATTEMPT = re.compile(r"[0-9]{1,4}")
 
 
 def server_of(request: Request) -> AgentServer:
-    server: AgentServer = request.app.state.server
+    server: AgentServer = request.scope["app"].server
     return server
 
 
