@@ -38,7 +38,7 @@ from holodeck.server.a2a_tasks import (
 )
 from holodeck.server.agent_server import AgentServer, slot_of
 from holodeck.server.identity import owner_of, require
-from holodeck.server.intake import Arrival, begin, repeat_key_of, server_of, with_files
+from holodeck.server.intake import Arrival, begin, server_of
 from holodeck.server.run_chain import open_interrupts
 from holodeck.server.sync_answer import ending_of
 from holodeck.wires import sse
@@ -85,37 +85,17 @@ def _wanted(request: Request, params: Json) -> SendRequest:
 async def _started(request: Request, wanted: SendRequest, params: Json) -> list[Run]:
     """Returns the task that the message belongs to. Its last run is the one that the message starts."""
     server, owner = server_of(request), owner_of(request)
-    before = [] if wanted.task_id is None else await _answered(server, wanted, owner)
-    waiting = before[-1] if before else None
-    session = waiting.session_id if waiting is not None else wanted.context_id
-    if wanted.decisions and waiting is None:
-        raise InvalidRequest("An approval needs the taskId of the task that waits.", field="message.taskId")
-    sender = server.push_sender
+    before = await _answered(server, wanted, owner)
+    sender, session = server.push_sender, before[-1].session_id if before else wanted.context_id
     if wanted.push is not None:  # before the run starts: a refused request must leave nothing behind
         await sender.check(owner, before[0].run_id if before else None, wanted.push)
 
     async def prepare() -> RunRequest:
         message_id = await _free_id(server, wanted.message_id, session, owner)
-        messages = (wanted.user_message(message_id),) if wanted.parts else ()
-        asked = RunRequest(
-            session_id=session,
-            messages=messages,
-            resume=wanted.decisions,
-            parent_run_id=None if waiting is None else waiting.run_id,
-            detached=True,
-        )
-        return await with_files(server, asked, owner)
+        return wanted.run_request(message_id, session_id=session, parent_run_id=before[-1].run_id if before else None)
 
-    arrival = Arrival(
-        request=request,
-        wire=NAME,
-        owner=owner,
-        prepare=prepare,
-        conversation=session,
-        key=repeat_key_of(request, NAME, owner),
-        fingerprint=sha256(sse.json_bytes(params)).digest(),
-    )
-    run = await begin(server, arrival)
+    sent = sha256(sse.json_bytes(params)).digest()
+    run = await begin(Arrival(request, NAME, prepare, sent, owner, conversation=session))
     chain = [*before, run]
     if wanted.push is not None:
         await sender.add(owner, chain[0].run_id, _with_id(wanted.push), run.session_id)
@@ -125,8 +105,12 @@ async def _started(request: Request, wanted: SendRequest, params: Json) -> list[
 
 
 async def _answered(server: AgentServer, wanted: SendRequest, owner: Owner) -> list[Run]:
-    """Returns the runs of the task that a message answers. Raises unless the task waits for an answer."""
-    chain = await chain_of(server, str(wanted.task_id), owner)
+    """Returns the runs of the task that a message answers, if it names one. Raises unless the task waits for an answer."""
+    if wanted.task_id is None:
+        if wanted.decisions:
+            raise InvalidRequest("An approval needs the taskId of the task that waits.", field="message.taskId")
+        return []
+    chain = await chain_of(server, wanted.task_id, owner)
     last = chain[-1]
     if wanted.context_id is not None and wanted.context_id != last.session_id:
         raise InvalidRequest("message.contextId does not match the task", field="message.contextId")

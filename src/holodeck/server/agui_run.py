@@ -1,7 +1,6 @@
 """AG-UI: `POST /awp`, and the runs that it and CopilotKit's routes start in the same way."""
 
 import logging
-from functools import partial
 
 import msgspec
 from starlette.requests import Request
@@ -12,12 +11,11 @@ from holodeck.access.principal import CHAT
 from holodeck.access.route_access import needs
 from holodeck.core.encoder import Encoder
 from holodeck.core.events import RunStarted
-from holodeck.files.reader import has_files
 from holodeck.runs.port import RunKey
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import owner_of
-from holodeck.server.intake import Arrival, begin, decoded, json_body, server_of, with_files
+from holodeck.server.intake import Arrival, begin, decoded, json_body, server_of
 from holodeck.server.reading_stream import ReadingStream, ScanProgress, started_or_reading
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import AGENT_INPUT_BODY, ANYTHING, EVENT_STREAM, PROBLEMS
@@ -56,30 +54,23 @@ async def start(request: Request, body: bytes, accept: str | None = None) -> Eve
     given = await decoded(decode, body, server.settings.limits.message_characters)
     for warning in given.warnings:
         log.warning("run %s: %s", given.run_id, warning)
-    with_parts = [each for each in given.request.messages if not isinstance(each.content, str)]
-    progress = ScanProgress() if any(map(has_files, with_parts)) else None
-    is_terminal = request.headers.get(CLIENT_HEADER) == TERMINAL
+    wanted, is_terminal = given.request, request.headers.get(CLIENT_HEADER) == TERMINAL
     if is_terminal:  # a terminal shows its own turns only, whatever came before
-        wanted = msgspec.structs.replace(given.request, keeps_history=False)
-        given = msgspec.structs.replace(given, request=wanted)
-    arrival = Arrival(
-        request=request,
-        wire=NAME,
-        owner=owner,
-        conversation=given.thread_id,
-        key=RunKey(NAME, owner, given.run_id, "runId", part=given.resumes),
-        fingerprint=given.fingerprint,
-        prepare=partial(with_files, server, given.request, owner, None if progress is None else progress.report),
-        is_cheap=progress is None,
+        wanted = msgspec.structs.replace(wanted, keeps_history=False)
+    key = RunKey(NAME, owner, given.run_id, "runId", part=given.resumes)
+    progress = ScanProgress() if given.has_files else None
+    report = None if progress is None else progress.report
+    starting = begin(
+        Arrival(request, NAME, wanted, given.fingerprint, owner, key, is_cheap=progress is None, progress=report)
     )
     if progress is not None:
-        run, starting = await started_or_reading(begin(server, arrival), progress)
+        run, reading = await started_or_reading(starting, progress)
         if run is None:
             started = RunStarted(given.run_id, given.thread_id, given.request.parent_run_id, server.agent.model.name)
             encoder = encoder_for(accept, given.profile, given.run_id)
-            return ReadingStream(server, started, starting, progress, encoder)
+            return ReadingStream(server, started, reading, progress, encoder)
     else:
-        run = await begin(server, arrival)
+        run = await starting
     return follow(
         server,
         server.runs.latest(run),

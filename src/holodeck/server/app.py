@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from starlette.datastructures import State
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
@@ -72,12 +71,10 @@ class RequestTrace:
 
 
 class Application:
-    """The ASGI application. Routes find it as `request.app`, and the agent's server as its `state.server`."""
+    """The ASGI application. Routes find it as `request.app`."""
 
     def __init__(self, server: AgentServer) -> None:
-        self.state = State()
-        self.state.server = server
-        self._server, self._gate, self._settings = server, server.gate, server.settings
+        self.server, self._gate, self._settings = server, server.gate, server.settings
         wires = wires_of(server.settings.protocols)
         self._check_host = HostCheck(server.settings.access)
         self._check_origin = OriginCheck(
@@ -114,11 +111,11 @@ class Application:
         if match.operation is None:
             match = self._explained(match, scope)
         quiet = self._gate.is_flooding(scope)
-        trace = RequestTrace(scope, match.operation, self._server.metrics, quiet=quiet)
+        trace = RequestTrace(scope, match.operation, self.server.metrics, quiet=quiet)
         origin = origin_of(scope)
         answer = _Answer(send, scope, trace.request_id, origin, self._check_origin, self._gate.challenge)
         scope["app"] = self
-        scope[SLOT] = slot = Slot(self._server.slots)
+        scope[SLOT] = slot = Slot(self.server.slots)
         try:
             await self._serve(match, origin, scope, receive, answer)
         except ClientDisconnect:
@@ -166,7 +163,7 @@ class Application:
             return
         operation = match.operation
         if operation is None or not operation.before_ready:
-            self._server.check_ready()
+            self.server.check_ready()
         limits = self._settings.limits.request
         largest = self._settings.max_upload if operation and operation.takes_files else limits.max_body
         receive = metered(scope, receive, limits, largest)
@@ -186,14 +183,14 @@ class Application:
     @asynccontextmanager
     async def lifespan(self, _outer: object = None) -> AsyncIterator[None]:
         """Starts the agent and stops it at the end, for an outer application: its mounts get no lifespan events."""
-        async with self._server.running():
+        async with self.server.running():
             yield
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         started = False
         try:
-            async with self._server.running():
+            async with self.server.running():
                 started = True
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
@@ -204,7 +201,7 @@ class Application:
         await send({"type": "lifespan.shutdown.complete"})
 
     def openapi(self) -> dict[str, Any]:
-        agent = self._server.agent
+        agent = self.server.agent
         return document(
             title=agent.name,
             description=agent.description or "An agent, served by HoloDeck.",

@@ -18,9 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
+import msgspec
+
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, Message, ToolMessage, UserMessage, text_of
 from holodeck.core.owner import Owner
+from holodeck.core.request import RunRequest
 from holodeck.errors import HoloDeckError, RunNotFound
 from holodeck.runs.branches import Branch, branch_after
 from holodeck.runs.client_history import first_of_use
@@ -115,6 +118,12 @@ async def branch_of(server: AgentServer, owner: Owner, chat: CompletionSession) 
         return await branch_after(chat.after, session_id, server.store, owner=owner, in_progress=going)
     except RunNotFound:  # deleted since it was recognised
         return Branch(new_ulid())
+
+
+def without_stored(wanted: RunRequest, branch: Branch) -> RunRequest:
+    """Drops the messages that the session has."""
+    new = wanted.messages[first_of_use(wanted.messages) :]
+    return msgspec.structs.replace(wanted, messages=new, only_adds=True, follows=branch.follows)
 
 
 def visible(messages: Sequence[Message]) -> list[tuple[str, str]]:

@@ -107,7 +107,7 @@ def note_approvals(owner: Owner, resume: Sequence[Resume]) -> None:
 
 def require(request: Request, scope: str) -> None:
     """Checks a scope that a route needs because of what the body contains."""
-    request.app.state.server.gate.require(principal_of(request), scope, request.scope)
+    request.app.server.gate.require(principal_of(request), scope, request.scope)
 
 
 def _mismatch(message: str) -> Forbidden:

@@ -7,7 +7,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -34,6 +34,8 @@ from holodeck.wires.body import valid_id
 
 T = TypeVar("T")
 
+Prepare: TypeAlias = Callable[[], Awaitable[RunRequest]]
+
 DECODED_AT_ONCE = 65_536  # bytes of a body; a thousand messages, at most
 _MAX_LOGGED = 12_000
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
@@ -42,7 +44,7 @@ _ATTEMPT = re.compile(r"[0-9]{1,4}")
 
 
 def server_of(request: Request) -> AgentServer:
-    server: AgentServer = request.app.state.server
+    server: AgentServer = request.scope["app"].server
     return server
 
 
@@ -135,51 +137,55 @@ def session_id(text: str) -> str:
     return text
 
 
-class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+class Arrival(msgspec.Struct, frozen=True):
     """A request for a run, as a wire hands it over.
 
-    `prepare` reads files and makes the `RunRequest`. It is called only if a run must be started: a duplicate, found
-    by `key` and `fingerprint`, joins the existing run. `conversation` is the client's name for it in the log.
+    `wanted` is the run, whose files are not read yet. A wire that has more to do for it gives a function that returns
+    it. Only a request that starts a run gets that far: a duplicate joins the run of the first one. Two requests are
+    duplicates if their keys and fingerprints are equal. A wire whose fingerprint needs the whole upload gives a
+    function here as well, which is called only if there is a key.
     """
 
     request: Request
     wire: str
-    owner: Owner
-    prepare: Callable[[], Awaitable[RunRequest]]
-    conversation: str | None = None
-    key: RunKey | None = None
-    fingerprint: bytes = b""
-    is_cheap: bool = False  # `prepare` has no files to read: start the run first, then look for a duplicate
+    wanted: RunRequest | Prepare
+    fingerprint: bytes | Callable[[], Awaitable[bytes]]
+    owner: Owner | None = None  # if None, the one that `owner_of` finds
+    key: RunKey | None = None  # if None, the one in the header
+    conversation: str | None = None  # the client's name for it, in the log; if None, the session of the run
     attempt: int | None = None  # counted from 0, by clients that retry by themselves and say so
+    is_cheap: bool = False  # there is nothing to read: start the run first, then look for a duplicate
+    progress: Progress | None = None  # called before each scanned page
 
 
-async def begin(server: AgentServer, arrival: Arrival) -> Run:
+async def begin(arrival: Arrival) -> Run:
     """Starts the run of a request, or joins the run that a duplicate started.
 
     The application checked that the server is ready before it read the body. From here on the request's log lines name
     its conversation, also if it is refused.
     """
-    context, owner = current(), arrival.owner
+    request, wire, wanted, context = arrival.request, arrival.wire, arrival.wanted, current()
+    server, owner = server_of(request), arrival.owner or owner_of(request)
     context.conversation_id, context.user_id = arrival.conversation, owner.user
-    await slot_of(arrival.request).take(arrival.request, owner)
-    sent = SentRequest(arrival.wire, owner, arrival.fingerprint, arrival.key, arrival.attempt)
+    if context.conversation_id is None and isinstance(wanted, RunRequest):
+        context.conversation_id = wanted.session_id
+    await slot_of(request).take(request, owner)
+    key, fingerprint = arrival.key or repeat_key_of(request, wire, owner), arrival.fingerprint
+    if not isinstance(fingerprint, bytes):
+        fingerprint = b"" if key is None else await fingerprint()
+    sent = SentRequest(wire, owner, fingerprint, key, arrival.attempt)
     async with Claim(server.idempotency, sent, starts_first=arrival.is_cheap) as claim:
-        claim.run = claim.run or await _started(server, arrival)
+        claim.run = claim.run or await _started(server, arrival, sent)
     run = claim.joined
     context.conversation_id = arrival.conversation or run.session_id
     return run
 
 
-async def with_files(
-    server: AgentServer, wanted: RunRequest, owner: Owner, progress: Progress | None = None
-) -> RunRequest:
+async def _with_files(server: AgentServer, wanted: RunRequest, owner: Owner, progress: Progress | None) -> RunRequest:
     """Reads the files of those messages that a run uses.
 
-    These are the newest ones or, where the client's history is adopted, all of them. `progress` is called before each
-    scanned page.
+    These are the newest ones or, where the client's history is adopted, all of them.
     """
-    if not [each for each in wanted.messages if not isinstance(each.content, str)]:
-        return wanted
     first = first_of_use(wanted.messages)
     if first and (wanted.throw_away or await server.will_adopt(wanted.session_id or "", owner=owner)):
         first = 0
@@ -187,18 +193,19 @@ async def with_files(
     return msgspec.structs.replace(wanted, messages=messages, files=notes)
 
 
-async def _started(server: AgentServer, arrival: Arrival) -> Run:
-    async with RunAdmission(server, arrival.request, arrival.owner) as meter:
-        wanted = msgspec.structs.replace(
-            await arrival.prepare(), owner=arrival.owner, api_key_id=api_key_of(arrival.request), wire=arrival.wire
-        )
+async def _started(server: AgentServer, arrival: Arrival, sent: SentRequest) -> Run:
+    request, owner, key = arrival.request, sent.owner, sent.key
+    async with RunAdmission(server, request, owner) as meter:
+        wanted = arrival.wanted if isinstance(arrival.wanted, RunRequest) else await arrival.wanted()
+        if not wanted.files and [each for each in wanted.messages if not isinstance(each.content, str)]:
+            wanted = await _with_files(server, wanted, owner, arrival.progress)
+        wanted = msgspec.structs.replace(wanted, owner=owner, api_key_id=api_key_of(request), wire=sent.wire)
         if wanted.resume:  # answers to approvals: a credential that may chat may not be allowed to decide
-            require(arrival.request, APPROVE)
-        key = arrival.key
+            require(request, APPROVE)
         if key is not None and key.part:  # it continues a run under its own id, which another process may have started
             with suppress(RunNotFound):
-                await server.stored_runs.find(key.name, owner=arrival.owner)
-        run = await server.runs.start(wanted, key=key, fingerprint=arrival.fingerprint, meter=meter)
+                await server.stored_runs.find(key.name, owner=owner)
+        run = await server.runs.start(wanted, key=key, fingerprint=sent.fingerprint, meter=meter)
         if wanted.resume:
-            note_approvals(arrival.owner, wanted.resume)
+            note_approvals(owner, wanted.resume)
     return run

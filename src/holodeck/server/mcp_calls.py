@@ -27,7 +27,7 @@ from holodeck.runs.run import Run
 from holodeck.runs.runs import DETACHED_SECONDS
 from holodeck.server.agent_server import AgentServer, slot_of
 from holodeck.server.identity import owner_of, require
-from holodeck.server.intake import Arrival, begin, json_answer, repeat_key_of, server_of, with_files
+from holodeck.server.intake import Arrival, begin, json_answer, server_of
 from holodeck.server.run_chain import last_of_chain, open_interrupts
 from holodeck.server.stream import Cursor, EventStream
 from holodeck.server.sync_answer import left
@@ -57,17 +57,10 @@ def result_answer(call: McpCall, result: Mapping[str, Any]) -> Response:
 
 async def ask(request: Request, call: McpCall, given: dict[str, Any]) -> Response:
     """Sends a new message. With `requestState`, it is the same call again, with a person's decisions."""
-    server, owner = server_of(request), owner_of(request)
     if call.caller.is_modern and call.params.get("requestState") is not None:
         return await _decided(request, call)
-    asked = ask_arguments(given, server.settings.limits.message_characters)
-
-    async def prepare() -> RunRequest:
-        wanted = RunRequest(session_id=asked.session, messages=(asked.user_message(),))
-        return await with_files(server, wanted, owner)
-
-    key = repeat_key_of(request, NAME, owner)
-    return await _answer(request, call, await _begun(request, asked.session, prepare, key, given))
+    wanted = ask_arguments(given, server_of(request).settings.limits.message_characters).run_request()
+    return await _answer(request, call, await begin(Arrival(request, NAME, wanted, _fingerprint(given))))
 
 
 async def _decided(request: Request, call: McpCall) -> Response:
@@ -92,43 +85,19 @@ async def _decided(request: Request, call: McpCall) -> Response:
 
 async def _resumed(request: Request, run: Run, decisions: tuple[Resume, ...], *, detached: bool = False) -> Run:
     """Returns the run that continues where this one waits. The same decisions, sent again, join that run."""
-
-    async def prepare() -> RunRequest:
-        return RunRequest(session_id=run.session_id, parent_run_id=run.run_id, resume=decisions, detached=detached)
-
-    key = RunKey(NAME, owner_of(request), f"decided:{run.run_id}", "requestState")
-    return await _begun(request, run.session_id, prepare, key, decisions)
+    wanted = RunRequest(session_id=run.session_id, parent_run_id=run.run_id, resume=decisions, detached=detached)
+    key = RunKey(NAME, run.owner, f"decided:{run.run_id}", "requestState")
+    return await begin(Arrival(request, NAME, wanted, _fingerprint(decisions), run.owner, key))
 
 
-async def _begun(
-    request: Request,
-    session_id: str | None,
-    prepare: Callable[[], Awaitable[RunRequest]],
-    key: RunKey | None,
-    content: object,
-) -> Run:
-    """Starts a run, or joins the run that the same key and content started."""
-    arrival = Arrival(
-        request=request,
-        owner=owner_of(request),
-        prepare=prepare,
-        wire=NAME,
-        conversation=session_id,
-        key=key,
-        fingerprint=sha256(sse.json_bytes(content)).digest(),
-    )
-    return await begin(server_of(request), arrival)
+def _fingerprint(content: object) -> bytes:
+    return sha256(sse.json_bytes(content)).digest()
 
 
 async def go_on(request: Request, call: McpCall, given: dict[str, Any]) -> Response:
     """The tool `continue`: a person's decisions, for clients that cannot show a form."""
-    wanted = continue_arguments(given)
-
-    async def prepare() -> RunRequest:
-        return RunRequest(session_id=wanted.session, resume=wanted.decisions)
-
-    key = repeat_key_of(request, NAME, owner_of(request))
-    return await _answer(request, call, await _begun(request, wanted.session, prepare, key, given))
+    wanted = continue_arguments(given).run_request()
+    return await _answer(request, call, await begin(Arrival(request, NAME, wanted, _fingerprint(given))))
 
 
 async def wait(request: Request, call: McpCall, given: dict[str, Any]) -> Response:

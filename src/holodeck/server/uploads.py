@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from holodeck.errors import InvalidRequest, PayloadTooLarge, StorageFull, Unsupp
 from holodeck.files.limits import FileLimits
 from holodeck.files.upload import Upload, decode_base64, display_name
 from holodeck.server.intake import json_body, media_type_of
+from holodeck.telemetry.log_context import current
 from holodeck.wires import sse
 from holodeck.wires.body import refuse_repeated_names
 from holodeck.wires.rest.request import ChatRequest, FileContent, chat_request, decode
@@ -48,9 +50,23 @@ class PostedChat(NamedTuple):
         return sha256(sse.json_bytes((chat.message, chat.session_id, chat.resume, files))).digest()
 
 
-async def chat_of(request: Request, limits: FileLimits) -> PostedChat:
-    form = media_type_of(request) == FORM
-    return await (_of_form if form else _of_json)(request, limits)
+@dataclass(slots=True, eq=False)
+class ChatBody:
+    """The body of one request, which may have large files: it is read when it is first needed."""
+
+    _request: Request
+    _limits: FileLimits
+    _posted: PostedChat | None = None
+
+    async def posted(self) -> PostedChat:
+        if self._posted is None:
+            form = media_type_of(self._request) == FORM
+            self._posted = await (_of_form if form else _of_json)(self._request, self._limits)
+            current().conversation_id = self._posted.chat.session_id
+        return self._posted
+
+    async def fingerprint(self) -> bytes:
+        return await (await self.posted()).fingerprint()
 
 
 async def _of_json(request: Request, limits: FileLimits) -> PostedChat:

@@ -42,7 +42,7 @@ def test_a_new_message() -> None:
     (message,) = ui.messages
     assert (ui.chat_id, message.id, message.content) == ("chat-1", "u1", "Hello")
     assert (ui.new_message, ui.rewind_to, ui.continued) == ("u1", None, None)
-    request = run_request(ui)
+    request = run_request(ui, {})
     assert (request.session_id, request.only_adds, request.keeps_history) == ("chat-1", True, False)
 
 

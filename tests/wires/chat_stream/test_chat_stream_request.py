@@ -56,7 +56,7 @@ def test_control_characters_are_stripped_before_the_length_is_measured() -> None
 def test_all_members_are_read() -> None:
     chat = decode(body(conversation_id="conv_123abc", user_id="user_456def", other=1))
     assert (chat.conversation_id, chat.user_id) == ("conv_123abc", "user_456def")
-    request = run_request(chat, session_id="s")
+    request = run_request(chat, "s", encoding={})
     assert (request.session_id, request.messages[0].content) == ("s", "hi")
     assert decode(body(conversation_id=None, user_id=None)).user_id is None
 

@@ -32,7 +32,7 @@ def test_every_role_has_its_meaning() -> None:
             {"role": "user", "content": "Why?"},
         )
     )
-    wanted = run_request(chat, session_id="s1", throw_away=True)
+    wanted = run_request(chat, session_id="s1", throw_away=True, encoding={})
     first, asked, result, refused, last = wanted.messages
     assert (first.content, refused.content, last.content) == ("Hello", "No.", "Why?")
     assert isinstance(first, UserMessage)

@@ -24,7 +24,7 @@ def message(role: str, *parts: Any) -> Any:
 def test_a_text_is_a_message_of_the_user() -> None:
     asked = read()
     assert [(type(each), each.content) for each in asked.messages] == [(UserMessage, "Hello")]
-    run = run_request(asked, session_id="s")
+    run = run_request(asked, session_id="s", encoding={})
     assert (run.session_id, run.detached, run.throw_away, run.only_adds) == ("s", False, False, True)
 
 

@@ -1,6 +1,5 @@
 """Vercel's AI SDK: `POST /ai-sdk/chat` and the other requests of `useChat`. The wire is `holodeck.wires.ai_sdk`."""
 
-from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -76,21 +75,12 @@ async def chat(request: Request) -> Response:
     """Streams the chunks of one assistant message. The chat id is the session, on every wire."""
     server, owner, body = intake.server_of(request), owner_of(request), await intake.json_body(request)
     ui = await intake.decoded(decode, body, server.settings.limits.message_characters)
-    fingerprint = sha256(body).digest()
+    sent, wanted = sha256(body).digest(), run_request(ui, _encoding(server, ui))
     key = intake.repeat_key_of(request, NAME, owner)
     if key is None and ui.new_message is not None:  # the same new message again is the same request
-        key = RunKey(NAME, owner, fingerprint.hex(), "messages")
-    wanted = msgspec.structs.replace(run_request(ui), encoding=_encoding(server, ui))
-    arrival = intake.Arrival(
-        request=request,
-        wire=NAME,
-        owner=owner,
-        conversation=ui.chat_id,
-        key=key,
-        fingerprint=fingerprint,
-        prepare=partial(intake.with_files, server, wanted, owner),
-    )
-    return _with_headers(follow(server, await intake.begin(server, arrival)))
+        key = RunKey(NAME, owner, sent.hex(), "messages")
+    run = await intake.begin(intake.Arrival(request, NAME, wanted, sent, owner=owner, key=key))
+    return _with_headers(follow(server, run))
 
 
 @routes.get(

@@ -3,20 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from holodeck.access.principal import CHAT
 from holodeck.access.route_access import needs
 from holodeck.core.encoder import Encoder
-from holodeck.core.ids import new_ulid
-from holodeck.core.request import RunRequest
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.chat_schemas import CHAT_STREAM_BODY, CHAT_STREAM_EVENTS
 from holodeck.server.identity import owner_of
-from holodeck.server.intake import Arrival, begin, json_body, repeat_key_of, server_of
+from holodeck.server.intake import Arrival, begin, json_body, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
 from holodeck.server.stream import follow
@@ -46,25 +43,11 @@ async def chat_stream(request: Request) -> Response:
     `Prefer: return=minimal` leaves out `accumulated`.
     """
     server, chat = server_of(request), decode(await json_body(request))
-    owner = owner_of(request, chat.user_id)
     session = chat.conversation_id if server.settings.remember_conversations else None
     encoding = {"request_id": current().request_id, "minimal": _prefers_minimal(request)}
-
-    async def prepare() -> RunRequest:
-        limit = server.settings.chat_stream_timeout
-        wanted = run_request(chat, session_id=session or new_ulid(), time_limit=limit, throw_away=session is None)
-        return msgspec.structs.replace(wanted, encoding=encoding)
-
-    arrival = Arrival(
-        request=request,
-        owner=owner,
-        prepare=prepare,
-        wire=NAME,
-        conversation=chat.conversation_id,
-        key=repeat_key_of(request, NAME, owner),
-        fingerprint=sse.json_bytes(chat),
-    )
-    run = await begin(server, arrival)
+    wanted = run_request(chat, session, time_limit=server.settings.chat_stream_timeout, encoding=encoding)
+    owner, sent = owner_of(request, chat.user_id), sse.json_bytes(chat)
+    run = await begin(Arrival(request, NAME, wanted, sent, owner=owner, conversation=chat.conversation_id))
     return follow(server, run, encoder=_encoder_of(run, encoding))  # a duplicate may prefer another form
 
 

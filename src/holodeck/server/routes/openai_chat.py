@@ -1,8 +1,8 @@
 """OpenAI's Chat Completions: `POST /v1/chat/completions` and the list of models. The wire is `holodeck.wires.openai_chat`."""
 
-from functools import partial
 from hashlib import sha256
 from time import time
+from typing import Any
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -13,7 +13,6 @@ from holodeck.access.route_access import needs
 from holodeck.core.encoder import Encoder
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
-from holodeck.runs.client_history import first_of_use
 from holodeck.runs.run import Run
 from holodeck.server import completion_sessions as sessions
 from holodeck.server import intake
@@ -60,20 +59,16 @@ async def chat_completions(request: Request) -> Response:
     server, owner, body = intake.server_of(request), owner_of(request), await intake.json_body(request)
     chat = await intake.decoded(decode, body, server.settings.limits.message_characters)
     check_model(server, chat.model)
-    means = await _session_of(request, chat)
-    tools = sorted(own_tools(server, chat.tools, chat.options))
-    options = ChunkOptions(created=int(time()), client_tools=tuple(tools), include_usage=chat.include_usage)
-    arrival = intake.Arrival(
-        request=request,
-        wire=NAME,
-        owner=owner,
-        conversation=means.session_id,
-        key=intake.repeat_key_of(request, NAME, owner),
-        attempt=intake.attempt_of(request),
-        fingerprint=sha256(body + (_named(request) or "").encode()).digest(),
-        prepare=partial(_prepare, server, owner, chat, means, options),
-    )
-    run = await intake.begin(server, arrival)
+    means, encoding = await _session_of(request, owner, chat), _encoding(server, chat)
+
+    async def prepare() -> RunRequest:
+        branch = await sessions.branch_of(server, owner, means)
+        wanted = run_request(chat, session_id=branch.session_id, throw_away=not means.is_kept, encoding=encoding)
+        return sessions.without_stored(wanted, branch) if means.only_new else wanted
+
+    sent, attempt = sha256(body + (_named(request) or "").encode()).digest(), intake.attempt_of(request)
+    arrival = intake.Arrival(request, NAME, prepare, sent, owner, conversation=means.session_id, attempt=attempt)
+    run = await intake.begin(arrival)
     if chat.store:
         await sessions.AnsweredConversations(server.store.values).note(owner, chat.messages, run)
     try:
@@ -87,25 +82,15 @@ async def chat_completions(request: Request) -> Response:
     return answer
 
 
-async def _prepare(
-    server: AgentServer,
-    owner: Owner,
-    chat: ChatCompletionRequest,
-    means: sessions.CompletionSession,
-    options: ChunkOptions,
-) -> RunRequest:
-    branch = await sessions.branch_of(server, owner, means)
-    wanted = run_request(chat, session_id=branch.session_id, throw_away=not means.is_kept)
-    wanted = msgspec.structs.replace(wanted, encoding=msgspec.to_builtins(options))
-    if means.only_new:
-        new = wanted.messages[first_of_use(wanted.messages) :]
-        wanted = msgspec.structs.replace(wanted, messages=new, only_adds=True, follows=branch.follows)
-    return await intake.with_files(server, wanted, owner)
+def _encoding(server: AgentServer, chat: ChatCompletionRequest) -> dict[str, Any]:
+    tools = tuple(sorted(own_tools(server, chat.tools, chat.options)))
+    options = ChunkOptions(created=int(time()), client_tools=tools, include_usage=chat.include_usage)
+    encoding: dict[str, Any] = msgspec.to_builtins(options)
+    return encoding
 
 
-async def _session_of(request: Request, chat: ChatCompletionRequest) -> sessions.CompletionSession:
-    server, owner = intake.server_of(request), owner_of(request)
-    named = _named(request) or chat.session_id
+async def _session_of(request: Request, owner: Owner, chat: ChatCompletionRequest) -> sessions.CompletionSession:
+    server, named = intake.server_of(request), _named(request) or chat.session_id
     if named is not None:
         return sessions.CompletionSession(session_id=named, is_kept=True)
     if hint := intake.text_header(request, schemas.HINT_HEADER):

@@ -30,6 +30,8 @@ SDK_HEADERS = ("X-Stainless-*", "OpenAI-*")  # OpenAI's SDKs send them with ever
 def answer_error(error: Exception, *, begun: bool = False) -> Response:
     """Answers an error. `begun`: a run was started, so the client must not retry by itself."""
     failure = known(error)
+    if isinstance(failure, InvalidRequest) and failure.field == "resume":
+        failure.field = "input"  # a response's approvals are items of its input
     answer = problem_response(failure, chat_problem)
     answer.headers.update(retry_headers(failure, begun=begun))
     return answer

@@ -21,11 +21,11 @@ from holodeck.agent.definition import AgentDefinition
 from holodeck.core.encoder import Encoder
 from holodeck.core.events import ENDINGS, Interrupt, RunFinished
 from holodeck.core.ids import new_ulid
-from holodeck.core.messages import AssistantMessage, Message, PendingStep, ToolMessage
+from holodeck.core.messages import AssistantMessage, Message, ToolMessage
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.core.tools import Approval
-from holodeck.errors import InvalidRequest, RunNotFound
+from holodeck.errors import RunNotFound
 from holodeck.runs.branches import Branch, branch_after
 from holodeck.runs.log import ReplayGone
 from holodeck.runs.middleware import Chain
@@ -117,23 +117,17 @@ async def create(request: Request) -> Response:
     server, owner, body = intake.server_of(request), owner_of(request), await intake.json_body(request)
     asked = await intake.decoded(decode, body, server.settings.limits.message_characters)
     check_model(server, asked.model)
-    tools = tuple(sorted(own_tools(server, asked.tools, asked.options)))
-    options = ResponseOptions(created=int(time()), echo=not_default(asked.echo), client_tools=tools)
-    arrival = intake.Arrival(
-        request=request,
-        wire=NAME,
-        owner=owner,
-        conversation=asked.conversation,
-        key=intake.repeat_key_of(request, NAME, owner),
-        attempt=intake.attempt_of(request),
-        fingerprint=sha256(body).digest(),
-        prepare=partial(_prepare, server, owner, asked, options),
-    )
-    try:
-        run = await intake.begin(server, arrival)
-    except InvalidRequest as error:
-        error.field = "input" if error.field == "resume" else error.field  # approvals are items of the input here
-        raise
+    tools = own_tools(server, asked.tools, asked.options)
+
+    async def prepare() -> RunRequest:
+        branch = await _branch(server, owner, asked)
+        questions = await _questions(server, owner, branch.session_id) if asked.resume else ()
+        encoding = _encoding(asked, tools, questions)
+        return run_request(asked, session_id=branch.session_id, follows=branch.follows, encoding=encoding)
+
+    sent, attempt = sha256(body).digest(), intake.attempt_of(request)
+    arrival = intake.Arrival(request, NAME, prepare, sent, owner, conversation=asked.conversation, attempt=attempt)
+    run = await intake.begin(arrival)
     try:
         builder = _builder(server, run, await _options_of(server, run))
         if asked.stream:
@@ -147,15 +141,11 @@ async def create(request: Request) -> Response:
         return answer_error(error, begun=True)
 
 
-async def _prepare(server: AgentServer, owner: Owner, asked: ResponsesRequest, options: ResponseOptions) -> RunRequest:
-    branch = await _branch(server, owner, asked)
-    if asked.resume:
-        stored = await server.store.read(branch.session_id, owner=owner, last=1)
-        if stored is not None and stored.pending is not None:
-            options = msgspec.structs.replace(options, asked=_questions(stored.pending))
-    wanted = run_request(asked, session_id=branch.session_id, follows=branch.follows)
-    wanted = msgspec.structs.replace(wanted, encoding=msgspec.to_builtins(options))
-    return await intake.with_files(server, wanted, owner)
+def _encoding(asked: ResponsesRequest, tools: frozenset[str], questions: tuple[Interrupt, ...]) -> dict[str, Any]:
+    echo, names = not_default(asked.echo), tuple(sorted(tools))
+    options = ResponseOptions(created=int(time()), echo=echo, client_tools=names, asked=questions)
+    encoding: dict[str, Any] = msgspec.to_builtins(options)
+    return encoding
 
 
 async def _branch(server: AgentServer, owner: Owner, asked: ResponsesRequest) -> Branch:
@@ -172,7 +162,12 @@ async def _branch(server: AgentServer, owner: Owner, asked: ResponsesRequest) ->
         raise previous_not_found(message) from None
 
 
-def _questions(pending: PendingStep) -> tuple[Interrupt, ...]:
+async def _questions(server: AgentServer, owner: Owner, session_id: str) -> tuple[Interrupt, ...]:
+    """Returns the open interrupts of a session."""
+    stored = await server.store.read(session_id, owner=owner, last=1)
+    pending = None if stored is None else stored.pending
+    if pending is None:
+        return ()
     calls = {call.id: call for call in pending.assistant.tool_calls}
     return tuple(
         Interrupt(

@@ -1,7 +1,5 @@
 """REST: `POST /agent/{name}/chat` and its stream. The wire itself is `holodeck.wires.rest`."""
 
-from functools import partial
-
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -9,19 +7,18 @@ from holodeck.access.principal import CHAT
 from holodeck.access.route_access import needs
 from holodeck.core.encoder import Encoder
 from holodeck.core.events import Ending, RunFinished
-from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import AgentNotFound, InternalError
 from holodeck.runs.run import Run
-from holodeck.server.agent_server import AgentServer, slot_of
+from holodeck.server.agent_server import AgentServer
 from holodeck.server.chat_schemas import CHAT_BODY, CHAT_EVENTS, CHAT_RESPONSE
 from holodeck.server.identity import owner_of
-from holodeck.server.intake import Arrival, begin, json_answer, repeat_key_of, server_of
+from holodeck.server.intake import Arrival, begin, json_answer, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
 from holodeck.server.stream import follow
 from holodeck.server.sync_answer import answer_of, ending_of
-from holodeck.server.uploads import PostedChat, chat_of
+from holodeck.server.uploads import ChatBody
 from holodeck.server.wire import Wire
 from holodeck.telemetry.log_context import current
 from holodeck.wires.named_events import NamedEventEncoder
@@ -67,21 +64,13 @@ async def chat_stream(request: Request) -> Response:
 
 
 async def _start(server: AgentServer, request: Request) -> Run:
-    owner, limits = owner_of(request), server.settings.files
-    key = repeat_key_of(request, NAME, owner)
-    if key is not None:
-        await slot_of(request).take(request, owner)  # before the body is read, which may have large files
-    known = None if key is None else await chat_of(request, limits)  # only a key needs the body before admission
-    arrival = Arrival(
-        request=request,
-        wire=NAME,
-        owner=owner,
-        conversation=None if known is None else known.chat.session_id,
-        key=key,
-        fingerprint=b"" if known is None else await known.fingerprint(),
-        prepare=partial(_prepared, server, owner, request, known),
-    )
-    return await begin(server, arrival)
+    owner, body = owner_of(request), ChatBody(request, server.settings.files)
+
+    async def prepare() -> RunRequest:
+        chat, uploads = await body.posted()
+        return run_request(chat, await server.files.read(uploads, tenant=owner.tenant) if uploads else [])
+
+    return await begin(Arrival(request, NAME, prepare, body.fingerprint, owner))
 
 
 def _server_of_agent(request: Request) -> AgentServer:
@@ -89,12 +78,6 @@ def _server_of_agent(request: Request) -> AgentServer:
     if name != server.agent.name:
         raise AgentNotFound(f"There is no agent {name!r} here, only {server.agent.name!r}.")
     return server
-
-
-async def _prepared(server: AgentServer, owner: Owner, request: Request, known: PostedChat | None) -> RunRequest:
-    chat, uploads = known or await chat_of(request, server.settings.files)
-    current().conversation_id = chat.session_id
-    return run_request(chat, await server.files.read(uploads, tenant=owner.tenant) if uploads else [])
 
 
 def _answer(server: AgentServer, run: Run, ending: Ending) -> ChatResponse:

@@ -103,20 +103,9 @@ async def go_on(request: Request) -> Response:
     if key is None:
         cut, key = await _last_cut(server, cut)
         fingerprint = key.name.encode()
-
-    async def prepare() -> RunRequest:
-        return RunRequest(session_id=cut.session_id, parent_run_id=cut.run_id, encoding=cut.request.encoding)
-
-    arrival = Arrival(
-        request=request,
-        owner=owner,
-        prepare=prepare,
-        wire=cut.request.wire,
-        conversation=cut.session_id,
-        key=key,
-        fingerprint=fingerprint,
-    )
-    return follow(server, await begin(server, arrival), accept=request.headers.get("accept"))
+    wanted = RunRequest(session_id=cut.session_id, parent_run_id=cut.run_id, encoding=cut.request.encoding)
+    run = await begin(Arrival(request, cut.request.wire, wanted, fingerprint, owner, key))
+    return follow(server, run, accept=request.headers.get("accept"))
 
 
 async def _last_cut(server: AgentServer, run: Run) -> tuple[Run, RunKey]:

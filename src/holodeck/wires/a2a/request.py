@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from holodeck.core.messages import MediaPart, Part, TextPart, UserMessage
-from holodeck.core.request import Resume, is_approval
+from holodeck.core.request import Resume, RunRequest, is_approval
 from holodeck.errors import InvalidRequest
 from holodeck.wires import body as read
 from holodeck.wires import sse
@@ -48,9 +48,17 @@ class SendRequest(msgspec.Struct, frozen=True, kw_only=True):
     history_length: int | None = None
     push: PushConfig | None = None
 
-    def user_message(self, message_id: str) -> UserMessage:
+    def run_request(self, message_id: str, *, session_id: str | None, parent_run_id: str | None) -> RunRequest:
+        """Makes the run that the message asks for. Its files are not read yet."""
         only = self.parts[0] if len(self.parts) == 1 else None
-        return UserMessage(id=message_id, content=only.text if isinstance(only, TextPart) else self.parts)
+        message = UserMessage(id=message_id, content=only.text if isinstance(only, TextPart) else self.parts)
+        return RunRequest(
+            session_id=session_id,
+            messages=(message,) if self.parts else (),
+            resume=self.decisions,
+            parent_run_id=parent_run_id,
+            detached=True,
+        )
 
 
 class ListRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,6 +51,12 @@ class AguiInput(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()  # for the log: what was dropped
 
     @property
+    def has_files(self) -> bool:
+        messages = self.request.messages
+        parts = [part for message in messages if not isinstance(message.content, str) for part in message.content]
+        return m.MediaPart in map(type, parts)
+
+    @property
     def fingerprint(self) -> bytes:
         """Returns a hash that is equal for two deliveries of one request. Omits message times, which decoding sets."""
         parts = self.thread_id, [message.id for message in self.request.messages], self.request.resume

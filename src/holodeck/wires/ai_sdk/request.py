@@ -101,7 +101,7 @@ def decode(body: bytes, max_text: int = read.MAX_TEXT) -> UiRequest:
     )
 
 
-def run_request(ui: UiRequest) -> RunRequest:
+def run_request(ui: UiRequest, encoding: Mapping[str, Any]) -> RunRequest:
     """Makes the run that this request asks for. Files in its messages are not read yet."""
     return RunRequest(
         session_id=ui.chat_id,
@@ -113,6 +113,7 @@ def run_request(ui: UiRequest) -> RunRequest:
         resume=ui.resume,
         rewind_to=ui.rewind_to,
         only_adds=True,
+        encoding=encoding,
     )
 
 

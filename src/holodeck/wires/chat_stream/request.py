@@ -1,11 +1,12 @@
 """The chat-stream wire's ChatStreamRequest → RunRequest (ORC-01). Its shape and its limits differ from REST's."""
 
-from typing import Annotated, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
-from holodeck.core.ids import MAX_ID_LENGTH
+from holodeck.core.ids import MAX_ID_LENGTH, new_ulid
 from holodeck.core.messages import UserMessage
 from holodeck.core.request import RunRequest
 from holodeck.core.text import strip_controls
@@ -54,11 +55,13 @@ def decode(body: bytes) -> ChatStreamRequest:
 
 
 def run_request(
-    chat: ChatStreamRequest, *, session_id: str, time_limit: float | None = None, throw_away: bool = False
+    chat: ChatStreamRequest, session_id: str | None, *, time_limit: float | None = None, encoding: Mapping[str, Any]
 ) -> RunRequest:
+    """Makes the run that this request asks for. Without a session it gets one that is deleted with the run."""
     return RunRequest(
-        session_id=session_id,
+        session_id=session_id or new_ulid(),
         messages=(UserMessage(content=chat.input),),
         time_limit=time_limit,
-        throw_away=throw_away,
+        throw_away=session_id is None,
+        encoding=encoding,
     )

@@ -11,7 +11,7 @@ import msgspec
 from holodeck.core.ids import MAX_ID_LENGTH
 from holodeck.core.json_schema import array, object_of, string
 from holodeck.core.messages import MediaPart, Part, TextPart, UserMessage
-from holodeck.core.request import Resume
+from holodeck.core.request import Resume, RunRequest
 from holodeck.errors import InvalidRequest
 from holodeck.wires import body as read
 from holodeck.wires.client_values import UNKNOWN_TYPE, base64_text
@@ -70,14 +70,19 @@ class AskArguments(msgspec.Struct, frozen=True, kw_only=True):
     session: str | None = None
     files: tuple[MediaPart, ...] = ()
 
-    def user_message(self) -> UserMessage:
+    def run_request(self) -> RunRequest:
+        """Makes the run that the call asks for. Its files are not read yet."""
         parts: tuple[Part, ...] = (TextPart(self.message), *self.files)
-        return UserMessage(content=parts if self.files else self.message)
+        message = UserMessage(content=parts if self.files else self.message)
+        return RunRequest(session_id=self.session, messages=(message,))
 
 
 class ContinueArguments(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     decisions: tuple[Resume, ...]
+
+    def run_request(self) -> RunRequest:
+        return RunRequest(session_id=self.session, resume=self.decisions)
 
 
 def tool_list(agent: str, description: str, caller: Caller) -> list[dict[str, Any]]:

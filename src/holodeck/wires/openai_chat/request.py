@@ -74,7 +74,9 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> ChatCompletionRequest:
     )
 
 
-def run_request(chat: ChatCompletionRequest, *, session_id: str, throw_away: bool) -> RunRequest:
+def run_request(
+    chat: ChatCompletionRequest, *, session_id: str, throw_away: bool, encoding: Mapping[str, Any]
+) -> RunRequest:
     """Makes the run that this request asks for. Files in its messages are not read yet."""
     return RunRequest(
         session_id=session_id,
@@ -83,6 +85,7 @@ def run_request(chat: ChatCompletionRequest, *, session_id: str, throw_away: boo
         context=tuple((parameters.INSTRUCTIONS, given) for given in chat.instructions),
         options=chat.options,
         throw_away=throw_away,
+        encoding=encoding,
     )
 
 

@@ -85,7 +85,9 @@ def decode(body: bytes, max_text: int = read.MAX_TEXT) -> ResponsesRequest:
     return request
 
 
-def run_request(asked: ResponsesRequest, *, session_id: str, follows: str | None = None) -> RunRequest:
+def run_request(
+    asked: ResponsesRequest, *, session_id: str, follows: str | None = None, encoding: Mapping[str, Any]
+) -> RunRequest:
     """Makes the run that this request asks for. Files in its messages are not read yet."""
     return RunRequest(
         session_id=session_id,
@@ -99,6 +101,7 @@ def run_request(asked: ResponsesRequest, *, session_id: str, follows: str | None
         throw_away=not asked.store,
         follows=follows,
         only_adds=True,
+        encoding=encoding,
     )
 
 
