@@ -372,7 +372,7 @@ async def test_a_dropped_file_is_named_and_attached_once(room, tmp_path):
     note = tmp_path / "my notes.txt"
     note.write_text("eggs")
     await room.converse(f"'{note}'", f"/attach {note}", f"file://{quote(str(note))}")
-    assert room.printed == ["With the next message: my notes.txt (/detach takes them out)"] * 3
+    assert room.printed == ["With the next message: my notes.txt (/detach NAME removes one, /detach all)"] * 3
     assert room.talk.attachments.paths == [note]
 
 
@@ -382,6 +382,7 @@ async def test_a_file_that_cannot_be_read_stays_attached_and_nothing_is_sent(roo
     await room.converse(f"/attach {broken}", "read it")
     assert room.model.prompts == []
     assert "✗ broken.pdf" in room.output
+    assert room.printed[-1] == "With the next message: broken.pdf (/detach NAME removes one, /detach all)"
     assert room.talk.attachments.paths == [broken]
 
 
