@@ -22,7 +22,7 @@ from holodeck.server.wires import DEFAULT_WIRES, WIRES
 def create_app(
     agent: Agent | str | Path,
     *,
-    protocols: Sequence[str] = DEFAULT_WIRES,
+    protocols: str | Sequence[str] = DEFAULT_WIRES,
     allowed_hosts: Sequence[str] = (),
     cors_origins: Sequence[str] = ("loopback",),
     root_path: str = "",
@@ -35,20 +35,23 @@ def create_app(
     Args:
         agent: With a file, everything in it holds: sessions, limits, `server.auth`. The conversations of an `Agent` are in its
             `store`, or in the one that its settings name, or else in memory. The application starts and closes the agent.
-        protocols: As `holodeck serve --protocol`.
+        protocols: As `holodeck serve --protocol`: a name, several, or "all".
         allowed_hosts: Names under which the server may be asked, besides those of this machine.
         cors_origins: Origins of web pages that may use it; "loopback" are pages of this machine.
         root_path: The path under which a proxy serves this server. A mount needs none.
     """
-    unknown = [name for name in protocols if name not in WIRES]
-    if unknown or not protocols:
+    names = (protocols,) if isinstance(protocols, str) else tuple(protocols)
+    if "all" in names:
+        names = tuple(WIRES)
+    unknown = [name for name in names if name not in WIRES]
+    if unknown or not names:
         raise InvalidRequest(
-            f"protocols must name at least one of {', '.join(WIRES)}, not {', '.join(unknown) or 'none'}."
+            f"protocols must name all, or at least one of {', '.join(WIRES)}, not {', '.join(unknown) or 'none'}."
         )
     config, definition = _parts(agent)
     options = ServeOptions(
         config=config,
-        protocols=tuple(protocols),
+        protocols=names,
         allowed_hosts=tuple(allowed_hosts),
         cors_origins=tuple(cors_origins),
         root_path=root_path,

@@ -193,6 +193,7 @@ async def test_load_takes_a_file_with_other_model_tools_and_variables(tmp_path):
         (lambda: Agent("openai"), "provider/name, e.g. openai/gpt-5"),
         (lambda: Agent("opnai/gpt-5"), "there is no provider 'opnai'; did you mean openai?"),
         (lambda: Agent("foo/gpt-5"), "there is no provider 'foo'; known are openai"),
+        (lambda: Agent("dmeo"), "names no provider; did you mean demo?"),
         (lambda: Agent("demo", settings={"lop": {}}), "loop"),
         (lambda: Agent("demo", tools=[lambda x: x]), "has no type"),
         (lambda: Agent("demo", tools=[3]), "tools: int is not a tool; pass a function, a ToolBinding or a Toolset"),

@@ -380,7 +380,7 @@ async def test_a_dropped_file_is_named_and_attached_once(fixture, tmp_path):
     note = tmp_path / "my notes.txt"
     note.write_text("eggs")
     await fixture.converse(f"'{note}'", f"/attach {note}", f"file://{quote(str(note))}")
-    assert fixture.printed == ["With the next message: my notes.txt (/detach takes them out)"] * 3
+    assert fixture.printed == ["With the next message: my notes.txt (/detach NAME removes one, /detach all)"] * 3
     assert fixture.context.attachments.paths == [note]
 
 
@@ -390,6 +390,7 @@ async def test_a_file_that_cannot_be_read_stays_attached_and_nothing_is_sent(fix
     await fixture.converse(f"/attach {broken}", "read it")
     assert fixture.model.prompts == []
     assert "✗ broken.pdf" in fixture.output
+    assert fixture.printed[-1] == "With the next message: broken.pdf (/detach NAME removes one, /detach all)"
     assert fixture.context.attachments.paths == [broken]
 
 

@@ -17,6 +17,7 @@ def test_init_writes_a_project_that_checks_and_answers_at_once(tmp_path):
     project = tmp_path / "My Agent!"
     assert load_config(project).agent.name == "my-agent"
     assert load_config(project).warnings == ()
+    assert {".env", ".holodeck/"} <= set((project / ".gitignore").read_text().splitlines())
     checked = holodeck("check", str(project), folder=tmp_path)
     assert checked.code == 0, checked.err
     for text in ("is valid", "runs holodeck-todo", "create_todo", "convert"):

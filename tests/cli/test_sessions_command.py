@@ -193,6 +193,6 @@ def test_without_a_file_it_is_one_sentence(tmp_path):
     listed = ran(tmp_path, "list")
     assert (listed.out, listed.err) == (
         "",
-        "No sessions yet; answers to a single question are stored only with --session ID.\n",
+        "No sessions: none is stored yet, or all have expired. Answers to a single question are stored only with --session ID.\n",
     )
     assert "there are no stored sessions" in ran(tmp_path, "show", "first", code=2).err

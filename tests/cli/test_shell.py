@@ -236,6 +236,16 @@ def test_check_warns_of_a_misspelt_variable_in_the_instructions(tmp_path):
     assert "warning: prompt.md:2: {time_zone} is not a variable" in result.err
 
 
+def test_check_refuses_a_session_file_with_which_serve_would_not_start(tmp_path):
+    (tmp_path / "agent.yaml").write_text("name: a\nmodel: {provider: demo}\n")
+    (tmp_path / ".holodeck").mkdir()
+    (tmp_path / ".holodeck" / "sessions.db").write_text("no database\n" * 100)
+    result = holodeck("check", folder=tmp_path)
+    assert result.code == 2
+    assert "sessions.db cannot be used: file is not a database; set another sessions.path" in result.err
+    assert "sessions are kept" not in result.out
+
+
 # completion
 
 

@@ -41,7 +41,7 @@ async def test_sessions_are_listed_moved_and_deleted(tmp_path, postgres_database
     assert json.loads(exported)["session"]["session_id"] == "s"
     (tmp_path / "all.jsonl").write_text(exported)
     assert holodeck("sessions", "delete", "s", folder=tmp_path).code == 0
-    assert "No sessions yet;" in holodeck("sessions", "list", folder=tmp_path).err
+    assert "No sessions: none is stored yet" in holodeck("sessions", "list", folder=tmp_path).err
     assert holodeck("sessions", "import", "all.jsonl", folder=tmp_path).code == 0
     assert "1 messages" in holodeck("sessions", "list", folder=tmp_path).out
     refused = holodeck("sessions", "backup", "copy.db", folder=tmp_path)

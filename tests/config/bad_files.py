@@ -69,6 +69,14 @@ BAD = {
     "plural": (START + "models: {}\n", ":3:1: models: unknown key; did you mean model?"),
     "other name": (START + "system_prompt: x\n", ":3:1: system_prompt: unknown key; did you mean instructions?"),
     "wrong case": (START + "Loop: {}\n", ":3:1: Loop: unknown key; did you mean loop?"),
+    "other name of the address": (
+        "name: a\nmodel: {provider: openai_compatible, name: m, base_url: http://localhost:1234/v1}\n",
+        ":2:47: model.base_url: unknown key; did you mean endpoint?",
+    ),
+    "other name in a fallback": (
+        "name: a\nmodel:\n  provider: demo\n  fallback: [{provider: openai, model: gpt-5}]\n",
+        ":4:33: model.fallback[0].model: unknown key; did you mean name?",
+    ),
     "near miss deep": (
         "name: a\nmodel:\n  provider: demo\n  temprature: 1\n",
         ":4:3: model.temprature: unknown key; did you mean temperature?",

@@ -157,7 +157,7 @@ REFUSED = {
         PayloadTooLarge,
         "60,000 x 60,000 pixels",
     ),
-    "a program": ("tool.exe", lambda: b"MZ\x90\x00\x03", UnsupportedMediaType, "cannot be read"),
+    "a program": ("tool.exe", lambda: b"MZ\x90\x00\x03", UnsupportedMediaType, "cannot be read; send text"),
 }
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holodeck.config.validation_errors import known_keys
 from holodeck.server.options import ServerSettings
 from holodeck.server.routes import playground as route
 from tests.playground.webdriver import missing
@@ -26,6 +27,12 @@ def test_the_modules_pass_their_own_tests():
     done = subprocess.run([str(node), "--test", *map(str, sorted((HERE / "unit").glob("*.mjs")))], capture_output=True, text=True, check=False)  # fmt: skip
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert int(re.search(r"^. pass (\d+)", done.stdout, re.MULTILINE)[1]) > 100
+
+
+def test_hints_name_keys_that_an_agent_file_has():
+    named = re.findall(r"\(([a-z]+)\.([a-z_]+)\)", (SOURCE / "hints.js").read_text())
+    assert ("model", "endpoint") in named
+    assert [each for each in named if each[1] not in known_keys((each[0],))] == []
 
 
 def test_the_types_of_the_modules_agree():

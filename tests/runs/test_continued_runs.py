@@ -70,6 +70,7 @@ async def test_without_a_reader_it_ends(restarted):
         run = await server.stored.find("r", owner=ME)
         await run.done()
         assert run.log.since(0)[-1].code == "interrupted"
+        assert run.log.since(0)[-1].message.endswith("a new message continues from there.")
         assert server.model.prompts == []
         assert (await server.records.find("r", owner=ME)).state is RunState.INTERRUPTED
 
@@ -190,6 +191,7 @@ async def test_it_does_not_continue_with_another_agent_file(restarted):
         await server.stored.recover()
         ending = (await server.stored.find("r", owner=ME)).log.since(0)[-1]
         assert (ending.code, "agent file was changed" in ending.message) == ("interrupted", True)
+        assert ending.message.endswith("a new message continues the session."), "the same one could repeat a tool call"
         assert (await server.records.find("r", owner=ME)).state is RunState.INTERRUPTED
         assert server.model.prompts == []
         run = await server.runs.start(RunRequest(session_id="t", messages=(UserMessage(content="hi"),)))

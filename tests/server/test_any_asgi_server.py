@@ -166,8 +166,16 @@ async def test_an_agent_is_mounted_in_three_lines(kind, tmp_path):
             assert await store.get(json.loads(body)["session_id"], owner=ANONYMOUS_OWNER)
         async with client.get("/agents/awp") as answer:
             assert answer.status == 404
-    with pytest.raises(InvalidRequest, match="protocols must name at least one of ag-ui"):
+    with pytest.raises(InvalidRequest, match=r"protocols must name all, or at least one of ag-ui, .*, not soap"):
         create_app(agent, protocols=["soap"])
+
+
+async def test_an_agent_whose_lifespan_is_not_passed_on_says_so():
+    outer = Starlette(routes=[Mount("/agents", create_app(Agent("demo", name="one"), protocols="all"))])
+    async with stock_uvicorn(outer) as client:
+        status, body = await post(client, "/agents/chat/stream", {"input": "hi"})
+        assert status == 503
+        assert json.loads(body)["detail"].startswith("The agent was not started: the application that mounts it has to")
 
 
 async def test_the_keys_of_the_file_hold_in_a_mounted_application(tmp_path):

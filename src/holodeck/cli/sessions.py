@@ -75,7 +75,10 @@ def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> None:
         about = f"{each.message_count:>5} messages  {size:>9}  {_user_of(each)}  {one_line(each.title)}"
         click.echo(f"{one_line(each.session_id)}  {used}  {about}".rstrip())
     if not found:
-        click.echo("No sessions yet; answers to a single question are stored only with --session ID.", err=True)
+        click.echo(
+            "No sessions: none is stored yet, or all have expired. Answers to a single question are stored only with --session ID.",
+            err=True,
+        )
 
 
 @command.command("show")

@@ -95,7 +95,8 @@ class _Workers:
             self._code = code
             self._stop_all()
         else:
-            click.echo(f"Worker {seat.number + 1} ended ({code}); starting another one.", err=True)
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            click.echo(f"Worker {seat.number + 1} {how}; starting another one.", err=True)
             time.sleep(RESTART_SECONDS)
             if not self._is_ending:
                 self._start(seat.number)

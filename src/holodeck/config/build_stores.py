@@ -2,6 +2,7 @@
 
 # ruff: noqa: PLC0415  a store is imported when a file asks for it
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -152,11 +153,14 @@ def sessions_path(config: LoadedConfig) -> Path:
 
 
 async def durability_of(config: LoadedConfig) -> str:
-    """Describes where a server stores sessions, and what they survive. Raises StartError."""
+    """Describes where a server stores sessions, and what they survive. Raises StartError if it could not use the store."""
     sessions = config.agent.sessions
     if sessions.store == "memory":
         return "sessions are kept in memory; they end with the process"
     if sessions.store != "postgres":
+        from holodeck.stores.sqlite_file import check_usable
+
+        await asyncio.to_thread(check_usable, sessions_path(config))
         survives = "a power failure loses nothing that was acknowledged"
         if sessions.durability == "process":
             survives = "kill -9 loses nothing that was acknowledged, a power failure may"

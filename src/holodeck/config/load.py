@@ -112,6 +112,8 @@ def _no_provider(name: str) -> str:
         close = nearest(provider, known, cutoff=0.6)  # as for a value in the file
         advice = f"did you mean {close}?" if close else f"known are {', '.join(known)}"
         return f"model {one_line(name, 100)!r}: there is no provider {one_line(provider, 100)!r}; {advice}"
+    if name not in known and nearest(name, ("demo",)):
+        return f"model {one_line(name, 100)!r} names no provider; did you mean demo?"
     example = "openai/gpt-5" if not name or name in known else f"openai/{one_line(name, 100)}"
     return f"model {one_line(name, 100)!r} names no provider; write provider/name, e.g. {example}"
 

@@ -36,6 +36,7 @@ SLIPS = {  # names in other formats → our names
     "system_prompt": "instructions",
     "toolsets": "tools",
 }
+SLIPS_OF_MODEL = {**dict.fromkeys(("api_base", "base_url", "url"), "endpoint"), "id": "name", "model": "name"}
 OTHER_PROVIDERS = {  # names in other programs → our names
     **dict.fromkeys(("claude",), "anthropic"),
     **dict.fromkeys(("google", "google_genai", "googleai", "google-gla"), "gemini"),

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from holodeck.config.environment import Keys, YamlDocument, dotted
 from holodeck.config.model_schema import Provider
 from holodeck.config.schema import AgentFile
-from holodeck.config.upstream_format import GATEWAYS, OPTIONS_OF_SERVE, OTHER_PROVIDERS, SLIPS, nearest
+from holodeck.config.upstream_format import GATEWAYS, OPTIONS_OF_SERVE, OTHER_PROVIDERS, SLIPS, SLIPS_OF_MODEL, nearest
 from holodeck.config.yaml_source import located
 from holodeck.core.text import one_line
 
@@ -178,7 +178,8 @@ def _unknown_key(loc: tuple[str | int, ...]) -> str:
 
 def _meant(loc: tuple[str | int, ...]) -> str | None:
     key = str(loc[-1])
-    return (SLIPS.get(key) if len(loc) == 1 else None) or nearest(key, known_keys(loc[:-1]))
+    slips = SLIPS if len(loc) == 1 else SLIPS_OF_MODEL if loc[0] == "model" else {}
+    return slips.get(key) or nearest(key, known_keys(loc[:-1]))
 
 
 def known_keys(loc: tuple[str | int, ...]) -> list[str]:

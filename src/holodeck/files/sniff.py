@@ -81,7 +81,7 @@ def _complaint(upload: Upload, claimed: str) -> str:
         how = f"is declared as {claimed}" if claimed else f"is named like {named.mime}"
         what = "not text" if named.is_text else "something else"
         return f"{how}, but its bytes are {what}"
-    return f"is of a type that cannot be read{f' ({claimed})' if claimed else ''}; {types.READABLE} can"
+    return f"is of a type that cannot be read{f' ({claimed})' if claimed else ''}; send {types.READABLE}"
 
 
 def _kind_of_text(upload: Upload, claimed: str) -> FileType:

@@ -125,8 +125,8 @@ TYPES = (
     *TEXTS,
 )
 READABLE = (
-    "text of every kind, PDF, Word, Excel and PowerPoint (docx, xlsx, pptx), OpenDocument, RTF, EPUB, e-mail, notebooks, "
-    "zip and images (PNG, JPEG, GIF, WebP, TIFF, BMP, HEIC, AVIF)"
+    "text of every kind, PDF, Word, Excel or PowerPoint (docx, xlsx, pptx), OpenDocument, RTF, EPUB, e-mail, notebooks, "
+    "zip or images (PNG, JPEG, GIF, WebP, TIFF, BMP, HEIC, AVIF)"
 )
 _BY_MIME = {name: type_ for type_ in TYPES for name in (type_.mime, *type_.aliases)}
 

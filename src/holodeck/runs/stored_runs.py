@@ -35,10 +35,8 @@ from holodeck.sessions.transcript import cut_before
 
 log = logging.getLogger(__name__)
 
-INTERRUPTED_TEXT = "The server was stopped in the middle of this run. The session has the part that was stored; send the message again."
-CHANGED_TEXT = (
-    "The agent file was changed while this run was in progress, so it does not continue; send the message again."
-)
+INTERRUPTED_TEXT = "The server was stopped in the middle of this run. The session has the part that was stored; a new message continues from there."
+CHANGED_TEXT = "The agent file was changed while this run was in progress, so it does not continue; a new message continues the session."
 CUT = (RunInterrupted.code, ShuttingDown.code)  # the server ended, not the agent
 STOP_SECONDS = 5.0  # for a run to end after a client has stopped it, before the client is answered
 CLOSE_SECONDS = 1.0

@@ -185,6 +185,7 @@ class AgentServer:
         self._replica = self._replica_of(records)
         self.idempotency = Idempotency(self.runs, self.stored_runs.restored, self.stored_runs.elsewhere)
         self.state = ServerState.INITIALIZING
+        self._has_begun = False  # whether `start` was called
         self.quotas = Quotas(
             limits,
             spending,
@@ -207,6 +208,7 @@ class AgentServer:
 
     async def start(self) -> None:
         """Starts the agent. Raises StartError if that fails."""
+        self._has_begun = True
         await self.store.start()
         if self._replica is not None:  # before tool servers start, which may take longer than others wait for a beat
             self._replica.start()
@@ -299,6 +301,10 @@ class AgentServer:
         return self._shown_tools
 
     def check_ready(self) -> None:
+        if not self._has_begun:
+            raise NotReady(
+                "The agent was not started: the application that mounts it has to pass its lifespan on, as in FastAPI(lifespan=agent.lifespan)."
+            )
         if self.state is ServerState.INITIALIZING:
             raise NotReady("The agent is starting; try again in a moment.")
 

@@ -12,6 +12,7 @@ thread and back costs ten times as much as such a read.
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -38,6 +39,7 @@ MAX_BATCH = 256  # jobs in one transaction
 CHECKPOINT_COMMITS = 80  # short ones are fewer pages than the 1,000 after which COMMIT itself copies them into the file
 BUSY_SECONDS = 5.0  # for another process (a chat, a backup) to end its transaction
 _LEAST_ROOM = 64 * 1024  # bytes
+_ROOM_TO_START = 1024 * 1024  # bytes: a new file and its log have 340 KiB
 _OLDEST = (3, 37, 0)  # STRICT tables
 OF_AGENT = (
     "+agent = ?"  # the plus sign disables the index: SQLite would prefer it to that of the times, and read all rows
@@ -154,8 +156,7 @@ class SqliteFile:
             opening.error = error
             self._deliver([opening])
         except (sqlite3.Error, OSError) as error:
-            why = "the disk is full" if _is_full(self.path) else words_of(error)
-            opening.error = StartError(f"{self.path} cannot be used: {why}")
+            opening.error = unusable(self.path, error)
             self._deliver([opening])
             self._refuse_rest(error)
         except BaseException as error:  # a bug: fail the waiting callers instead of leaving them blocked
@@ -266,7 +267,41 @@ def locked(path: Path) -> Iterator[int]:
         os.close(lock)
 
 
-def prepare(connection: sqlite3.Connection, path: Path, *, durable: bool) -> None:
+def check_usable(path: Path) -> None:
+    """Raises StartError if no server could open this file. Stores nothing, and works beside a server that uses it."""
+    check_version()
+    try:
+        if path.exists():
+            with contextlib.closing(connect(path)) as connection:
+                _version_of(connection, path)
+                connection.execute("BEGIN IMMEDIATE")  # refused if the file or its folder is read-only
+                connection.execute("ROLLBACK")
+        _check_folder(next(each for each in path.parents if each.exists()))
+    except (sqlite3.Error, OSError) as error:
+        raise unusable(path, error) from error
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, f"{folder} is not a folder in which this process can write")
+    if _is_full(folder, _ROOM_TO_START):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def unusable(path: Path, error: sqlite3.Error | OSError) -> StartError:
+    """The error for a file that cannot be opened: why, and what to do about it."""
+    name = getattr(error, "sqlite_errorname", "")
+    if _is_full(path.parent) or name == "SQLITE_FULL" or getattr(error, "errno", 0) == errno.ENOSPC:
+        return StartError(f"{path} cannot be used: the disk is full; free some of it, or set another sessions.path")
+    advice = "; set another sessions.path" if name == "SQLITE_NOTADB" else ""
+    if isinstance(error, OSError) or name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):
+        advice = "; let this process write to the file and its folder, or set another sessions.path"
+    why = f"{path.parent} is not a folder" if isinstance(error, FileExistsError) else words_of(error)
+    return StartError(f"{path} cannot be used: {why}{advice}")
+
+
+def _version_of(connection: sqlite3.Connection, path: Path) -> int:
+    """Returns the version of the schema, 0 for a new file. Raises StartError for a file that this version cannot use."""
     (application,), (version,) = (
         connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
     )
@@ -277,7 +312,11 @@ def prepare(connection: sqlite3.Connection, path: Path, *, durable: bool) -> Non
         raise StartError(
             f"{path} was written by a newer version of HoloDeck; update HoloDeck, or set another sessions.path"
         )
-    if application == 0:
+    return int(version)
+
+
+def prepare(connection: sqlite3.Connection, path: Path, *, durable: bool) -> None:
+    if _version_of(connection, path) == 0:
         connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
     _use_wal(connection)
     connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
@@ -312,7 +351,8 @@ def migrate(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # SQLite itself rolls back when the disk is full
+            connection.execute("ROLLBACK")
         raise
 
 
@@ -386,10 +426,10 @@ def words_of(error: BaseException) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
 
 
-def _is_full(path: Path) -> bool:
+def _is_full(folder: Path, room: int = _LEAST_ROOM) -> bool:
     """Whether the disk is full. If the index of the log does not fit, SQLite reports an I/O error instead."""
     try:
-        return shutil.disk_usage(path.parent).free < _LEAST_ROOM
+        return shutil.disk_usage(folder).free < room
     except OSError:
         return False
 

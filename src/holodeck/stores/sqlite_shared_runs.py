@@ -20,7 +20,7 @@ from pathlib import Path
 from holodeck._version import __version__
 from holodeck.core.events import Ending, Event
 from holodeck.core.owner import OwnedId, Owner
-from holodeck.errors import HoloDeckError, LostClaim, StartError
+from holodeck.errors import HoloDeckError, LostClaim
 from holodeck.runs.port import Begun, Pulse, RunExists, RunRecord, RunState, SessionWatch
 from holodeck.runs.run import kept_after_end, state_after
 from holodeck.stores import records
@@ -28,7 +28,7 @@ from holodeck.stores.heartbeats import Heartbeats, OpenRun
 from holodeck.stores.log_copier import LogPiece
 from holodeck.stores.records import KEY_SECONDS
 from holodeck.stores.sqlite_changes import SqliteChanges
-from holodeck.stores.sqlite_file import NAMED, OF_OWNER, SqliteFile, check_version, connect, locked, prepare, words_of
+from holodeck.stores.sqlite_file import NAMED, OF_OWNER, SqliteFile, check_version, connect, locked, prepare, unusable
 from holodeck.stores.sqlite_runs import NEXT_KEY, RUN_COLUMNS, SqliteRunStore, note_new
 
 log = logging.getLogger(__name__)
@@ -441,7 +441,7 @@ class WorkersFile:
                     prepare(connection, path, durable=False)
                     connection.execute("DELETE FROM replicas")
             except (sqlite3.Error, OSError) as error:
-                raise StartError(f"{path} cannot be used: {words_of(error)}") from error
+                raise unusable(path, error) from error
             yield cls(path, lock)
 
     def ended(self, replica: str) -> None:

@@ -16,6 +16,7 @@ from holodeck.cli.plain_display import cost_text
 from holodeck.core.events import Emit, Ending, Interrupt
 from holodeck.core.messages import Message, PendingStep, UserMessage, now
 from holodeck.core.request import FileNote, Resume, RunRequest
+from holodeck.errors import RequestError
 from holodeck.runs.log import follow
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
@@ -79,7 +80,13 @@ class Chat(ChatLoop):
 
     async def _message(self, line: str) -> None:
         if (text := self._checked(line)) is not None:
-            content, notes = await self._context.with_attachments(text)
+            try:
+                content, notes = await self._context.with_attachments(text)
+            except RequestError as error:  # a file cannot be read: without /detach, no message can be sent
+                self._complain(error.message)
+                if self._interactive:
+                    self._context.show_attachments()
+                return
             await self._answer([UserMessage(content=content)], notes)
 
     def _checked(self, line: str) -> str | None:

@@ -186,7 +186,7 @@ class ChatContext(Around):
     def show_attachments(self) -> None:
         names = ", ".join(one_line(name) for name in self.attachments.names)
         if names:
-            self.say(f"With the next message: {names} {self.paint.dim('(/detach takes them out)')}")
+            self.say(f"With the next message: {names} {self.paint.dim('(/detach NAME removes one, /detach all)')}")
         else:
             self.say("No file is attached; /attach PATH adds one.")
 

@@ -4,7 +4,7 @@
 const BY_REASON = {
   __proto__: null,
   upstream_auth: "The model endpoint refused the API key, or there is none. Set the key that the agent file names in your environment or in .env, then restart the server.",
-  upstream_unavailable: "The model endpoint cannot be reached. Check its address in the agent file (model.base_url) and that it is running.",
+  upstream_unavailable: "The model endpoint cannot be reached. Check its address in the agent file (model.endpoint) and that it is running.",
   upstream_overloaded: "The model endpoint is overloaded or has reached its rate limit. Try again in a moment.",
   context_overflow: "The conversation is longer than the model can read. Begin a new session.",
   upstream_timeout: "The model took longer than the agent file allows (model.timeout).",
