@@ -4,9 +4,10 @@ Servers that differ only in their store run at the same time and take small load
 ratios, or of their differences, which other work on the machine does not move. `postgres + valkey` is a real server of each,
 without flushes to the disk: their disk is not what is measured.
 
-Two rows explain the time that SQLite adds, in rounds beside the others. The store without a server does the same reads and
-the same commit in a process that has nothing else to do, so the processor finds all of it in its caches. The pages without
-SQLite are written with the same calls, into a file of the same length, and flushed.
+Further rows explain the time that SQLite adds, in rounds beside the others. A server with `durability: process` does all
+but the flush. The store without a server does the same reads and the same commit in a process that has nothing else to do,
+so the processor finds more of it in its caches. The pages without SQLite are written with the same calls, into a file of the
+same length, and flushed.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import uvloop
 
@@ -40,8 +42,14 @@ from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 
 MEMORY, SQLITE, DATABASE = "memory", "sqlite", "postgres + valkey"
+UNFLUSHED = "sqlite without flush"
 REQUEST, LATENCY = "one-token request, CPU beside memory", "one-token request, added to the p50"
-STORE, DISK = "its store, without a server", "its pages, without SQLite"
+STORE, READS, THREAD = (
+    "its store, without a server",
+    "of that its two reads",
+    "of that its thread, for a job without work",
+)
+DISK = "its pages, without SQLite"
 PACED, BURST = "paced token, CPU beside memory", "burst token, CPU of 2 workers beside 1"
 ROUNDS, QUICK_ROUNDS = 15, 2
 PAGES = 6  # that one transaction writes: all of a one-token request
@@ -68,6 +76,7 @@ def systems(options: Options, database: str, cache: str) -> dict[str, System]:
     folders = {
         MEMORY: agent_folder(options, "memory", sessions="{store: memory}"),
         SQLITE: agent_folder(options, "sqlite"),
+        UNFLUSHED: agent_folder(options, "unflushed", sessions='{path: "${BENCH_SESSIONS}", durability: process}'),
         DATABASE: agent_folder(
             options,
             "postgres",
@@ -126,26 +135,41 @@ def _on_core_of_servers() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def p50_ms_of_store(path: Path) -> float:
+class StoreTimes(NamedTuple):
+    """Milliseconds of one request."""
+
+    all: float
+    reads: float
+    thread: float = 0.0
+
+
+def p50_ms_of_store(path: Path, *, durable: bool) -> StoreTimes:
     """The reads and the commit of a one-token request, without a server."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_p50_ms_of_store(path))
+        return runner.run(_p50_ms_of_store(SqliteFile(path, durable=durable)))
 
 
-async def _p50_ms_of_store(path: Path) -> float:
-    file = SqliteFile(path)
+async def _p50_ms_of_store(file: SqliteFile) -> StoreTimes:
     runs = SqliteRunStore(file, HOLODECK.name)
     store = SqliteSessionStore(file, HOLODECK.name, runs=runs)
     await store.start()
     try:
         for _ in range(LOG_PAGES // PAGES):  # then the log no longer grows, which takes longer
             await answered_ms(store, runs)
-        return statistics.median([await answered_ms(store, runs) for _ in range(BATCH)])
+        samples = [await _after_pause(file, store, runs) for _ in range(BATCH)]
     finally:
         await store.close()
+    return StoreTimes(*map(statistics.median, zip(*samples, strict=True)))
 
 
-async def answered_ms(store: SqliteSessionStore, runs: SqliteRunStore) -> float:
+async def _after_pause(file: SqliteFile, store: SqliteSessionStore, runs: SqliteRunStore) -> StoreTimes:
+    time.sleep(PAUSE)  # noqa: ASYNC251  nothing else runs in this loop
+    answered, begun = await answered_ms(store, runs), time.perf_counter()
+    await file.read(lambda _: None)
+    return answered._replace(thread=(time.perf_counter() - begun) * 1e3)
+
+
+async def answered_ms(store: SqliteSessionStore, runs: SqliteRunStore) -> StoreTimes:
     run, session, question = new_ulid(), new_ulid(), UserMessage(content="hello [[fake-1]]")
     request = RunRequest(session_id=session, run_id=run, messages=(question,))
     record = RunRecord(run_id=run, owner=ANONYMOUS_OWNER, session_id=session, wire="ag-ui", key=run, request=request)
@@ -153,11 +177,12 @@ async def answered_ms(store: SqliteSessionStore, runs: SqliteRunStore) -> float:
     await runs.by_key(record.wire, run, owner=record.owner)
     runs.register(record)
     conversation = await store.open(session, owner=record.owner, run_id=run, create=True)
+    read = time.perf_counter()
     conversation.accept([question])
     await conversation.commit([AssistantMessage(content="one")], ending=RunFinished(run, session))
     conversation.close()
     runs.release(record)
-    return (time.perf_counter() - begun) * 1e3
+    return StoreTimes((time.perf_counter() - begun) * 1e3, (read - begun) * 1e3)
 
 
 def cpu_us_of_paced_tokens(started: Subject) -> float:
@@ -185,19 +210,25 @@ def measure_stores(model_port: int, options: Options) -> list[Row]:
             name: stack.enter_context(subject(system, model_port, options.scratch))
             for name, system in systems(options, *urls).items()
         }
-        requests = [{name: cpu_ms_of_requests(each) for name, each in started.items()} for _ in range(rounds)]
+        compared = {name: started[name] for name in (MEMORY, SQLITE, DATABASE)}
+        requests = [{name: cpu_ms_of_requests(each) for name, each in compared.items()} for _ in range(rounds)]
         disk = stack.enter_context(closing(Disk(options.scratch / "disk")))
-        waits, alone, flushes = [], [], []
+        waits, alone, unflushed, flushes = [], [], [], []
         for _ in range(rounds):
             waits.append({name: p50_ms_of_requests(each) for name, each in started.items()})
             with _on_core_of_servers():
-                alone.append(p50_ms_of_store(options.scratch / "alone.db"))
+                alone.append(p50_ms_of_store(options.scratch / "alone.db", durable=True))
+                unflushed.append(p50_ms_of_store(options.scratch / "unflushed.db", durable=False))
                 flushes.append(disk.p50_ms_of_commits())
-        paced = [{name: cpu_us_of_paced_tokens(each) for name, each in started.items()} for _ in range(rounds)]
+        paced = [{name: cpu_us_of_paced_tokens(each) for name, each in compared.items()} for _ in range(rounds)]
     return [
         *(_ratio(REQUEST, requests, name) for name in (SQLITE, DATABASE)),
-        *(_difference(LATENCY, waits, name, 0.3 if name == SQLITE else None) for name in (SQLITE, DATABASE)),
-        Row(measure=STORE, system=SQLITE, unit="ms", samples=alone),
+        _difference(LATENCY, waits, SQLITE, 0.3),
+        *(_difference(LATENCY, waits, name) for name in (UNFLUSHED, DATABASE)),
+        Row(measure=STORE, system=SQLITE, unit="ms", samples=[each.all for each in alone]),
+        Row(measure=STORE, system=UNFLUSHED, unit="ms", samples=[each.all for each in unflushed]),
+        Row(measure=READS, system=SQLITE, unit="ms", samples=[each.reads for each in alone]),
+        Row(measure=THREAD, system=SQLITE, unit="ms", samples=[each.thread for each in alone]),
         Row(measure=DISK, system="disk", unit="ms", samples=flushes),
         *(_ratio(PACED, paced, name, 1.1) for name in (SQLITE, DATABASE)),
     ]

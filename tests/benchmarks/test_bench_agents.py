@@ -2,7 +2,7 @@
 
 from benchmarks.added import agent_folder, secured
 from benchmarks.options import Options
-from benchmarks.stores import DATABASE, MEMORY, SQLITE, systems, workers
+from benchmarks.stores import DATABASE, MEMORY, SQLITE, UNFLUSHED, systems, workers
 from holodeck.config.load import load_config
 
 DATABASE_URL, CACHE_URL = "postgresql://bench@127.0.0.1:5432/bench", "redis://127.0.0.1:6379/0"
@@ -18,8 +18,14 @@ def test_the_agents_on_each_store_differ_in_their_store_only(tmp_path):
         name: agent_of(each) for name, each in systems(Options(scratch=tmp_path), DATABASE_URL, CACHE_URL).items()
     }
     stores = {name: agent.sessions.store for name, agent in agents.items()}
-    assert stores == {MEMORY: "memory", SQLITE: None, DATABASE: "postgres"}  # None: the default, a file
+    assert stores == {
+        MEMORY: "memory",
+        SQLITE: None,
+        UNFLUSHED: None,
+        DATABASE: "postgres",
+    }  # None: the default, a file
     assert agents[SQLITE].sessions.path == ENVIRONMENT["BENCH_SESSIONS"]
+    assert agents[UNFLUSHED].sessions == agents[SQLITE].sessions.model_copy(update={"durability": "process"})
     assert agents[DATABASE].cluster.valkey.get_secret_value() == CACHE_URL
     assert all(agent.server == agents[MEMORY].server for agent in agents.values())
 
