@@ -27,7 +27,7 @@ from holodeck.sessions.transcript import Transcript
 
 PICTURE = Path(__file__).with_name("chat.svg")
 SIZE = os.terminal_size((96, 40))
-SAID = (
+QUESTIONS = (
     "Remind me to buy eggs tomorrow at 3pm, urgent #home",
     "Add call mum on Friday",
     "What's on my list?",
@@ -43,7 +43,7 @@ async def conversation() -> str:
     with tempfile.TemporaryDirectory() as folder:
         place = {"XDG_DATA_HOME": folder, DATABASE_VARIABLE: f"{folder}/demo.sqlite3"}
         async with replace(build_agent(load_demo(place)), model=DemoModel(clock=lambda: NOW)) as agent:
-            for words in SAID:
+            for words in QUESTIONS:
                 out.write(f"\x1b[36m>\x1b[0m \x1b[1m{words}\x1b[0m\n")
                 screen = Screen(out, size=lambda: SIZE)
                 await run(agent, context(words, transcript), screen.emit)

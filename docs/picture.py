@@ -1,4 +1,4 @@
-"""Draws docs/picture.svg: what a terminal shows when somebody talks to the demo agent, then loses a connection.
+"""Draws docs/picture.svg: what a terminal shows when a user chats with the demo agent, and a client loses its connection.
 
     python docs/picture.py
 
@@ -23,11 +23,11 @@ from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 
-from holodeck.agent.definition import Agent, AgentContext
+from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.loop import run
 from holodeck.cli.agent_choice import DATABASE_VARIABLE, load_demo
 from holodeck.cli.paint import Paint
-from holodeck.cli.plain_display import Story
+from holodeck.cli.plain_display import PlainDisplay
 from holodeck.config.build import build_agent
 from holodeck.core.messages import UserMessage
 from holodeck.models.demo.model import DemoModel
@@ -35,7 +35,7 @@ from holodeck.sessions.transcript import Transcript
 
 PICTURE = Path(__file__).with_name("picture.svg")
 NOW = datetime(2026, 11, 15, 9, 0, tzinfo=UTC)
-SAID = ("Remind me to buy eggs tomorrow at 3pm, urgent #home", "What's on my list?")
+QUESTIONS = ("Remind me to buy eggs tomorrow at 3pm, urgent #home", "What's on my list?")
 HELLO = (
     '{"threadId":"t1","runId":"r1","protocolVersion":"1.0","messages":[{"id":"m1","role":"user","content":"Hello"}]}'
 )
@@ -52,23 +52,23 @@ _DURATION = re.compile(r" \x1b\[2m\d+\.\d\d s\x1b\[0m")
 _ESCAPE = re.compile(r"\x1b\[(\d+)m")
 
 
-async def scenes() -> list[str]:
+async def terminal_lines() -> list[str]:
     """The lines of the picture, with the escape sequences that colour them."""
     with tempfile.TemporaryDirectory() as folder:
         place = {"XDG_DATA_HOME": folder, DATABASE_VARIABLE: f"{folder}/demo.sqlite3"}
         agent = replace(build_agent(load_demo(place)), model=DemoModel(clock=lambda: NOW))
         async with agent:
-            said = await chat(agent)
-        return [*said, "", *cut(Path(folder))]
+            chat_lines = await chat(agent)
+        return [*chat_lines, "", *cut(Path(folder))]
 
 
-async def chat(agent: Agent) -> list[str]:
+async def chat(agent: AgentDefinition) -> list[str]:
     out, transcript = io.StringIO(), Transcript()
     out.write(f"{PROMPT}holodeck chat --demo\n")
-    for words in SAID:
+    for words in QUESTIONS:
         out.write(f"\x1b[36m>\x1b[0m \x1b[1m{words}\x1b[0m\n")
-        story = Story(out, Paint(enabled=True))
-        await run(agent, context(words, transcript), story.emit)
+        display = PlainDisplay(out, Paint(enabled=True))
+        await run(agent, context(words, transcript), display.emit)
     return wrapped(_DURATION.sub("", out.getvalue()))
 
 
@@ -84,7 +84,7 @@ def cut(folder: Path) -> list[str]:
 def serving(folder: Path) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
-    command = [sys.executable, "-m", "holodeck", "serve", "--demo", "--port", str(port)]
+    command = [sys.executable, "-m", "holodeck", "serve", "--demo", "--banner", "--port", str(port)]
     place = {**os.environ, "XDG_DATA_HOME": str(folder)}
     with subprocess.Popen(command, env=place, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:  # noqa: S603  our own command
         try:
@@ -116,7 +116,7 @@ def context(words: str, transcript: Transcript) -> AgentContext:
 
 def short(line: str) -> str:
     """A frame's line that fits: ids of our own making are cut to three letters."""
-    line = re.sub(r"\b[0-9A-Z]{26}\b", "01M", line)
+    line = re.sub(r"\b[0-9A-Z]{26}\b|\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "01M", line)
     if line.startswith("id:"):
         return f"\x1b[2m{line}\x1b[0m"
     return line if len(line) <= COLUMNS else line[: COLUMNS - 1] + "…"
@@ -167,4 +167,4 @@ def spans(line: str) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    PICTURE.write_text(drawn(asyncio.run(scenes())), encoding="utf-8")
+    PICTURE.write_text(drawn(asyncio.run(terminal_lines())), encoding="utf-8")

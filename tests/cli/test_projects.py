@@ -60,7 +60,7 @@ def test_an_end_of_input_without_a_line_is_a_good_end(tmp_path):
     assert (result.code, result.out, result.err) == (0, "", "")
 
 
-def test_foreign_blocks_warn_and_the_agent_runs(tmp_path):
+def test_upstream_blocks_warn_and_the_agent_runs(tmp_path):
     (tmp_path / "agent.yaml").write_text("name: a\nmodel: {provider: demo}\nevaluations: {metrics: []}\n")
     result = holodeck("chat", folder=tmp_path, stdin="hello\n")
     assert result.code == 0

@@ -225,7 +225,7 @@ observability: {enabled: true, traces: {enabled: true}, exporters: {otlp: {endpo
 """
 
 
-def test_holodecks_own_files_load_with_one_warning_for_each_foreign_part(tmp_path):
+def test_holodecks_own_files_load_with_one_warning_for_each_upstream_part(tmp_path):
     loaded = load(tmp_path, OWN_FORMAT)
     assert loaded.agent.instructions == InlineInstructions(inline="You help.")
     assert [(tool.name, tool.timeout) for tool in loaded.agent.tools] == [("memory", 60), ("lookup", 25)]

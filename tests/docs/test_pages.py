@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from docs import tables
+from docs import chat_picture, picture, tables
 from holodeck.cli.main import COMMANDS, cli
 from holodeck.models.providers import PROVIDERS
 from holodeck.server.agent_server import AgentServer
@@ -163,13 +163,19 @@ def test_named_targets_and_files_exist(page):
         assert (ROOT / path.rstrip(".")).exists(), f"{page.name}: {path}"
 
 
+def test_the_programs_that_draw_the_pictures_fit_the_code():
+    """They import what they draw with; a rename that forgets them fails here."""
+    assert chat_picture.PICTURE.exists()
+    assert picture.PICTURE.exists()
+
+
 def test_the_picture_loads_nothing_from_elsewhere():
-    picture = (DOCS / "picture.svg").read_text(encoding="utf-8")
-    assert picture.startswith("<svg ")
-    assert set(re.findall(r"\w+://[^\s\"<]+", picture.replace("http://127.0.0.1:8000", ""))) == {
+    svg = (DOCS / "picture.svg").read_text(encoding="utf-8")
+    assert svg.startswith("<svg ")
+    assert set(re.findall(r"\w+://[^\s\"<]+", svg.replace("http://127.0.0.1:8000", ""))) == {
         "http://www.w3.org/2000/svg"
     }
-    assert not re.search(r"@font-face|<script|<image|<foreignObject|@import|href", picture)
+    assert not re.search(r"@font-face|<script|<image|<foreignObject|@import|href", svg)
 
 
 def _section(page: Path, heading: str) -> str:

@@ -28,7 +28,7 @@ async def close(writer):
         await writer.wait_closed()
 
 
-async def pour(writer, total, framed):
+async def send_bytes(writer, total, framed):
     """Sends `total` bytes until the other side has had enough; how many it took."""
     piece = b"x" * 65536
     data = b"%x\r\n%b\r\n" % (len(piece), piece) if framed else piece
@@ -51,7 +51,7 @@ async def test_a_body_of_200_mb_is_refused_without_being_kept(framed):
         before = psutil.Process().memory_info().rss
         size = b"Transfer-Encoding: chunked" if framed else b"Content-Length: %d" % (200 * MB)
         writer.write(HEAD + size + b"\r\n\r\n")
-        reading = asyncio.create_task(pour(writer, 200 * MB, framed))
+        reading = asyncio.create_task(send_bytes(writer, 200 * MB, framed))
         answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
         grown = psutil.Process().memory_info().rss - before
         assert answer.startswith(b"HTTP/1.1 413")
@@ -260,7 +260,7 @@ async def test_a_client_that_writes_all_of_a_large_body_before_it_reads_gets_its
         reader, writer = await s.connect()
         reader._transport.pause_reading()  # Python's http.client and many others look only when all is sent
         writer.write(HEAD + closing + b"Content-Length: %d\r\n\r\n" % size)
-        assert await asyncio.wait_for(pour(writer, size, framed=False), PATIENCE) == size
+        assert await asyncio.wait_for(send_bytes(writer, size, framed=False), PATIENCE) == size
         reader._transport.resume_reading()
         assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)).startswith(b"HTTP/1.1 413")
         await close(writer)

@@ -11,7 +11,7 @@ from holodeck.stores.postgres_database import PostgresDatabase
 from holodeck.stores.valkey_link import ValkeyLink
 
 
-class Deaf:
+class IgnoresCancellation:
     """Work that is done in the moment of its cancellation, and loses it."""
 
     def __init__(self, failure=None):
@@ -36,8 +36,8 @@ class Deaf:
 
 @pytest.mark.parametrize("failure", [None, StoreUnavailable("locked")], ids=["done", "failed"])
 async def test_a_cancellation_that_the_work_loses_is_noticed(failure):
-    deaf = Deaf(failure)
-    assert await deaf.cancelled(noticing_cancellation(deaf()))
+    work = IgnoresCancellation(failure)
+    assert await work.cancelled(noticing_cancellation(work()))
 
 
 async def test_what_was_cancelled_before_can_still_use_the_store():
@@ -60,18 +60,18 @@ async def test_what_was_cancelled_before_can_still_use_the_store():
 async def test_a_time_out_around_lost_work_is_a_time_out():
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
-            await noticing_cancellation(Deaf()())
+            await noticing_cancellation(IgnoresCancellation()())
 
 
 async def test_a_cancelled_statement_ends_its_task(monkeypatch):
-    database, deaf = PostgresDatabase("postgresql://postgres@127.0.0.1:1/none"), Deaf()
-    monkeypatch.setattr(database, "_once", deaf)
-    assert await deaf.cancelled(database.rows("SELECT 1"))
+    database, work = PostgresDatabase("postgresql://postgres@127.0.0.1:1/none"), IgnoresCancellation()
+    monkeypatch.setattr(database, "_once", work)
+    assert await work.cancelled(database.rows("SELECT 1"))
 
 
 async def test_a_cancelled_command_to_valkey_ends_its_task():
-    link, deaf = ValkeyLink("redis://127.0.0.1:1", "tester", "me", replay_window=1), Deaf()
+    link, work = ValkeyLink("redis://127.0.0.1:1", "tester", "me", replay_window=1), IgnoresCancellation()
     try:
-        assert await deaf.cancelled(link._tried(deaf()))
+        assert await work.cancelled(link._tried(work()))
     finally:
         await link.close()

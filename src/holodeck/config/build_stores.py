@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypedDict
+from typing import TYPE_CHECKING, Protocol
 
 from holodeck.config.load import LoadedConfig
 from holodeck.config.serving import WorkerSeat
@@ -15,7 +15,7 @@ from holodeck.core.owner import Owner
 from holodeck.core.sizes import MB
 from holodeck.errors import StartError
 from holodeck.runs.port import RunStore
-from holodeck.sessions.port import SessionStore
+from holodeck.sessions.port import SessionStore, StoreLimits
 
 if TYPE_CHECKING:
     from holodeck.stores.postgres_database import PostgresDatabase
@@ -31,13 +31,6 @@ MAX_PER_USER = 10_000  # sessions, unless the file sets another limit: one key m
 FOLDER = ".holodeck"
 FILE = f"{FOLDER}/sessions.db"
 PATH_VARIABLE = "HOLODECK_SESSIONS_PATH"  # for container images with a read-only agent folder
-
-
-class _Limits(TypedDict):
-    max_per_user: int
-    spares_anonymous: bool
-    max_bytes: int
-    max_owner_bytes: int
 
 
 @dataclass(frozen=True)
@@ -137,7 +130,7 @@ def build_memory(
     return MemorySessionStore(ttl, on_drop=on_drop, **_limits_of(config))
 
 
-def _limits_of(config: LoadedConfig) -> _Limits:
+def _limits_of(config: LoadedConfig) -> StoreLimits:
     sessions = config.agent.sessions
     return {
         "max_per_user": sessions.max_per_user or MAX_PER_USER,

@@ -65,8 +65,8 @@ def load_config(
     shown = str(file)
     text = _read(file, or_else)
     root = parse(text, shown)
-    foreign = UpstreamParts(shown)
-    root = foreign.taken_out_of(root)
+    upstream = UpstreamParts(shown)
+    root = upstream.taken_out_of(root)
     folder = file.resolve().parent
     environment = read_environment(folder) if environment is None else environment
     document = expand(root, shown, environment)
@@ -76,7 +76,7 @@ def load_config(
         folder=folder,
         environment=environment,
         document=document,
-        warnings=(*foreign.warnings, *_advice_on(agent, document)),
+        warnings=(*upstream.warnings, *_advice_on(agent, document)),
         digest=hashlib.sha256(text).hexdigest(),
     )
 

@@ -11,7 +11,7 @@ from holodeck.config.schema import AgentFile
 from holodeck.config.yaml_source import Entry, Fields, Items, Mark, Node, Scalar
 
 KNOWN_BLOCKS = frozenset(AgentFile.model_fields)
-FOREIGN_BLOCKS = frozenset(
+UPSTREAM_BLOCKS = frozenset(
     {
         "author",
         "claude",
@@ -54,8 +54,8 @@ OPTIONS_OF_SERVE = {  # keys that people look for under `server`: they differ be
     name: name.replace("_", "-")
     for name in ("port", "host", "protocol", "log_level", "log_format", "root_path", "workers")
 }
-FOREIGN_TOOLS = frozenset({"vectorstore", "hierarchical_document", "prompt", "plugin", "skill", "hosted"})
-FOREIGN_KEYS: Mapping[str, Mapping[str, str]] = {  # block → key → what to do instead
+UPSTREAM_TOOLS = frozenset({"vectorstore", "hierarchical_document", "prompt", "plugin", "skill", "hosted"})
+UPSTREAM_KEYS: Mapping[str, Mapping[str, str]] = {  # block → key → what to do instead
     "model": {"auth_provider": ""},
     "observability": {"traces": "", "metrics": "", "logs": "", "exporters": "set otlp_endpoint instead"},
     "mcp": {
@@ -76,7 +76,7 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.7) -> str | None:
 
 
 class UpstreamParts:
-    """Removes the foreign parts of one file, with warnings."""
+    """Removes the upstream parts of one file, with warnings."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -84,7 +84,7 @@ class UpstreamParts:
 
     def taken_out_of(self, root: Fields) -> Fields:
         for key, entry in root.entries.items():
-            if key not in KNOWN_BLOCKS and is_foreign(key):
+            if key not in KNOWN_BLOCKS and is_upstream_key(key):
                 self._warn(entry.mark, key, "is not used here; ignored")
                 root = root.without(key)
         for block in ("model", "observability"):
@@ -99,7 +99,7 @@ class UpstreamParts:
         kept: list[Node] = []
         for number, tool in enumerate(tools.items):
             kind = _text(tool, "type")
-            if kind in FOREIGN_TOOLS:
+            if kind in UPSTREAM_TOOLS:
                 name = _text(tool, "name") or f"tools[{number}]"
                 self._warn(tool.mark, name, f"tools of type {kind} are not served here; the agent runs without it")
             else:
@@ -109,7 +109,7 @@ class UpstreamParts:
     def _block(self, node: Node, kind: str, path: str) -> Node:
         if not isinstance(node, Fields):
             return node
-        for key, hint in FOREIGN_KEYS.get(kind, {}).items():
+        for key, hint in UPSTREAM_KEYS.get(kind, {}).items():
             if key in node.entries:
                 self._warn(
                     node.entries[key].mark, f"{path}.{key}", f"is not used here{'; ' * bool(hint)}{hint}; ignored"
@@ -121,9 +121,9 @@ class UpstreamParts:
         self.warnings.append(f"{self.file}:{mark.line}:{mark.column}: {path}: {text}")
 
 
-def is_foreign(key: str) -> bool:
+def is_upstream_key(key: str) -> bool:
     """Returns whether a top-level key belongs to the upstream format, and is not a typo of one of ours."""
-    return key in FOREIGN_BLOCKS or (key not in SLIPS and nearest(key, KNOWN_BLOCKS) is None)
+    return key in UPSTREAM_BLOCKS or (key not in SLIPS and nearest(key, KNOWN_BLOCKS) is None)
 
 
 def _renamed(node: Fields, names: Mapping[str, str]) -> Fields:

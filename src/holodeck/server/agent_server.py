@@ -159,8 +159,7 @@ class AgentServer:
         limits, spending = self.settings.limits, self.settings.spending
         self.agent = agent
         self.store, self._chain, self.session_count = store, chain, SessionCount(store)
-        self._listing: Sequence[ToolSchema] | None = None  # the one that `_shown_tools` is made of
-        self._shown_tools: Sequence[ToolSchema] = ()
+        self._tools: tuple[Sequence[ToolSchema], Sequence[ToolSchema]] = (), ()  # a listing, and what is shown of it
         self.files = files or FileReader(self.settings.files)
         self.metrics = metrics or Metrics()
         self.metrics.offered_tools = lambda: (schema.name for schema in agent.tools.schemas())
@@ -295,10 +294,10 @@ class AgentServer:
     def shown_tools(self) -> Sequence[ToolSchema]:
         """The tools that clients may know of: those whose calls the middleware shows. Asks it once for each listing."""
         tools = self.agent.tools.schemas()
-        if tools is not self._listing:
+        if tools is not self._tools[0]:
             chain = self.chain()
-            self._listing, self._shown_tools = tools, tools if chain is None else chain.shown_tools(tools)
-        return self._shown_tools
+            self._tools = tools, tools if chain is None else chain.shown_tools(tools)
+        return self._tools[1]
 
     def check_ready(self) -> None:
         if not self._has_begun:

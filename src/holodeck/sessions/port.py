@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from enum import Enum
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict
 
 import msgspec
 
@@ -132,6 +132,15 @@ class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
     pending: PendingStep | None = None
     state: Any = None
     summary: Summary | None = None
+
+
+class StoreLimits(TypedDict, total=False):
+    """Limits that every session store takes."""
+
+    max_per_user: int | None
+    spares_anonymous: bool  # clients without a credential share one owner
+    max_bytes: int
+    max_owner_bytes: int | None
 
 
 class SessionStore(Protocol):

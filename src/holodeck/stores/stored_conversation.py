@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -24,7 +24,7 @@ from holodeck.core.messages import Message, PendingStep, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER, OwnedId, Owner
 from holodeck.core.sizes import MB
 from holodeck.errors import HoloDeckError
-from holodeck.sessions.port import KEEP, ServerSession, StoredSession
+from holodeck.sessions.port import KEEP, ServerSession, StoredSession, StoreLimits
 from holodeck.sessions.recent_histories import RecentHistories
 from holodeck.sessions.transcript import (
     READ,
@@ -400,11 +400,7 @@ R = TypeVar("R", bound=_Runs)
 V = TypeVar("V", bound=_Values)
 
 
-class StoreSettings(TypedDict, total=False):
-    max_per_user: int | None
-    spares_anonymous: bool  # clients without a credential share one owner
-    max_bytes: int
-    max_owner_bytes: int | None
+class StoreSettings(StoreLimits, total=False):
     clock: Callable[[], float] | None
 
 
