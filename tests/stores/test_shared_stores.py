@@ -224,6 +224,22 @@ async def test_a_run_that_has_ended_is_begun_again_only_by_what_continues_it(ope
     assert (await one.runs.find("r", owner=ME)).ending == done
 
 
+@pytest.mark.req("C08")
+async def test_a_run_id_and_the_key_of_another_run_are_one_namespace(opened):
+    """On a wire whose runs are found by their ids, a request could otherwise find the run of another request."""
+    one, other = await opened(), await opened()
+    own, named = run("a", "s1", wire="rest", key="k"), run("k", "s2", wire="rest", key="k")
+    for first, second in ((own, named), (named, own)):
+        await one.runs.begin(first)
+        with pytest.raises(RunExists):
+            await other.runs.begin(second)
+        other.runs.release(second)
+        assert (await other.runs.by_key("rest", "k", owner=ME)).run_id == first.run_id
+        await one.runs.withdraw(first)
+    await one.runs.begin(own)
+    await other.runs.begin(run("k", "s2", wire="ag-ui", key="k"))  # the keys of another wire are others
+
+
 async def test_a_run_that_is_refused_leaves_its_key_free(opened):
     store = await opened()
     await store.runs.begin(run(wire="rest", key="k"))
