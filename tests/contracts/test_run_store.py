@@ -13,13 +13,13 @@ from holodeck.core.usage import TokenUsage
 from holodeck.errors import SessionDeleted
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs import stored_runs
+from holodeck.runs.kept_answers import withdraw
 from holodeck.runs.log import RunLog
 from holodeck.runs.memory_runs import MemoryRunStore
 from holodeck.runs.port import RunRecord, RunState
 from holodeck.runs.remote_runs import run_of
 from holodeck.runs.runs import Runs
 from holodeck.runs.stored_runs import StoredRuns
-from holodeck.server.a2a_calls import withdraw
 from tests.agent.parts import PlainTools
 from tests.contracts.session_stores import ADA, EVE, RUN_STORES, SAME_NAME_ELSEWHERE, Clock
 

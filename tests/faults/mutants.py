@@ -107,7 +107,7 @@ MUTANTS = (
     Mutant("stores/sqlite_shared_runs.py", "AND (other.state = 'running' OR other.key < runs.key)", "AND other.key < 0", STORES, "runs of one session do not wait for those of other workers"),
     Mutant("stores/sqlite_shared_runs.py", "WHERE runs.ended IS NOT NULL AND ? RETURNING key", "WHERE runs.ended IS NOT NULL OR ? RETURNING key", STORES, "a request that comes late begins a run again that has ended at another worker"),
     Mutant("runs/stored_runs.py", "return self.was_active and self.state is RunState.CANCELLED", "return self.was_active", "tests/contracts/test_run_store.py", "a client is answered that its stop ended a run that had completed"),
-    Mutant("server/a2a_calls.py", "*refused], None, ending=ending)", "*refused], None)", "tests/contracts/test_run_store.py", "the ending of a withdrawn run is not stored with the results of its calls"),
+    Mutant("runs/kept_answers.py", "*refused], None, ending=ending)", "*refused], None)", "tests/contracts/test_run_store.py", "the ending of a withdrawn run is not stored with the results of its calls"),
     Mutant("wires/body.py", "if (read := clean(given)) in names:", "if (read := given) in names:", "tests/server/test_server_approvals.py", "two names that are one after control characters are dropped decide something"),
     Mutant("runs/stored_runs.py", "if record.wire == wire and record.replica != records.replica:", "if False:", "tests/cluster/test_late_requests.py", "a request that an SDK repeats at another server starts a second run"),
     Mutant("stores/sqlite_shared_runs.py", "WHERE id = ? AND beats = ?", "WHERE id = ? AND beats >= ?", STORES, "a worker that has just shown that it is alive is taken over"),

@@ -1,6 +1,7 @@
 """What every store that processes share has to show: claims, turns, keys, take-over."""
 
 import asyncio
+from contextlib import suppress
 from types import SimpleNamespace
 
 import msgspec
@@ -15,6 +16,7 @@ from holodeck.core.request import RunRequest
 from holodeck.errors import LostClaim, SessionBusy, SessionDeleted, ShuttingDown, StoreUnavailable
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs import runs as runs_module
+from holodeck.runs import unstored_endings
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import Pulse, RunExists, RunState
 from holodeck.runs.remote_runs import run_of
@@ -188,6 +190,22 @@ async def test_a_run_that_has_ended_is_begun_again_only_by_what_continues_it(ope
     with pytest.raises(RunExists):  # it has seen the ending before the last
         await one.runs.begin(record, continues=ENDING)
     assert (await one.runs.find("r", owner=ME)).ending == done
+
+
+@pytest.mark.req("C08")
+async def test_a_run_id_and_the_key_of_another_run_are_one_namespace(opened):
+    """On a wire whose runs are found by their ids, a request could otherwise find the run of another request."""
+    one, other = await opened(), await opened()
+    own, named = run("a", "s1", wire="rest", key="k"), run("k", "s2", wire="rest", key="k")
+    for first, second in ((own, named), (named, own)):
+        await one.runs.begin(first)
+        with pytest.raises(RunExists):
+            await other.runs.begin(second)
+        other.runs.release(second)
+        assert (await other.runs.by_key("rest", "k", owner=ME)).run_id == first.run_id
+        await one.runs.withdraw(first)
+    await one.runs.begin(own)
+    await other.runs.begin(run("k", "s2", wire="ag-ui", key="k"))  # the keys of another wire are others
 
 
 async def test_a_run_that_is_refused_leaves_its_key_free(opened):
@@ -543,6 +561,45 @@ async def test_a_run_that_waits_for_its_turn_also_waits_for_the_store(opened, mo
     await asyncio.wait_for(asyncio.gather(first.done(), second.done()), 50)
     assert (first.log.ending.code, second.state) == ("interrupted", RunState.FINISHED)
     assert await texts(store) == ["a", "one", "b", "hello"]
+
+
+@pytest.mark.req("SRV-20", "D03")
+@pytest.mark.parametrize(("others", "works"), [(1, False), (1, True), (0, False)])
+async def test_a_server_that_stops_shows_no_ending_of_a_run_that_another_one_continues(
+    opened, monkeypatch, others, works
+):
+    """A server that has not stored the ending of a run in time leaves the run, if another process is there."""
+    monkeypatch.setattr(runs_module, "STOP_SECONDS", 0.01)
+    monkeypatch.setattr(unstored_endings, "CLOSE_SECONDS", 50 if works else 0.01)
+    store, works_on, again = await opened(), asyncio.Event(), asyncio.Event()
+    for _ in range(others):
+        await (await opened()).runs.beat()
+    await store.runs.beat()
+
+    async def stubborn():
+        while not works_on.is_set():
+            with suppress(asyncio.CancelledError):
+                await works_on.wait()
+
+    async def away(*_):
+        await again.wait()
+
+    if not works:
+        monkeypatch.setattr(store.runs, "end", away)
+    runs = runs_on(store, says("one two", pause=stubborn))
+    first = await runs.start(RunRequest(run_id="r", session_id="s", messages=(UserMessage(content="hi"),)))
+    assert await more(first.log, 3)
+    runs.attach(first)  # by a client that does not reconnect
+    try:
+        await asyncio.wait_for(runs.close(0), 50)
+        found, ending, is_cut = await store.runs.find("r", owner=ME), first.log.ending, first.log.is_cut
+    finally:
+        works_on.set()
+        again.set()
+        await asyncio.wait({first.task}, timeout=50)
+    assert is_cut == (store.runs.has_others and not works), "the workers of a file stop together"
+    assert found.ending == (ending if works else None), "it is stored before it is shown"
+    assert (ending is None) == is_cut
 
 
 # waits that are cancelled

@@ -1,4 +1,4 @@
-"""Stores answers to the interrupts of one step that arrive one by one, until all have arrived.
+"""Stores answers to the interrupts of one step that arrive one by one, until all have arrived, or ends the wait for them.
 
 They are stored with the step, so another replica, or the server after a restart, has them. They decide nothing by
 themselves: a client resumes the run with them.
@@ -9,10 +9,12 @@ from contextlib import suppress
 
 import msgspec
 
-from holodeck.core.messages import KeptAnswer, PendingStep
+from holodeck.agent.pending import decide
+from holodeck.core.messages import KeptAnswer, PendingStep, ToolMessage
 from holodeck.core.request import Resume
 from holodeck.errors import LostClaim
-from holodeck.runs.run import Run
+from holodeck.runs.port import RunState
+from holodeck.runs.run import Run, stopped
 from holodeck.runs.runs import Runs
 
 ATTEMPTS = 5  # two replicas that store answers to one step at the same time refuse each other's commit
@@ -35,6 +37,32 @@ async def keep_answers(
         with suppress(LostClaim):
             return await _keep(runs, run, decided, withdrawn)
     return await _keep(runs, run, decided, withdrawn)
+
+
+async def withdraw(runs: Runs, run: Run) -> bool:
+    """Ends the wait of a run without carrying out what it asked for. Returns whether the run was still waiting.
+
+    Its calls get their results, so that the conversation can continue. Results and ending are stored in one
+    transaction: after a crash, a task cannot wait for a question that is no longer open.
+    """
+    async with runs.queue.take((run.owner, run.session_id)):
+        conversation = await runs.open(run)
+        try:
+            pending = conversation.pending
+            if pending is None or pending.run_id != run.run_id:
+                return False
+            refused = [
+                ToolMessage(call_id=call.id, name=call.name, content=text, failed=True, run_id=run.run_id)
+                for call, text in decide(pending, (), ()).refused
+            ]
+            ending = stopped(run)
+            await conversation.commit([pending.assistant, *pending.results, *refused], None, ending=ending)
+        finally:
+            conversation.close()
+    run.state = RunState.CANCELLED
+    if runs.records is not None and run.record is not None:  # in memory, a commit does not store an ending
+        await runs.records.end(run.record, ending)
+    return True
 
 
 async def _keep(runs: Runs, run: Run, decided: Sequence[Resume], withdrawn: Collection[str]) -> tuple[Resume, ...]:

@@ -317,13 +317,29 @@ class Runs:
         remaining = {run.task: run for run in self._live if run.task is not None}
         if remaining:
             _, stuck = await asyncio.wait({*remaining, *leaving}, timeout=STOP_SECONDS)
-            for run in [remaining[task] for task in stuck if task in remaining]:
-                # It waits for the store, or something in it swallows its cancellation: readers get their ending anyway.
-                self._end_without_store(run)
+            await self._end_stuck([remaining[task] for task in stuck if task in remaining])
         if self._shared is not None:
             await self._shared.close(STOP_SECONDS)
         if self.unstored is not None:
             await self.unstored.close()
+
+    async def _end_stuck(self, runs: Sequence[Run]) -> None:
+        """Ends runs that wait for the store, or in which something swallows their cancellation.
+
+        An ending is stored before it is shown. If the store does not take it in time and another process is there, that
+        process continues the run as after a crash, so readers are shown no ending.
+        """
+        has_others = self.settings.continues and self._shared is not None and self._shared.records.has_others
+        endings = {run: ending_of(run, run.stopped_by) for run in runs if not run.log.ended}
+        for run, ending in endings.items():
+            self.keep_ending(run, ending)
+        if self.unstored is not None and endings:
+            await self.unstored.close()
+        for run, ending in endings.items():
+            if has_others and self.unstored is not None and self.unstored.find(run.run_id, owner=run.owner) is not None:
+                run.log.cut()
+            else:
+                self._emit_ending(run, ending)
 
     def _left_to_others(self) -> dict[Run, Coroutine[Any, Any, None]]:
         """The runs that are left to another process, with the work that does it."""

@@ -33,7 +33,8 @@ _OF_KEY = "agent = ?1 AND tenant = ?2 AND user = ?3 AND wire = ?4"
 _IS_ID, _IS_OWN = f"{_OF_KEY} AND id = ?5 AND repeat_key = id", f"{_OF_KEY} AND repeat_key = ?5 AND repeat_key <> id"
 _HOLDS_KEY = "(ended IS NULL OR ended > ?6)"
 _BY_ID_AS_KEY = f"SELECT {RUN_COLUMNS} FROM runs WHERE {_IS_ID} AND {_HOLDS_KEY}"
-_BY_KEY = f"{_BY_ID_AS_KEY} UNION ALL SELECT {RUN_COLUMNS} FROM runs WHERE {_IS_OWN} AND {_HOLDS_KEY}"
+_BY_OWN_KEY = f"SELECT {RUN_COLUMNS} FROM runs WHERE {_IS_OWN} AND {_HOLDS_KEY}"
+_BY_KEY = f"{_BY_ID_AS_KEY} UNION ALL {_BY_OWN_KEY}"
 _FREE_KEY = f"UPDATE runs SET repeat_key = NULL WHERE {_IS_OWN} AND NOT {_HOLDS_KEY}"
 NEXT_KEY = next_key("runs")
 _INSERT = (
@@ -332,8 +333,9 @@ class SqliteRunStore:
         Raises sqlite3.IntegrityError if the key is taken.
         """
         of_key = self._of_key(record.wire, record.key, record.owner, now)
-        if record.key not in (None, record.run_id) and connection.execute(_BY_ID_AS_KEY, of_key).fetchone() is not None:
-            raise sqlite3.IntegrityError("the key is the id of another run")  # no index of keys has the ids
+        other = _BY_OWN_KEY if record.key == record.run_id else _BY_ID_AS_KEY  # no index has both kinds of keys
+        if record.key is not None and connection.execute(other, of_key).fetchone() is not None:
+            raise sqlite3.IntegrityError("another run has the key")
         try:
             return connection.execute(statement, values)
         except sqlite3.IntegrityError:
