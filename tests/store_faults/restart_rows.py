@@ -7,6 +7,8 @@ import signal
 import subprocess
 import tarfile
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import aiohttp
 import psutil
 from redis import Redis
 
-from tests.cluster.replicas import Server
+from tests.cluster.replicas import Client, Server
 from tests.cluster.round_robin import round_robin
 from tests.faults.mutate import ROOT
 from tests.store_faults.memory_census import Census, taken_at_rest
@@ -35,6 +37,7 @@ WARM_RUNS = 20_000  # of all servers in the first half: fewer do not fill the ca
 # round has ever needed, which is what the checker reads (18 MB in one soak), and it has the gaps between what is in use.
 GROWTH_MIB_PER_HOUR = 1.0
 NOISE_MIB = 0.25  # by which two counts of a server that keeps nothing may differ
+STREAMS_OF_A_READER = 4  # streams for each client that reads a run besides the one that asked for it
 CENSUSES = 5  # after the first one, at half of the rounds
 
 
@@ -143,7 +146,7 @@ async def soak(rig: Rig) -> None:
     async with rig.serving(4, has_census=True, server=settings) as nodes:
         for number in range(rig.rounds):
             victim = rig.random.choice(nodes[1:])
-            async with Load(rig, threads, script, name=f"m{number}-") as load:
+            async with Load(rig, threads, script, name=f"m{number}-") as load, _second_readers(rig, load, threads):
                 begun = time.monotonic()
                 await load.more(threads)
                 await victim.kill()
@@ -184,6 +187,28 @@ async def soak(rig: Rig) -> None:
     if rig.rounds >= JUDGED_AFTER:
         early, late = max(logs[: len(logs) // 2]), max(logs[len(logs) // 2 :])
         rig.require(late <= 1.25 * early, f"Valkey had {early:.1f} MiB, then {late:.1f} MiB")
+
+
+@asynccontextmanager
+async def _second_readers(rig: Rig, load: Load, streams: int) -> AsyncIterator[None]:
+    """Some more clients that read runs in progress at whichever server, so that servers follow each other's runs."""
+
+    async def read() -> None:
+        while True:
+            some = [each for each in load.clients[-streams:] if each.is_acknowledged and not each.has_ended]
+            if some:
+                reader = Client("", run=rig.random.choice(some).run_id)
+                with suppress(aiohttp.ClientError, OSError, TimeoutError):
+                    await reader.resume(rig.any_node())
+            await asyncio.sleep(0.01)
+
+    reading = [asyncio.create_task(read()) for _ in range(streams // STREAMS_OF_A_READER + 1)]
+    try:
+        yield
+    finally:
+        for task in reading:
+            task.cancel()
+        await asyncio.wait(reading)
 
 
 def _census_places(rounds: int) -> list[int]:
