@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
@@ -63,7 +64,8 @@ async def clocks_jump(rig: Rig) -> None:
     clocks, database = await asyncio.to_thread(opened.__enter__)
     try:
         rig.direct_url = database.url("one")
-        settings = {"sessions": {"ttl_seconds": TTL_SECONDS}, "server": {"limits": {"requests_per_minute": PER_MINUTE}}}
+        settings: dict[str, Any] = {"sessions": {"ttl_seconds": TTL_SECONDS}}
+        settings["server"] = {"limits": {"requests_per_minute": PER_MINUTE}}
         async with rig.serving(2, start=False, **settings) as nodes:
             for number, node in enumerate(nodes):
                 node.__class__ = ExecutedNode

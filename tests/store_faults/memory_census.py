@@ -1,7 +1,7 @@
-"""What a server of the rig has in memory, as the server itself reports it: S30 asks for it with `--live`.
+"""What a server of the rig has in memory, as the server itself reports it: S30 judges it.
 
-RSS alone does not separate what is kept from what the allocators hold for later. `install` runs in the server, from the
-file of its tools; `taken` asks from outside.
+RSS does not separate what is kept from what the allocators hold for later, and it grows with the most that a round has ever
+needed. `install` runs in the server, from the file of its tools; `taken` and `taken_at_rest` ask from outside.
 """
 
 import asyncio
@@ -13,13 +13,16 @@ import re
 import signal
 import sys
 import tempfile
+import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 MIB = 2**20
 PATIENCE = 60.0
+PAUSE = 1.0  # seconds between two censuses of a server that is not at rest yet
 NAMED = 5  # types that are printed
+OF_RUNS = ("holodeck.runs.run.Run", "holodeck.runs.log.RunLog")
 INSTALL = """
 import sys
 sys.path.append({root!r})
@@ -39,6 +42,16 @@ class Census:
     c_held: float  # by malloc
     in_cycles: dict[str, int]  # objects that only waited for the collector, by type
     objects: dict[str, int]  # all others that the collector knows and that were made after the start
+
+    @property
+    def live(self) -> float:
+        """What is in use after a collection."""
+        return self.python_used + self.c_used
+
+    @property
+    def runs(self) -> int:
+        """Runs in memory, and logs of runs."""
+        return sum(self.objects.get(name, 0) for name in OF_RUNS)
 
     def since(self, earlier: "Census") -> str:
         """What has changed."""
@@ -63,6 +76,20 @@ async def taken(folder: Path, process: int) -> Census:
     found = Census(**json.loads(file.read_text(encoding="utf-8")))
     file.unlink()
     return found
+
+
+async def taken_at_rest(folder: Path, process: int, seconds: float) -> Census:
+    """The census of a server that has nothing to do, as soon as it has no run in memory, or after `seconds`.
+
+    Objects in cycles are those that all its collections have found.
+    """
+    deadline, in_cycles = time.monotonic() + seconds, Counter[str]()
+    while True:
+        found = await taken(folder, process)
+        in_cycles.update(found.in_cycles)
+        if not found.runs or time.monotonic() >= deadline:
+            return replace(found, in_cycles=dict(in_cycles))
+        await asyncio.sleep(PAUSE)
 
 
 def install() -> None:
@@ -129,8 +156,10 @@ class _MallInfo(ctypes.Structure):
     )
 
 
+_mallinfo = ctypes.CDLL(None).mallinfo2  # once: each of them stays in memory until a collection
+_mallinfo.restype = _MallInfo
+
+
 def _of_malloc() -> _MallInfo:
-    mallinfo = ctypes.CDLL(None).mallinfo2
-    mallinfo.restype = _MallInfo
-    found: _MallInfo = mallinfo()
+    found: _MallInfo = _mallinfo()
     return found

@@ -236,7 +236,7 @@ class Rig:
         self.backends, self.folder, self.store, self.rounds, self.slack = backends, folder, store, rounds, slack
         self.full = full  # with the numbers of the design: of clients, streams, seconds
         self.streams = streams  # of S30 at a time, in place of the design's
-        self.live = live  # servers can be asked what they have in memory
+        self.live = live  # S30 prints what has grown in a server's memory
         self.random = random.Random(f"{store} {seed}")
         self.figures = Figures()
         self.model = NumberedModel()
@@ -283,11 +283,16 @@ class Rig:
                 await asyncio.sleep(0.01)
 
     @asynccontextmanager
-    async def serving(self, count: int = 1, *, start: bool = True, **changes: Any) -> AsyncIterator[list[Node]]:
-        """So many servers of one agent; `changes` are merged into its file."""
+    async def serving(
+        self, count: int = 1, *, start: bool = True, has_census: bool = False, **changes: Any
+    ) -> AsyncIterator[list[Node]]:
+        """So many servers of one agent; `changes` are merged into its file.
+
+        `has_census`: they can be asked what they have in memory.
+        """
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        (self.folder / "tools.py").write_text(TOOLS + (INSTALL.format(root=str(ROOT)) if self.live else ""))
+        (self.folder / "tools.py").write_text(TOOLS + (INSTALL.format(root=str(ROOT)) if has_census else ""))
         self.model = NumberedModel()
         async with AsyncExitStack() as stack:
             endpoint = await stack.enter_async_context(ModelEndpoint(self.model))

@@ -141,6 +141,9 @@ MUTANTS = (
         (STATEMENTS, 'OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"', 'OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s"'),
         ("stores/postgres_sessions.py", '_OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"', '_OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s"'),
     )),
+    StoreMutant("S30", CLUSTER, "a run that can no longer be read stays in memory", (
+        ("runs/runs.py", "if self._runs.get((run.owner, run.run_id)) is run:", "if False:"),
+    )),
     StoreMutant("S30", CLUSTER, "logs stay in Valkey for ever", (
         (LINK, "redis.call('EXPIRE', KEYS[n], ARGV[at + 3])", "redis.call('PERSIST', KEYS[n])"),
     )),
