@@ -30,6 +30,7 @@ async def test_it_waits_for_the_prompt_and_then_is_there(start):
     start.gate.set()
     agent = await waiting
     assert (agent.model.name, agent.max_messages) == ("demo", 20)
+    assert starting.task.exception() is None
     await starting.close()
 
 
@@ -63,6 +64,7 @@ async def test_failures_are_reported_to_all_readers(start, text, error):
     for _ in range(2):
         with pytest.raises(error):
             await starting.get()
+    assert isinstance(starting.task.exception(), error)
     await starting.close()
 
 
