@@ -475,6 +475,34 @@ async def test_a_database_that_does_not_answer_fails_a_statement_and_serves_agai
         await store.close()
 
 
+async def test_a_batch_is_bounded_by_the_bytes_of_its_sessions_and_the_pieces_of_its_runs(
+    opened, postgres_database, monkeypatch
+):
+    """A statement that takes longer than its time limit would be repeated every minute, and remove nothing."""
+    monkeypatch.setattr("holodeck.stores.postgres_sessions.BATCH_BYTES", 1000)
+    monkeypatch.setattr("holodeck.stores.postgres_runs.BATCH", 5)
+    store = await opened()
+    sql(
+        postgres_database,
+        "INSERT INTO holodeck.sessions (agent, tenant, user_name, id, created, used, v, size)"
+        " SELECT 'tester', 'default', 'anonymous', 's' || n, 0, 0, 1, 400 FROM generate_series(1, 10) AS n",
+    )
+    await store.runs.begin(run())
+    await store.runs.end(run(), ENDING)
+    sql(
+        postgres_database,
+        "INSERT INTO holodeck.pieces SELECT key, n, '[]' FROM holodeck.runs, generate_series(0, 11) n",
+    )
+    assert await store._remove_batch() == (3, True)
+    assert await store.cleanup_expired() == 7
+    clock, left = store.runs.clock, []
+    store.runs.clock = lambda: clock() + 1000
+    for _ in range(3):
+        await store.runs._remove_batch()
+        left += sql(postgres_database, "SELECT count(*) FROM holodeck.pieces")
+    assert left == [(7,), (2,), (0,)]
+
+
 @pytest.mark.req("D15")
 async def test_a_new_run_waits_once_for_a_free_connection_and_is_refused_a_commit_waits_on(postgres_database):
     database = PostgresDatabase(postgres_database, connections=1)

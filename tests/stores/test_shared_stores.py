@@ -1,6 +1,7 @@
 """What every store that processes share has to show: claims, turns, keys, take-over."""
 
 import asyncio
+import time
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -354,6 +355,19 @@ async def test_a_run_that_begins_in_another_process_is_noticed(opened):
     await one.runs.begin(run())
     await asyncio.wait_for(watch.wait(200), 50)
     watch.close()
+
+
+@pytest.mark.req("D09")
+@pytest.mark.parametrize(("seconds", "is_recent"), [(1, True), (60, False)])
+async def test_how_long_ago_a_run_has_ended_is_read_from_the_clock_of_the_store(opened, seconds, is_recent):
+    """A server whose own clock is an hour behind would rebuild a log that is still being copied, or wait for an old one."""
+    one, other = await opened(), await opened()
+    ended = time.time() + 3600
+    one.runs.clock, other.runs.clock = lambda: ended, lambda: ended + seconds
+    await one.runs.begin(run())
+    await one.runs.end(run(), ENDING)
+    found = await other.runs.find("r", owner=ME)
+    assert RemoteRuns(other, other.runs, RunSettings()).may_be_copied_yet(found) is is_recent
 
 
 # runs that do not start, and endings that are not stored

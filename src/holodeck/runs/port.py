@@ -174,6 +174,7 @@ class SharedRunStore(RunStore, Protocol):
 
     replica: str  # this process
     has_others: bool  # whether another process can take over what this one leaves when it stops
+    clock: Callable[[], float]  # the clock of the store, in seconds since 1970: it dates the ends of runs
     on_pulse: Callable[[Pulse], None]  # called between two beats with what other processes want of its runs
 
     async def join(self) -> None:

@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Sequence
 from contextvars import Context
-from datetime import timedelta
 from typing import TypeAlias
 
 from holodeck.core.events import Event, MessagesReplaced, RunFailed, failure
@@ -66,8 +65,12 @@ class RemoteRuns:
         return self._followed[key]
 
     def may_be_copied_yet(self, record: RunRecord) -> bool:
-        """Whether a run has ended so recently that its process may still be copying its last events."""
-        return record.finished_at is not None and abs(now() - record.finished_at) < timedelta(seconds=LAST_SECONDS)
+        """Whether a run has ended so recently that its process may still be copying its last events.
+
+        By the clock of the store, which also dated its end: the clocks of two machines may differ.
+        """
+        ended = record.finished_at
+        return ended is not None and abs(self.records.clock() - ended.timestamp()) < LAST_SECONDS
 
     async def close(self) -> None:
         tasks = {run.task for run in self._followed.values() if run.task is not None}

@@ -529,8 +529,8 @@ class PostgresRunStore:
         now = self.clock()
         values = {"agent": self._agent, "batch": BATCH, "unread": now - self._replay_window}
         values |= {"old": now - max(self._kept_seconds, KEY_SECONDS), "keys": now - KEY_SECONDS}
-        copies = await self._database.rows(  # at least one piece of each run
-            "DELETE FROM holodeck.pieces WHERE run IN (SELECT DISTINCT run FROM holodeck.pieces"
+        copies = await self._database.rows(
+            "DELETE FROM holodeck.pieces WHERE (run, first) IN (SELECT run, first FROM holodeck.pieces"
             " JOIN holodeck.runs ON runs.key = pieces.run WHERE agent = %(agent)s AND ended <= %(unread)s LIMIT %(batch)s)"
             " RETURNING 1",
             values,

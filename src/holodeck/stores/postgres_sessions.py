@@ -30,7 +30,7 @@ from holodeck.errors import (
 from holodeck.sessions.port import Conversation, ServerSession, StoredSession
 from holodeck.sessions.transcript import cut_before, wanted_messages
 from holodeck.stores import records
-from holodeck.stores.batches import BATCH, in_batches
+from holodeck.stores.batches import BATCH, BATCH_BYTES, in_batches
 from holodeck.stores.postgres_commit import LOST, RAISED_BY_OTHERS, RAISED_BY_RUN, Commit, fill
 from holodeck.stores.postgres_database import Connection, PostgresDatabase
 from holodeck.stores.postgres_run_statements import FoundSession
@@ -245,13 +245,18 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         return await in_batches(self._remove_batch)
 
     async def _remove_batch(self) -> tuple[int, bool]:
-        gone = await self.database.rows(
-            "DELETE FROM holodeck.sessions WHERE key IN (SELECT key FROM holodeck.sessions s"
+        """Removes one batch. A statement has a time limit, and PostgreSQL deletes long messages in pieces of 2 kB."""
+        limits = {"before": self.now() - self._ttl, "batch": BATCH, "bytes": BATCH_BYTES}
+        found, gone = await self.database.row(
+            "WITH found AS MATERIALIZED (SELECT key, size, used FROM holodeck.sessions s"
             f" WHERE agent = %(agent)s AND used <= %(before)s AND NOT {_OPEN_RUN} AND NOT {_USED_HERE}"
-            " ORDER BY used LIMIT %(batch)s FOR UPDATE SKIP LOCKED) RETURNING 1",
-            {"agent": self.agent, "before": self.now() - self._ttl, "batch": BATCH, **self._used_here()},
-        )
-        return len(gone), len(gone) >= BATCH
+            " ORDER BY used LIMIT %(batch)s FOR UPDATE SKIP LOCKED),"
+            " summed AS (SELECT key, sum(size) OVER (ORDER BY used, key) - size AS before FROM found),"
+            " gone AS (DELETE FROM holodeck.sessions WHERE key IN (SELECT key FROM summed WHERE before < %(bytes)s) RETURNING 1)"
+            " SELECT (SELECT count(*) FROM found), (SELECT count(*) FROM gone)",
+            {"agent": self.agent, **limits, **self._used_here()},
+        ) or (0, 0)
+        return gone, found >= BATCH or gone < found
 
     async def count(self) -> int:
         found = await self.database.row(
