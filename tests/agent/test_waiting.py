@@ -5,6 +5,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from holodeck.agent.definition import StateSettings
 from holodeck.core import events as e
 from holodeck.core.messages import MediaPart, TextPart, ToolMessage, now
 from holodeck.core.request import Resume
@@ -146,6 +147,19 @@ async def test_a_frontend_tool_cannot_take_the_name_of_a_server_tool():
     response = await fixture.play("go", client_tools=[ToolSchema(name="echo", on_client=True)])
     assert response.status == "completed"
     assert len(fixture.tools.called) == 1
+
+
+async def test_a_frontend_tool_cannot_take_the_name_of_a_tool_that_the_loop_adds():
+    """Not even while the loop does not offer it: no result was shortened yet."""
+    fixture = AgentFixture(calls(("read_result", "{}")), says("ok"))
+    given = [ToolSchema(name="read_result", on_client=True), ToolSchema(name="update_state", on_client=True)]
+    response = await fixture.play("go", client_tools=given)
+    assert [schema.name for schema in fixture.model.prompts[0].tools][-2:] == ["stuck", "update_state"]
+    assert response.status == "completed"
+
+    fixture = AgentFixture(says("ok"), state=StateSettings())
+    await fixture.play("go", client_tools=given)
+    assert [schema.on_client for schema in fixture.model.prompts[0].tools if schema.name == "update_state"] == [False]
 
 
 async def test_a_frontend_tool_without_a_result_is_answered_for():

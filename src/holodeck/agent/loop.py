@@ -26,7 +26,7 @@ from holodeck.agent.prompting import Compaction, initial_state, length_of, promp
 from holodeck.agent.response import AgentResponse, LoopResult, response_of
 from holodeck.agent.run_ending import RunEnding, show_history
 from holodeck.agent.structured_output import BadOutputError, repair_request
-from holodeck.agent.tool_calls import READ_RESULT, Batch, KeptResults, ToolRunner
+from holodeck.agent.tool_calls import Batch, KeptResults, ToolRunner, server_tools
 from holodeck.core.events import (
     HISTORY,
     TOOLS_UNAVAILABLE,
@@ -49,7 +49,7 @@ from holodeck.core.messages import (
     places_of,
     text_of,
 )
-from holodeck.core.tools import ToolResult
+from holodeck.core.tools import ToolResult, ToolSchema
 from holodeck.errors import (
     BadToolArguments,
     ContentFiltered,
@@ -67,12 +67,11 @@ from holodeck.errors import (
 from holodeck.models.port import ModelReply, Prompt
 from holodeck.sessions.port import KEEP, Conversation
 from holodeck.tools.port import ToolContext
-from holodeck.tools.shared_state import UPDATE_STATE, StateToolset
+from holodeck.tools.shared_state import StateToolset
 
 log = logging.getLogger(__name__)
 
 FILES = "holodeck.files"  # the custom event that reports what the model received of each file
-OWN_TOOLS = (READ_RESULT.name, UPDATE_STATE.name)  # tools that the loop itself adds
 ONLY_THOUGHTS = (
     "The model used its whole reply for reasoning and wrote no answer. Raise model.max_tokens, or lower "
     "model.reasoning.effort."
@@ -285,7 +284,7 @@ class _Run:
 
     async def _act(self, batch: Batch) -> None:
         try:
-            await self.tools.run(batch, self.context.client_tools)
+            await self.tools.run(batch, self._client_tools())
         except BaseException:  # cancelled or out of time: the step is stored whole, then the exception propagates
             self.tools.abandon(batch)
             with suppress(SessionDeleted):
@@ -352,18 +351,24 @@ class _Run:
     def _prompt(self) -> Prompt:
         withdrawn = self.agent.catalogue.withdrawn()
         offered = self.tools.with_own(self.agent.catalogue.offered(withdrawn))
-        server_tools = [entry.schema for entry in offered.values()]
-        client_tools = [schema for schema in self.context.client_tools if schema.name not in offered]
         return prompt_for(
             self.agent,
             self.context,
-            [*server_tools, *client_tools],
+            [*[entry.schema for entry in offered.values()], *self._client_tools()],
             self.state,
             withdrawn=withdrawn,
             added=self.repair,
             most_tokens=self.most_tokens,
             answers_now=self.answers_now or 1 < self.iterations == self.agent.loop.max_iterations,
         )
+
+    def _client_tools(self) -> Sequence[ToolSchema]:
+        """The client's tools, without those that have the name of a tool of the agent."""
+        given = self.context.client_tools
+        if not given:
+            return given
+        ours = server_tools(self.agent)
+        return [schema for schema in given if schema.name not in ours]
 
     # storing
 

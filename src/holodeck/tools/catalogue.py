@@ -14,7 +14,7 @@ answers with an error works.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -368,6 +368,11 @@ class Catalogue:
                 self._fold()
                 break
         return self._rows
+
+    def names(self) -> Collection[str]:
+        """The names that belong to the agent's tools, also while a tool is withdrawn or its server restarts."""
+        self.rows()  # takes the names of tools that are new
+        return self._owners.keys()
 
     def _fold(self) -> None:
         rows: dict[str, ToolEntry] = {}

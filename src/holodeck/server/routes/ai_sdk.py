@@ -110,7 +110,7 @@ async def resume(request: Request) -> Response:
     await slot_of(request).take(request, owner)
     messages, pending = _shown(stored, server.chain() or Chain())
     turn = last_turn(messages, pending)
-    parts = turn_parts(not_in(run.log.kept, turn), pending, server_tools=_server_tools(server))
+    parts = turn_parts(not_in(run.log.kept, turn), pending, server_tools=server.runs.server_tools())
     encoder = _encoder_of(run) if run.request.wire == NAME else UiMessageEncoder(turn_id(turn) if turn else run.run_id)
     encoder.before = list(chunks_of(parts))
     return _with_headers(follow(server, run, encoder=encoder))
@@ -124,7 +124,7 @@ async def show_messages(request: Request) -> Response:
     if stored is None:
         raise intake.no_session(key)
     messages, pending = _shown(stored, server.chain() or Chain())
-    found = ui_messages(messages, pending, server_tools=_server_tools(server))
+    found = ui_messages(messages, pending, server_tools=server.runs.server_tools())
     return intake.json_answer(found)
 
 
@@ -162,13 +162,9 @@ def _with_headers(stream: EventStream) -> EventStream:
     return stream
 
 
-def _server_tools(server: AgentServer) -> frozenset[str]:
-    return frozenset(schema.name for schema in server.agent.tools.schemas())
-
-
 def _own_tools(server: AgentServer, ui: UiRequest) -> frozenset[str]:
     """The names of the client's tools. If the agent has a tool of the same name, the agent's is used."""
-    return frozenset(tool.name for tool in ui.tools) - _server_tools(server) if ui.tools else frozenset()
+    return frozenset(tool.name for tool in ui.tools) - server.runs.server_tools() if ui.tools else frozenset()
 
 
 def _encoding(server: AgentServer, ui: UiRequest) -> dict[str, Any]:

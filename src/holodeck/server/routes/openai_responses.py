@@ -253,7 +253,7 @@ async def _options_of(server: AgentServer, run: Run) -> ResponseOptions:
     ending = await server.stored_runs.ending_of(run.run_id, owner=run.owner)
     return ResponseOptions(
         echo={} if parent is None else {"previous_response_id": PREFIX + parent},
-        client_tools=tuple(tool.name for tool in run.request.client_tools),
+        client_tools=tuple(sorted({tool.name for tool in run.request.client_tools} - server.runs.server_tools())),
         client_calls=tuple(ending.pending_calls) if isinstance(ending, RunFinished) else (),
         asked=before.interrupts if isinstance(before, RunFinished) else (),
     )
@@ -285,7 +285,7 @@ def _whole(server: AgentServer, run: Run, builder: ResponseBuilder, *, raises: b
 
 
 def _asked_of(server: AgentServer, run: Run, history: Sequence[Message]) -> list[Message]:
-    ours = server.agent.catalogue.rows()
+    ours = server.runs.server_tools()
     own = [message for message in history if message.run_id == run.run_id] or run.request.messages
     shown = (server.chain() or Chain()).shown_messages(own)
     return [
