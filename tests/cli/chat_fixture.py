@@ -20,6 +20,7 @@ from holodeck.config.build import build_chain
 from holodeck.config.load import LoadedConfig, load_config
 from holodeck.models.scripted import ScriptedModel
 from holodeck.runs.middleware import Chain
+from holodeck.tools.catalogue import Catalogue
 from holodeck.tools.functions import FunctionToolset
 
 
@@ -77,7 +78,7 @@ class ChatFixture:
         agent = AgentDefinition(
             name="a",
             model=self.model,
-            tools=self.tools,
+            tools=self.tools if isinstance(self.tools, Catalogue) else Catalogue.of(self.tools),
             max_tokens=self.max_tokens,
             summarize=self.summarize,
             max_messages=self.config.max_messages,

@@ -28,6 +28,7 @@ from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from holodeck.stores.stored_conversation import StoredConversation
+from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools, echo
 from tests.runs.following import more
 
@@ -73,7 +74,7 @@ class Restarted:
         self.store = SqliteSessionStore(file, "tester", runs=self.records)
         await self.store.start()
         self.model = ScriptedModel(self.turns)
-        agent = AgentDefinition(name="tester", model=self.model, tools=self.tools)
+        agent = AgentDefinition(name="tester", model=self.model, tools=Catalogue.of(self.tools))
         self.runs = Runs(agent, self.store, RunSettings(**self.settings), records=self.records)
         self.stored = StoredRuns(self.runs, self.store, self.records)
         return self

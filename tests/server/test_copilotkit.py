@@ -11,6 +11,7 @@ from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.runs.middleware import Chain, hide_tools
 from holodeck.server import copilotkit
 from holodeck.server.options import StreamSettings
+from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, ask, frames, read_to, served, types, until
 
@@ -173,7 +174,10 @@ async def test_the_end_of_such_a_run_shows_its_state_and_what_it_asks_the_page_f
     patch = '{"patch": [{"op": "replace", "path": "/count", "value": 2}]}'
     turns = calls(("update_state", patch)), Turn(text=["w "] * 300, calls=calls(("paint", "{}")).calls, pause=talk)
     agent = AgentDefinition(
-        name="tester", model=ScriptedModel(turns), tools=PlainTools(), state=StateSettings(initial={"count": 1})
+        name="tester",
+        model=ScriptedModel(turns),
+        tools=Catalogue.of(PlainTools()),
+        state=StateSettings(initial={"count": 1}),
     )
     async with served(agent=agent, max_log_events=100) as s:
         paint = {"name": "paint", "description": "Paints the page", "parameters": {"type": "object"}}

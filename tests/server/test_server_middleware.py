@@ -49,7 +49,8 @@ async def test_a_hidden_tool_is_hidden_on_every_wire_in_replays_and_in_the_sessi
             body = await answer.text()
         assert HIDDEN not in body
         assert SHOWN in body
-        assert [name for name, _, _ in s.server.agent.tools.called] == [HIDDEN, SHOWN]  # it was called all the same
+        tools = s.server.agent.tools.rows()[HIDDEN].toolset
+        assert [name for name, _, _ in tools.called] == [HIDDEN, SHOWN]  # it was called all the same
 
 
 @ON_CLIENTS

@@ -29,6 +29,7 @@ from holodeck.stores.postgres_database import PostgresDatabase
 from holodeck.stores.postgres_runs import PostgresRunStore
 from holodeck.stores.postgres_sessions import PostgresSessionStore
 from holodeck.stores.session_watches import SessionWatches
+from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools
 from tests.stores.stored_sessions import begun, on_file, run, say, texts
 
@@ -550,7 +551,7 @@ def begin_slowly(store, monkeypatch):
 
 
 def runs_on(store):
-    agent = AgentDefinition(name="tester", model=ScriptedModel([says("hello")]), tools=PlainTools())
+    agent = AgentDefinition(name="tester", model=ScriptedModel([says("hello")]), tools=Catalogue.of(PlainTools()))
     return Runs(agent, store, records=store.runs)
 
 

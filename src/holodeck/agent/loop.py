@@ -140,7 +140,7 @@ class _Run:
             self.compaction = Compaction(self.agent, context, self.emitter, self.spending)
         kept = KeptResults(self.agent.max_result_characters)
         self.tools = ToolRunner(
-            catalogue=self.agent.catalogue,
+            catalogue=self.agent.tools,
             state=self.state,
             spending=self.spending,
             kept=kept,
@@ -349,8 +349,8 @@ class _Run:
     # the model's prompt and listener
 
     def _prompt(self) -> Prompt:
-        withdrawn = self.agent.catalogue.withdrawn()
-        offered = self.tools.with_own(self.agent.catalogue.offered(withdrawn))
+        withdrawn = self.agent.tools.withdrawn()
+        offered = self.tools.with_own(self.agent.tools.offered(withdrawn))
         return prompt_for(
             self.agent,
             self.context,
@@ -415,7 +415,7 @@ class _Run:
         self.emitter.run_started(
             parent_run_id=context.parent_run_id, model=self.agent.model.name, is_new_session=context.is_new_session
         )
-        if withdrawn := self.agent.catalogue.withdrawn():
+        if withdrawn := self.agent.tools.withdrawn():
             names = ", ".join(withdrawn)
             self._warn(TOOLS_UNAVAILABLE, f"Not available at the moment, because they keep failing: {names}.")
         if self.context.files:

@@ -70,7 +70,7 @@ _Ready: TypeAlias = tuple[ToolCall, dict[str, Any], ToolEntry]
 def server_tools(agent: AgentDefinition) -> set[str]:
     """The names that a client's tool cannot have: those of the agent's tools, and of the tools that the loop adds."""
     own = (READ_RESULT.name,) if agent.state is None else (READ_RESULT.name, UPDATE_STATE.name)
-    return {*own, *agent.catalogue.names()}
+    return {*own, *agent.tools.names()}
 
 
 class KeptResults:

@@ -310,7 +310,7 @@ class Catalogue:
                 logger.error("%s could not be closed", source.label, exc_info=outcome)
 
     def schemas(self) -> Sequence[ToolSchema]:
-        """The schemas, as the same object until they change, so that a catalogue inside another is folded once."""
+        """The schemas, as the same object until they change."""
         offered = self.offered()
         if offered is not self._listed:
             self._listed, self._schemas = offered, tuple(entry.schema for entry in offered.values())

@@ -67,7 +67,7 @@ def _is_operator(request: Request) -> bool:
 
 def _hidden_breakers(server: AgentServer) -> set[str]:
     """The breakers of tools that the middleware hides from clients."""
-    chain, rows = server.chain(), server.agent.catalogue.rows()
+    chain, rows = server.chain(), server.agent.tools.rows()
     if chain is None:
         return set()
     shown = {tool.name for tool in chain.shown_tools(entry.schema for entry in rows.values())}

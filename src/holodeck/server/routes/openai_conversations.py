@@ -149,7 +149,7 @@ def _items_of(server: AgentServer, stored: StoredSession) -> list[dict[str, Any]
     """The messages that the agent's middleware lets through."""
     waiting: tuple[Message, ...] = () if stored.pending is None else (stored.pending.assistant, *stored.pending.results)
     messages = (server.chain() or Chain()).shown_messages((*stored.messages, *waiting))
-    rows = server.agent.catalogue.rows()
+    rows = server.agent.tools.rows()
     labels = {name: label_of(rows[name].toolset) if name in rows else "holodeck" for name in server.runs.server_tools()}
     questions = {} if stored.pending is None else {call: id_ for id_, call in stored.pending.approvals.items()}
     return conversation_items(messages, labels=labels, questions=questions)

@@ -91,12 +91,12 @@ def _encoder(server: AgentServer, run: Run, _accept: str | None) -> Encoder:
 
 
 def _needs_approval(agent: AgentDefinition, name: str) -> bool:
-    entry = agent.catalogue.rows().get(name)
+    entry = agent.tools.rows().get(name)
     return entry is not None and entry.schema.approval is Approval.ALWAYS
 
 
 def _label_of(agent: AgentDefinition, name: str) -> str:
-    entry = agent.catalogue.rows().get(name)
+    entry = agent.tools.rows().get(name)
     return "holodeck" if entry is None else label_of(entry.toolset)
 
 
