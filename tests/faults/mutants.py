@@ -136,7 +136,7 @@ MUTANTS = (
     Mutant("agent/emitter.py", "call_id if call_id not in self._used_call_ids else new_call_id()", "call_id", LOOP, "a call id is used twice in a story"),
     Mutant("agent/emitter.py", "for call_id, pieces in self._open_calls.items():", "for call_id, pieces in ():", LOOP, "a call stays open when its reply breaks"),
     Mutant("agent/pending.py", "if entry.interrupt_id in answers:", "if False:", WAITING + " tests/agent", "an interrupt is answered twice"),
-    Mutant("agent/pending.py", "at > pending.expires_at", "at < pending.expires_at", WAITING + " tests/agent", "only expired approvals count"),
+    Mutant("core/messages.py", "at > self.expires_at", "at < self.expires_at", WAITING + " tests/agent", "only expired approvals count"),
     Mutant("agent/pending.py", "if pending is None or entry.interrupt_id not in pending.approvals:", "if pending is None:", WAITING + " tests/agent tests/runs", "foreign interrupts are taken"),
     Mutant("core/request.py", "return answer if isinstance(answer, bool) else None", "return answer is not False", APPROVALS, "an answer that is not a no counts as a yes"),
     Mutant("core/request.py", "return approved if isinstance(approved, bool) and isinstance(arguments, dict) else None", "return approved is not False", APPROVALS, "an answer in other words counts as a yes"),

@@ -20,7 +20,7 @@ import msgspec
 from holodeck.agent.budget import Spending
 from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.emitter import OverlappingCommit, RunEmitter, reason_for_cut
-from holodeck.agent.pending import Decision, decide, question
+from holodeck.agent.pending import Decision, decide
 from holodeck.agent.prediction import Predictor, announcement
 from holodeck.agent.prompting import Compaction, initial_state, length_of, prompt_for, shown, tokens_of_half
 from holodeck.agent.response import AgentResponse, LoopResult, response_of
@@ -38,7 +38,9 @@ from holodeck.core.events import (
     RunFailed,
     RunFinished,
     failure,
+    questions_of,
 )
+from holodeck.core.ids import new_ulid
 from holodeck.core.messages import (
     AssistantMessage,
     Message,
@@ -477,20 +479,19 @@ class _Run:
         self.warnings.append(why)
 
     async def _wait_for_input(self, batch: Batch, reply: ModelReply) -> LoopResult:
-        expires = now() + timedelta(seconds=self.agent.approval_seconds)
-        interrupts = tuple(question(call, expires) for call in batch.approvals)
-        outcome = Outcome.INTERRUPTED if interrupts else Outcome.CLIENT_TOOLS
-        on_client = tuple(call.id for call in batch.on_client)
-        ending = self._finished(
-            finish_reason=reply.finish_reason, outcome=outcome, interrupts=interrupts, pending_calls=on_client
-        )
         step = PendingStep(
             assistant=msgspec.structs.replace(batch.assistant, run_id=self.context.run_id),
             results=tuple(batch.results.values()),
-            approvals={interrupt.id: interrupt.call_id for interrupt in interrupts},
-            client_calls=on_client,
-            expires_at=expires,
+            approvals={new_ulid(): call.id for call in batch.approvals},
+            client_calls=tuple(call.id for call in batch.on_client),
+            expires_at=now() + timedelta(seconds=self.agent.approval_seconds),
             run_id=self.context.run_id,
+        )
+        ending = self._finished(
+            finish_reason=reply.finish_reason,
+            outcome=Outcome.INTERRUPTED if step.approvals else Outcome.CLIENT_TOOLS,
+            interrupts=questions_of(step),
+            pending_calls=step.client_calls,
         )
         await self.ending.settle(ending, pending=step, state=self._current_state())
         return self._result(ending)

@@ -14,7 +14,7 @@ from holodeck.cli.conversation.commands import Exit, Retry, Send, dispatch
 from holodeck.cli.conversation.validation import InputChecks
 from holodeck.cli.lines import Lines
 from holodeck.cli.plain_display import cost_text
-from holodeck.core.events import Emit, Ending, Interrupt
+from holodeck.core.events import Emit, Ending, Interrupt, questions_of
 from holodeck.core.messages import Message, PendingStep, UserMessage, now
 from holodeck.core.request import FileNote, Resume, RunRequest
 from holodeck.runs.log import follow
@@ -187,13 +187,8 @@ class Chat(ChatLoop):
         context.say(context.paint.dim(" · ".join([*facts, f"{seconds:.1f} s"])))
 
 
-def _open_questions(pending: PendingStep | None) -> list[Interrupt]:
-    """Returns the calls that a person may still decide about: none if the step also needs an application's answer."""
-    if pending is None or pending.client_calls or (pending.expires_at is not None and pending.expires_at <= now()):
-        return []
-    calls = {call.id: call for call in pending.waiting}
-    return [
-        Interrupt(id=id_, call_id=call_id, tool=calls[call_id].name, arguments=calls[call_id].arguments, message="")
-        for id_, call_id in pending.approvals.items()
-        if call_id in calls
-    ]
+def _open_questions(pending: PendingStep | None) -> Sequence[Interrupt]:
+    """The calls that a person may still allow: none if the step also needs an application's answer."""
+    if pending is None or pending.client_calls or pending.has_expired(now()):
+        return ()
+    return questions_of(pending)

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from holodeck.access.principal import CHAT, SESSIONS_DELETE, SESSIONS_READ
 from holodeck.access.route_access import needs
+from holodeck.core.events import questions_of
 from holodeck.core.messages import Message
 from holodeck.core.owner import Owner
 from holodeck.errors import InvalidRequest, NotFound
@@ -151,7 +152,7 @@ def _items_of(server: AgentServer, stored: StoredSession) -> list[dict[str, Any]
     messages = (server.chain() or Chain()).shown_messages((*stored.messages, *waiting))
     rows = server.agent.tools.rows()
     labels = {name: label_of(rows[name].toolset) if name in rows else "holodeck" for name in server.runs.server_tools()}
-    questions = {} if stored.pending is None else {call: id_ for id_, call in stored.pending.approvals.items()}
+    questions = {each.call_id: each.id for each in questions_of(stored.pending)}
     return conversation_items(messages, labels=labels, questions=questions)
 
 

@@ -19,7 +19,7 @@ from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP, SESSIONS_DELET
 from holodeck.access.route_access import needs
 from holodeck.agent.definition import AgentDefinition
 from holodeck.core.encoder import Encoder
-from holodeck.core.events import ENDINGS, Interrupt, RunFinished
+from holodeck.core.events import ENDINGS, Interrupt, RunFinished, interrupts_of, questions_of
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, Message, PendingStep, ToolMessage
 from holodeck.core.owner import Owner
@@ -173,14 +173,8 @@ async def _branch(server: AgentServer, owner: Owner, asked: ResponsesRequest) ->
 
 
 def _questions(pending: PendingStep) -> tuple[Interrupt, ...]:
-    calls = {call.id: call for call in pending.assistant.tool_calls}
-    return tuple(
-        Interrupt(
-            id=interrupt_id, call_id=call_id, tool=calls[call_id].name, arguments=calls[call_id].arguments, message=""
-        )
-        for interrupt_id, call_id in pending.approvals.items()
-        if call_id in calls
-    )
+    """The questions as the request keeps them: no item shows their messages."""
+    return tuple(msgspec.structs.replace(each, message="") for each in questions_of(pending))
 
 
 @routes.post("/{run_id:path}/cancel", "Stop a response", access=needs(RUNS_STOP), responses=schemas.RESPONSE)
@@ -255,7 +249,7 @@ async def _options_of(server: AgentServer, run: Run) -> ResponseOptions:
         echo={} if parent is None else {"previous_response_id": PREFIX + parent},
         client_tools=tuple(sorted({tool.name for tool in run.request.client_tools} - server.runs.server_tools())),
         client_calls=tuple(ending.pending_calls) if isinstance(ending, RunFinished) else (),
-        asked=before.interrupts if isinstance(before, RunFinished) else (),
+        asked=interrupts_of(before),
     )
 
 

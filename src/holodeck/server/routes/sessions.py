@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from holodeck.access.principal import RUNS_READ, SESSIONS_DELETE, SESSIONS_READ
 from holodeck.access.route_access import needs
-from holodeck.core.events import HistoryCompacted, StateReplaced, failure
+from holodeck.core.events import HistoryCompacted, StateReplaced, failure, questions_of
 from holodeck.core.ids import is_valid_id
 from holodeck.core.messages import Message, PendingStep, UserMessage, text_of
 from holodeck.core.owner import OwnedId, Owner
@@ -253,17 +253,14 @@ async def forget(request: Request) -> Response:
 
 def _waiting(pending: PendingStep, chain: Chain) -> schemas.PendingResponse:
     """Questions to a person are always shown: a person cannot approve a hidden call."""
-    calls = {call.id: call for call in pending.assistant.tool_calls}
     shown = {message.id: message for message in chain.shown_messages((pending.assistant, *pending.results))}
     empty = msgspec.structs.replace(pending.assistant, content="", reasoning="", tool_calls=())
     return schemas.PendingResponse(
         message=_shown(shown.get(pending.assistant.id, empty)),
         results=[_shown(result) for result in pending.results if result.id in shown],
         questions=[
-            schemas.Question(
-                interrupt_id=id_, call_id=call_id, tool=calls[call_id].name, arguments=calls[call_id].arguments
-            )
-            for id_, call_id in pending.approvals.items()
+            schemas.Question(interrupt_id=each.id, call_id=each.call_id, tool=each.tool, arguments=each.arguments)
+            for each in questions_of(pending)
         ],
         client_calls=list(pending.client_calls),
         expires_at=pending.expires_at,
