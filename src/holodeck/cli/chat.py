@@ -32,14 +32,14 @@ from holodeck.cli.conversation.validation import InputChecks, load_checks
 from holodeck.cli.lines import Lines, OneMessage, PipedLines, TypedAnswers, silence, whole_input
 from holodeck.cli.paint import Paint
 from holodeck.cli.plain_display import JsonDisplay, PlainDisplay
-from holodeck.config.build import build_chain
+from holodeck.config.build import build_middleware
 from holodeck.config.environment import data_folder
 from holodeck.config.load import LoadedConfig, with_model
 from holodeck.core.ids import new_ulid
 from holodeck.core.owner import ANONYMOUS
 from holodeck.core.sizes import MB
 from holodeck.core.text import one_line
-from holodeck.runs.middleware import Chain
+from holodeck.runs.middleware import EventMiddleware
 
 if TYPE_CHECKING:
     from holodeck.cli.terminal.keyboard import Keyboard
@@ -214,7 +214,7 @@ async def chat_here(config: LoadedConfig, asked: ChatConfig) -> int:
             store=store,
             attachments=attachments,
             clipboard=_to_clipboard,
-            new_chain=build_chain(config) or Chain,
+            new_middleware=build_middleware(config) or EventMiddleware,
             **_around(asked),
         )
         return await _conversation(context, config, lines, interactive=interactive)

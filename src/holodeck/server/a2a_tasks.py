@@ -113,7 +113,7 @@ async def task_stream(server: AgentServer, chain: Sequence[Run], form: UpdateFor
     run = chain[-1]
     encoder = TaskEncoder(TaskReader(chain[0].run_id, run.session_id, run.run_id), form.update)
     prefix = sse.frame(form.update({"task": await task_of(server, chain)}))
-    cursor = Cursor(run, encoder, 0, server.chain())
+    cursor = Cursor(run, encoder, 0, server.middleware())
     return EventStream(
         server.runs, (cursor,), server.settings.streams, content_type=encoder.content_type, prefix=prefix
     )
@@ -158,7 +158,7 @@ class TaskSubscription(EventStream):
         self._newest = run
         encoder = TaskEncoder(TaskReader(self._task_id, run.session_id, run.run_id), self._form.update)
         with self._runs.attached(run):
-            await self._follow(Cursor(run, encoder, place, self._server.chain()), last=False)
+            await self._follow(Cursor(run, encoder, place, self._server.middleware()), last=False)
         return run.state is RunState.CANCELLED or not open_interrupts(run)
 
     async def _more(self) -> None:

@@ -127,13 +127,13 @@ class Chat(ChatLoop):
             context.display.wait_for("starting")
         runs = await self._runs_of_agent()
         self._active = run = await runs.start(request)
-        chain, trace = context.new_chain(), None
+        middleware, trace = context.new_middleware(), None
         if self._watch is not None:
             trace = self._watch.run(run_id=run.run_id, session_id=run.session_id)
         try:
             with runs.attached(run):
                 async for event in follow(run.log):
-                    for shown in chain.shown(event):
+                    for shown in middleware.shown(event):
                         context.display.emit(shown)
                     if trace is not None:
                         trace(event)

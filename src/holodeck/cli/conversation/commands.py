@@ -159,7 +159,7 @@ def _entry_line(entry: ServerSession, agent_name: str) -> str:
 
 async def _tools(context: ChatContext, argument: str) -> None:
     agent = await context.starting.get()
-    tools = context.new_chain().shown_tools(agent.tools.schemas())
+    tools = context.new_middleware().shown_tools(agent.tools.schemas())
     if argument:
         _one_tool(context, argument, tools)
         return

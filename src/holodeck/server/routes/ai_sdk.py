@@ -14,7 +14,7 @@ from holodeck.core.encoder import Encoder
 from holodeck.core.ids import MAX_ID_LENGTH
 from holodeck.core.json_schema import array, nullable, object_of, string
 from holodeck.core.messages import Message, PendingStep
-from holodeck.runs.middleware import Chain
+from holodeck.runs.middleware import EventMiddleware
 from holodeck.runs.port import RunKey
 from holodeck.runs.run import Run
 from holodeck.server import intake
@@ -108,7 +108,7 @@ async def resume(request: Request) -> Response:
     if run is None:
         return Response(status_code=204)
     await slot_of(request).take(request, owner)
-    messages, pending = _shown(stored, server.chain() or Chain())
+    messages, pending = _shown(stored, server.middleware())
     turn = last_turn(messages, pending)
     parts = turn_parts(not_in(run.log.kept, turn), pending, server_tools=server.runs.server_tools())
     encoder = _encoder_of(run) if run.request.wire == NAME else UiMessageEncoder(turn_id(turn) if turn else run.run_id)
@@ -123,7 +123,7 @@ async def show_messages(request: Request) -> Response:
     stored = await server.store.read(key, owner=owner)
     if stored is None:
         raise intake.no_session(key)
-    messages, pending = _shown(stored, server.chain() or Chain())
+    messages, pending = _shown(stored, server.middleware())
     found = ui_messages(messages, pending, server_tools=server.runs.server_tools())
     return intake.json_answer(found)
 
@@ -137,17 +137,17 @@ async def stop(request: Request) -> Response:
     return intake.json_answer(StopResponse(stopped=any(each.is_stopping for each in results)))
 
 
-def _shown(stored: StoredSession | None, chain: Chain) -> tuple[list[Message], PendingStep | None]:
+def _shown(stored: StoredSession | None, middleware: EventMiddleware) -> tuple[list[Message], PendingStep | None]:
     """The messages that the agent's middleware lets through.
 
     Questions to a person are always included: a person cannot approve a hidden call.
     """
     if stored is None:
         return [], None
-    messages, pending = chain.shown_messages(stored.messages), stored.pending
+    messages, pending = middleware.shown_messages(stored.messages), stored.pending
     if pending is None:
         return messages, None
-    kept = {message.id for message in chain.shown_messages((pending.assistant, *pending.results))}
+    kept = {message.id for message in middleware.shown_messages((pending.assistant, *pending.results))}
     asked = set(pending.approvals.values()) | set(pending.client_calls)
     assistant = pending.assistant
     if assistant.id not in kept:

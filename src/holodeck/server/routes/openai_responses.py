@@ -28,7 +28,6 @@ from holodeck.core.tools import Approval
 from holodeck.errors import InvalidRequest, RunNotFound
 from holodeck.runs.branches import Branch, branch_after
 from holodeck.runs.log import ReplayGone
-from holodeck.runs.middleware import Chain
 from holodeck.runs.port import RunState
 from holodeck.runs.run import Run
 from holodeck.server import intake
@@ -262,7 +261,7 @@ def _parts_of(run: Run) -> Sequence[Run]:
 
 def _follow(server: AgentServer, run: Run, builder: ResponseBuilder, *, after: int = -1) -> EventStream:
     encoder = ResponseEncoder(builder, after=after)
-    cursors = [Cursor(part, encoder, 0, server.chain()) for part in _parts_of(run)]
+    cursors = [Cursor(part, encoder, 0, server.middleware()) for part in _parts_of(run)]
     return EventStream(server.runs, cursors, server.settings.streams, content_type=encoder.content_type)
 
 
@@ -281,7 +280,7 @@ def _whole(server: AgentServer, run: Run, builder: ResponseBuilder, *, raises: b
 def _asked_of(server: AgentServer, run: Run, history: Sequence[Message]) -> list[Message]:
     ours = server.runs.server_tools()
     own = [message for message in history if message.run_id == run.run_id] or run.request.messages
-    shown = (server.chain() or Chain()).shown_messages(own)
+    shown = server.middleware().shown_messages(own)
     return [
         message
         for message in shown

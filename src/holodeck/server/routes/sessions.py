@@ -18,7 +18,7 @@ from holodeck.core.messages import Message, PendingStep, UserMessage, text_of
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.text import one_line
 from holodeck.errors import HoloDeckError, InvalidRequest, SessionBusy
-from holodeck.runs.middleware import Chain
+from holodeck.runs.middleware import EventMiddleware
 from holodeck.runs.run import Run
 from holodeck.server import schemas
 from holodeck.server.agent_server import AgentServer, slot_of
@@ -99,7 +99,7 @@ class SessionFeed(EventStream):
             for part in parts:
                 first = max(first, self._shown.get(run.run_id, 0))
                 with self._runs.attached(part, returns=True):
-                    cursor = Cursor(part, encoder, place_of(part, first, encoder), self._server.chain())
+                    cursor = Cursor(part, encoder, place_of(part, first, encoder), self._server.middleware())
                     await self._follow(cursor, last=False)
                 self._shown[run.run_id] = max(self._shown.get(run.run_id, 0), part.first_number + cursor.place)
             later = parts[-1].later
@@ -155,14 +155,14 @@ async def listed(request: Request) -> Response:
     after = None if given is None else _session_at(given, owner)
     found = await server.store.sessions_of(owner=owner, limit=limit, after=after)
     active = await server.stored_runs.active_in([each.session_id for each in found], owner=owner)
-    chain = server.chain() or Chain()
+    middleware = server.middleware()
     entries = [
         schemas.SessionEntry(
             session_id=each.session_id,
             created_at=each.created_at,
             last_activity=each.last_activity,
             message_count=each.message_count,
-            title=_title(each.title, chain),
+            title=_title(each.title, middleware),
             active_runs=runs,
         )
         for each, runs in zip(found, active, strict=True)
@@ -170,9 +170,9 @@ async def listed(request: Request) -> Response:
     return json_answer(schemas.SessionList(sessions=entries, next=_cursor(found[-1]) if len(found) == limit else None))
 
 
-def _title(title: str, chain: Chain) -> str:
+def _title(title: str, middleware: EventMiddleware) -> str:
     """Returns the title, if the agent's middleware lets it through: it is a message of the user."""
-    shown = chain.shown_messages((UserMessage(content=title),)) if title else ()
+    shown = middleware.shown_messages((UserMessage(content=title),)) if title else ()
     return one_line(text_of(shown[0].content), MAX_TITLE) if shown else ""
 
 
@@ -217,17 +217,17 @@ async def show(request: Request) -> Response:
     stored = await server.store.read(key, owner=owner)
     if stored is None:
         raise no_session(key)
-    session, chain, summary = stored.session, server.chain() or Chain(), stored.summary
-    shows_summary = summary is not None and chain.shown(HistoryCompacted(summary.messages))
+    session, middleware, summary = stored.session, server.middleware(), stored.summary
+    shows_summary = summary is not None and middleware.shown(HistoryCompacted(summary.messages))
     response = schemas.SessionResponse(
         session_id=key,
         created_at=session.created_at,
         last_activity=session.last_activity,
         message_count=session.message_count,
-        messages=[_shown(message) for message in chain.shown_messages(stored.messages)],
-        pending=None if stored.pending is None else _waiting(stored.pending, chain),
+        messages=[_shown(message) for message in middleware.shown_messages(stored.messages)],
+        pending=None if stored.pending is None else _waiting(stored.pending, middleware),
         summary=msgspec.convert(summary, schemas.SummaryResponse, from_attributes=True) if shows_summary else None,
-        state=stored.state if chain.shown(StateReplaced(stored.state)) else None,
+        state=stored.state if middleware.shown(StateReplaced(stored.state)) else None,
         active_runs=await server.stored_runs.active(key, owner=owner),
     )
     return json_answer(response)
@@ -251,9 +251,9 @@ async def forget(request: Request) -> Response:
     return Response(status_code=204)
 
 
-def _waiting(pending: PendingStep, chain: Chain) -> schemas.PendingResponse:
+def _waiting(pending: PendingStep, middleware: EventMiddleware) -> schemas.PendingResponse:
     """Questions to a person are always shown: a person cannot approve a hidden call."""
-    shown = {message.id: message for message in chain.shown_messages((pending.assistant, *pending.results))}
+    shown = {message.id: message for message in middleware.shown_messages((pending.assistant, *pending.results))}
     empty = msgspec.structs.replace(pending.assistant, content="", reasoning="", tool_calls=())
     return schemas.PendingResponse(
         message=_shown(shown.get(pending.assistant.id, empty)),
