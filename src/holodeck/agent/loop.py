@@ -123,6 +123,7 @@ class _Run:
     answers_now: bool = False  # the next model call gets no tools
     most_tokens: int | None = None  # limit for the conversation, after the model found it too long
     model: str | None = None  # the model that answered last, or failed
+    client_tools: Sequence[ToolSchema] = ()  # those that the next model call offers
     repair: Sequence[Message] = ()  # messages that ask the model to correct an answer of the wrong form
 
     def __post_init__(self) -> None:
@@ -286,7 +287,7 @@ class _Run:
 
     async def _act(self, batch: Batch) -> None:
         try:
-            await self.tools.run(batch, self._client_tools())
+            await self.tools.run(batch, self.client_tools)
         except BaseException:  # cancelled or out of time: the step is stored whole, then the exception propagates
             self.tools.abandon(batch)
             with suppress(SessionDeleted):
@@ -351,26 +352,21 @@ class _Run:
     # the model's prompt and listener
 
     def _prompt(self) -> Prompt:
+        if given := self.context.client_tools:
+            ours = server_tools(self.agent)
+            self.client_tools = [schema for schema in given if schema.name not in ours]
         withdrawn = self.agent.tools.withdrawn()
         offered = self.tools.with_own(self.agent.tools.offered(withdrawn))
         return prompt_for(
             self.agent,
             self.context,
-            [*[entry.schema for entry in offered.values()], *self._client_tools()],
+            [*[entry.schema for entry in offered.values()], *self.client_tools],
             self.state,
             withdrawn=withdrawn,
             added=self.repair,
             most_tokens=self.most_tokens,
             answers_now=self.answers_now or 1 < self.iterations == self.agent.loop.max_iterations,
         )
-
-    def _client_tools(self) -> Sequence[ToolSchema]:
-        """The client's tools, without those that have the name of a tool of the agent."""
-        given = self.context.client_tools
-        if not given:
-            return given
-        ours = server_tools(self.agent)
-        return [schema for schema in given if schema.name not in ours]
 
     # storing
 
