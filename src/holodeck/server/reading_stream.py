@@ -100,10 +100,9 @@ class ReadingStream(EventStream):
 
     async def _more(self) -> None:
         """Waits for the next page or for the run. Sends a comment when idle."""
-        self._waiter = self._loop.create_future()
         if self._progress.has_more or self._start.done():
             return
-        await self._waiter
+        await self._woken()
         if self._silent:
             await self._write(self._encoder.keepalive)
 

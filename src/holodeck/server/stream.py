@@ -212,12 +212,16 @@ class EventStream(Response):
     async def _really_lost(self) -> None:
         """Waits for the end of a connection that was cut: otherwise the server logs an unfinished answer."""
         if self._connection is not None:
-            self._waiter = self._loop.create_future()
-            await self._waiter
+            await self._woken()
 
     def _leave(self) -> None:
         self._left = True
         self._wake()
+
+    async def _woken(self) -> None:
+        """Waits for the next `_wake`."""
+        self._waiter = self._loop.create_future()
+        await self._waiter
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -1,7 +1,6 @@
 """Sessions: the list of one's own; by id: read, follow, delete all or the end of one (SRV-11)."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -26,7 +25,8 @@ from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import json_answer, no_session, server_of, session_of, text_header, whole_number
 from holodeck.server.routing import Routes
-from holodeck.server.stream import Cursor, EventStream, place_of
+from holodeck.server.run_feed import RunFeed
+from holodeck.server.stream import Cursor, place_of
 from holodeck.sessions.port import ServerSession
 from holodeck.sessions.transcript import MAX_TITLE
 from holodeck.wires import sse
@@ -38,8 +38,8 @@ from holodeck.wires.sse import event_of
 MAX_SHOWN = 50  # runs whose events are counted
 
 
-class SessionFeed(EventStream):
-    """Sends AG-UI events with ids `<run>:<n>` until the client leaves, the session is deleted or the server stops.
+class SessionFeed(RunFeed):
+    """Sends AG-UI events with ids `<run>:<n>`.
 
     It begins with the events so far of the session's runs in progress. A reader that reconnects begins after the event
     that it names, as long as that run can be replayed.
@@ -47,37 +47,15 @@ class SessionFeed(EventStream):
 
     def __init__(self, server: AgentServer, session: OwnedId, after: tuple[str, int] | None = None) -> None:
         beginning = sse.KEEPALIVE  # the server sends the head of an answer with its first bytes
-        super().__init__(server.runs, (), server.settings.streams, content_type=sse.CONTENT_TYPE, prefix=beginning)
-        self._server, self._session, self._after = server, session, after
-        self._next: deque[tuple[Run, int] | None] = deque()
-        self._failure: HoloDeckError | None = None
+        super().__init__(server, session, prefix=beginning)
+        self._after = after
         self._shown: dict[str, int] = {}  # the number of the next event, by run
 
-    async def _stream(self) -> None:
-        stored = self._server.stored_runs
-        with self._runs.feeds.subscribed(self._session, self._started):
-            async with stored.announced(self._session, self._started):
-                self._next.extendleft(reversed(await self._first()))
-                await self._write(self._prefix)
-                while not self._left:
-                    if not self._next:
-                        await self._more()
-                    elif (one := self._next.popleft()) is None:
-                        break
-                    else:
-                        await self._show(*one)
-        if not self._left:
-            await self._send({"type": "http.response.body", "body": self._last_event(), "more_body": False})
-
-    def _last_event(self) -> bytes:
-        """Sends RUN_ERROR if runs are no longer announced."""
-        if self._failure is None:
-            return b""
+    def _error(self, error: HoloDeckError) -> bytes:
         _, session_id = self._session
-        return encoder_for(None, Profile.FULL, "").encode(failure("", session_id, self._failure))
+        return encoder_for(None, Profile.FULL, "").encode(failure("", session_id, error))
 
     async def _first(self) -> list[tuple[Run, int]]:
-        """Returns the runs to show first, each with the number of its first event to show."""
         owner, session_id = self._session
         stored = self._server.stored_runs
         if self._after is not None:
@@ -88,7 +66,7 @@ class SessionFeed(EventStream):
         runs = await stored.of_session(session_id, owner=owner)
         return [(run, 0) for run in runs if not run.log.ended]
 
-    async def _show(self, run: Run, first: int) -> None:
+    async def _show(self, run: Run, first: int) -> bool:
         """Shows a run from event `first` on, with all of its parts, and no event twice.
 
         A run may be announced twice: it is known here, or this process takes it over, while its copy is being followed.
@@ -106,18 +84,7 @@ class SessionFeed(EventStream):
             parts = () if later is None or self._left else (later,)
         while len(self._shown) > MAX_SHOWN:
             del self._shown[next(iter(self._shown))]
-
-    async def _more(self) -> None:
-        """Waits for the next run. Sends a comment when idle."""
-        self._waiter = self._loop.create_future()
-        await self._waiter
-        if self._silent:
-            await self._write(sse.KEEPALIVE)
-
-    def _started(self, run: Run | HoloDeckError | None) -> None:
-        self._failure = run if isinstance(run, HoloDeckError) else self._failure
-        self._next.append((run, 0) if isinstance(run, Run) else None)
-        self._wake()
+        return False
 
 
 LISTED, MAX_LISTED = 50, 200
