@@ -151,7 +151,9 @@ class Traces:
 
     def of_run(self, run: Run) -> Observer:
         user = run.owner.user if self._names_users else None
-        spans: Observer = self._exporting.tracing.run(run_id=run.run_id, session_id=run.session_id, user_id=user)
+        spans: Observer = self._exporting.tracing.run(
+            run_id=run.run_id, session_id=run.session_id, kept=lambda: run.log.kept, user_id=user
+        )
         return spans
 
     def close(self) -> None:

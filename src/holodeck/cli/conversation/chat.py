@@ -3,8 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from holodeck.agent.definition import AgentDefinition
 from holodeck.cli.conversation.attachments import dropped_files
@@ -14,7 +13,7 @@ from holodeck.cli.conversation.commands import Exit, Retry, Send, dispatch
 from holodeck.cli.conversation.validation import InputChecks
 from holodeck.cli.lines import Lines
 from holodeck.cli.plain_display import cost_text
-from holodeck.core.events import Emit, Ending, Interrupt, questions_of
+from holodeck.core.events import Ending, Interrupt, Observer, questions_of
 from holodeck.core.messages import Message, PendingStep, UserMessage, now
 from holodeck.core.request import FileNote, Resume, RunRequest
 from holodeck.runs.log import follow
@@ -22,12 +21,6 @@ from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
 
 _COMMAND = re.compile(r"/[a-z?]+(\s|$)", re.IGNORECASE)  # not every line with a slash: "/etc/hosts is what?"
-
-
-class Watch(Protocol):
-    """Another reader of this chat's runs (traces)."""
-
-    def run(self, *, run_id: str, session_id: str) -> Emit: ...
 
 
 class Chat(ChatLoop):
@@ -38,13 +31,16 @@ class Chat(ChatLoop):
         *,
         interactive: bool,
         checks: InputChecks | None = None,
-        watch: Watch | None = None,
+        trace: Callable[[Run], Observer] | None = None,
     ) -> None:
-        """`interactive`: a user types at a terminal. Otherwise a script waits for an exit code."""
+        """`interactive`: a user types at a terminal. Otherwise a script waits for an exit code.
+
+        `trace` makes the spans of one run.
+        """
         super().__init__(context, lines, interactive=interactive)
         self._context = context
         self._checks = checks or InputChecks()
-        self._watch = watch
+        self._observe = None if trace is None else lambda run: (trace(run),)
         self._runs: Runs | None = None
         self._active: Run | None = None
 
@@ -127,16 +123,12 @@ class Chat(ChatLoop):
             context.display.wait_for("starting")
         runs = await self._runs_of_agent()
         self._active = run = await runs.start(request)
-        middleware, trace = context.new_middleware(), None
-        if self._watch is not None:
-            trace = self._watch.run(run_id=run.run_id, session_id=run.session_id)
+        middleware = context.new_middleware()
         try:
             with runs.attached(run):
                 async for event in follow(run.log):
                     for shown in middleware.shown(event):
                         context.display.emit(shown)
-                    if trace is not None:
-                        trace(event)
             await run.done()
         finally:
             self._active = None
@@ -156,7 +148,7 @@ class Chat(ChatLoop):
         context = self._context
         agent, store = await context.starting.get(), await context.store.opened()
         if self._runs is None or self._runs.store is not store:
-            self._runs = Runs(agent, store)
+            self._runs = Runs(agent, store, observe=self._observe)
         self._runs.agent = agent
         return self._runs
 
