@@ -14,6 +14,7 @@ from holodeck.core.messages import UserMessage, unanswered
 from holodeck.core.tools import Approval, ToolResult, ToolSchema
 from holodeck.models.scripted import ScriptedModel, Turn
 from holodeck.sessions.transcript import Transcript
+from holodeck.tools.catalogue import Catalogue
 from holodeck.tools.port import ToolContext, ToolsetHealth
 
 _AGENT_FIELDS = ("output", "state", "max_result_characters", "max_messages", "max_tokens", "window", "summarize")
@@ -86,7 +87,11 @@ class AgentFixture:
         self.tools = tools or PlainTools(echo=echo, broken=broken, stuck=stuck)
         agent_fields = {key: settings.pop(key) for key in _AGENT_FIELDS if key in settings}
         self.agent = AgentDefinition(
-            name="test", model=self.model, tools=self.tools, loop=AgentLoopConfig(**settings), **agent_fields
+            name="test",
+            model=self.model,
+            tools=Catalogue.of(self.tools),
+            loop=AgentLoopConfig(**settings),
+            **agent_fields,
         )
         self.conversation = Transcript()
         self.events: list[Event] = []

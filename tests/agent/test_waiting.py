@@ -5,10 +5,14 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from holodeck.agent.definition import StateSettings
+from holodeck.agent.pending import decide
 from holodeck.core import events as e
+from holodeck.core.events import interrupts_of, questions_of
 from holodeck.core.messages import MediaPart, TextPart, ToolMessage, now
 from holodeck.core.request import Resume
 from holodeck.core.tools import ToolSchema
+from holodeck.errors import InvalidRequest
 from holodeck.models.scripted import calls, says
 from tests.agent.parts import AgentFixture, PlainTools, echo
 
@@ -49,6 +53,31 @@ async def test_a_refusal_reaches_the_model_as_text():
     await fixture.play(resume=[Resume(interrupt_id=interrupt, approved=False)])
     assert "refused" in fixture.model.prompts[1].messages[-2].content
     assert len(fixture.tools.called) == 1
+
+
+async def test_the_stored_step_asks_what_the_run_asked():
+    fixture, interrupt = await interrupted()
+    step = fixture.conversation.pending
+    assert questions_of(step) == fixture.ending.interrupts
+    assert [(each.id, each.call_id, each.tool, each.arguments) for each in questions_of(step)] == [
+        (interrupt, "c1", "erase", '{"id": 1}')
+    ]
+    done = ToolMessage(call_id="c1", name="erase", content="erased")
+    assert questions_of(msgspec.structs.replace(step, results=(*step.results, done))) == ()
+    assert questions_of(None) == interrupts_of(None) == ()
+    assert interrupts_of(e.failure("r", "s", InvalidRequest("x"))) == ()
+
+
+async def test_an_expired_question_can_only_be_refused():
+    fixture, interrupt = await interrupted()
+    step = fixture.conversation.pending
+    last = step.expires_at
+    late = last + timedelta(microseconds=1)
+    assert (step.has_expired(last), step.has_expired(late)) == (False, True)
+    assert decide(step, [Resume(interrupt_id=interrupt, approved=True)], (), last).approved
+    with pytest.raises(InvalidRequest, match="has expired"):
+        decide(step, [Resume(interrupt_id=interrupt, approved=True)], (), late)
+    assert decide(step, [Resume(interrupt_id=interrupt, approved=False)], (), late).refused
 
 
 async def test_a_person_may_change_the_arguments():
@@ -146,6 +175,19 @@ async def test_a_frontend_tool_cannot_take_the_name_of_a_server_tool():
     response = await fixture.play("go", client_tools=[ToolSchema(name="echo", on_client=True)])
     assert response.status == "completed"
     assert len(fixture.tools.called) == 1
+
+
+async def test_a_frontend_tool_cannot_take_the_name_of_a_tool_that_the_loop_adds():
+    """Not even while the loop does not offer it: no result was shortened yet."""
+    fixture = AgentFixture(calls(("read_result", "{}")), says("ok"))
+    given = [ToolSchema(name="read_result", on_client=True), ToolSchema(name="update_state", on_client=True)]
+    response = await fixture.play("go", client_tools=given)
+    assert [schema.name for schema in fixture.model.prompts[0].tools][-2:] == ["stuck", "update_state"]
+    assert response.status == "completed"
+
+    fixture = AgentFixture(says("ok"), state=StateSettings())
+    await fixture.play("go", client_tools=given)
+    assert [schema.on_client for schema in fixture.model.prompts[0].tools if schema.name == "update_state"] == [False]
 
 
 async def test_a_frontend_tool_without_a_result_is_answered_for():

@@ -4,7 +4,7 @@ import pytest
 
 from holodeck.core import events as e
 from holodeck.core.messages import ToolMessage
-from holodeck.core.tools import ToolResult
+from holodeck.core.tools import ToolResult, ToolSchema
 from holodeck.models.scripted import calls, says
 from holodeck.resilience.breaker import CircuitBreakerConfig
 from holodeck.tools.catalogue import Catalogue, Source
@@ -65,3 +65,13 @@ async def test_chat_stream_clients_get_a_recoverable_error(fixture):
     assert '"error_type":"tools-unavailable"' in error
     assert NOTICE in error
     assert '"recoverable":true' in error
+
+
+@pytest.mark.req("ORC-10")
+async def test_a_clients_tool_cannot_take_the_name_of_a_withdrawn_tool(fixture):
+    await fixture.play("go")
+    fixture.model.turns = [says("x")] * len(fixture.model.prompts) + [calls(("fine", "{}")), says("never mind")]
+    response = await fixture.play("again", client_tools=[ToolSchema(name="fine", on_client=True)])
+    assert fixture.model.prompts[-1].tools == []
+    assert "fine is not available at the moment" in fixture.conversation.messages[-2].content
+    assert response.status == "completed"

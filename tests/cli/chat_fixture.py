@@ -16,10 +16,11 @@ from holodeck.cli.conversation.chat_store import ChatStore
 from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionState
 from holodeck.cli.paint import Paint
 from holodeck.cli.plain_display import JsonDisplay
-from holodeck.config.build import build_chain
+from holodeck.config.build import build_middleware
 from holodeck.config.load import LoadedConfig, load_config
 from holodeck.models.scripted import ScriptedModel
-from holodeck.runs.middleware import Chain
+from holodeck.runs.middleware import EventMiddleware
+from holodeck.tools.catalogue import Catalogue
 from holodeck.tools.functions import FunctionToolset
 
 
@@ -77,7 +78,7 @@ class ChatFixture:
         agent = AgentDefinition(
             name="a",
             model=self.model,
-            tools=self.tools,
+            tools=self.tools if isinstance(self.tools, Catalogue) else Catalogue.of(self.tools),
             max_tokens=self.max_tokens,
             summarize=self.summarize,
             max_messages=self.config.max_messages,
@@ -101,7 +102,7 @@ class ChatFixture:
             complain=self.printed.append,
             paint=Paint(enabled=False),
             clipboard=self.copied.append,
-            new_chain=build_chain(config) or Chain,
+            new_middleware=build_middleware(config) or EventMiddleware,
         )
         self.context.session.become(SessionState.ACTIVE)
         async with agent:

@@ -1,5 +1,6 @@
 """`holodeck chat --resume` of a conversation that the server has stored: it goes on there."""
 
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +9,7 @@ from holodeck.cli.conversation.archive import ChatFileError
 from holodeck.cli.conversation.chat_store import ChatStore
 from holodeck.config.build_stores import build_sqlite
 from holodeck.config.load import load_config
-from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, UserMessage
+from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, UserMessage, now
 from holodeck.core.owner import ANONYMOUS, ANONYMOUS_OWNER, DEFAULT_TENANT, Owner
 from holodeck.errors import StartError
 from tests.cli.process import holodeck
@@ -113,6 +114,19 @@ async def test_a_step_that_waits_is_kept_by_a_copy(store, chats):
     found = await chats.find("waiting")
     copy = await (await chats.opened()).read("waiting", owner=ANONYMOUS_OWNER)
     assert copy.pending == found.transcript.pending == step
+
+
+@pytest.mark.parametrize(("days", "code"), [(1, 5), (-1, 0)], ids=["open", "expired"])
+async def test_a_question_of_a_stored_chat_is_asked_until_it_expires(store, tmp_path, days, code):
+    """A script without an answer to an open question exits with 5. An expired one can no longer be answered with yes."""
+    conversation = await store.open("waiting", owner=ANONYMOUS_OWNER, create=True)
+    assistant = AssistantMessage(tool_calls=(ToolCall(id="c1", name="wipe", arguments="{}"),))
+    expires_at = now() + timedelta(days=days)
+    step = PendingStep(assistant=assistant, approvals={"i1": "c1"}, expires_at=expires_at)
+    await conversation.commit([UserMessage(content="wipe it")], step)
+    conversation.close()
+    done = holodeck("chat", "--resume", "waiting", folder=tmp_path, stdin="hello\n")
+    assert (done.code, "? wipe" in done.err + done.out) == (code, code == 5), done
 
 
 async def test_an_id_that_nothing_has_is_one_sentence(store, tmp_path):

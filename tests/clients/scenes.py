@@ -19,6 +19,7 @@ from holodeck.core.usage import TokenUsage
 from holodeck.errors import ModelUnreachable
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
+from holodeck.tools.catalogue import Catalogue
 from holodeck.tools.functions import FunctionTool, FunctionToolset
 from holodeck.tools.port import ToolContext
 
@@ -257,7 +258,7 @@ def plain_agent() -> AgentDefinition:
         name="scenes",
         description="Plays scenes",
         model=SceneModel(),
-        tools=SceneTools(),
+        tools=Catalogue.of(SceneTools()),
         instructions=TextInstructions("You play scenes."),
         loop=AgentLoopConfig(max_iterations=4),
     )
@@ -267,7 +268,7 @@ def agent_with_state() -> AgentDefinition:
     return AgentDefinition(
         name="scenes",
         model=SceneModel(),
-        tools=SceneTools(),
+        tools=Catalogue.of(SceneTools()),
         state=StateSettings(
             initial={"steps": [], "done": False, "document": ""},
             predictions=(Prediction(state_key="document", tool="write_document", argument="document"),),

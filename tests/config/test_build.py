@@ -6,8 +6,8 @@ import pytest
 
 from holodeck.config.build import (
     build_agent,
-    build_chain,
     build_instructions,
+    build_middleware,
     build_run_settings,
     build_tools,
     mcp_settings,
@@ -267,14 +267,14 @@ def test_middleware_in_the_order_of_the_file(loaded, tmp_path):
         "def shout(event):\n"
         "    return TextAdded(event.message_id, event.delta.upper()) if isinstance(event, TextAdded) else event\n"
     )
-    chain = build_chain(
+    middleware = build_middleware(
         loaded(
             DEMO
             + "middleware:\n  - {type: filter, hide: [reasoning], tools: [secret]}\n  - {file: m.py, function: shout}\n"
             + "  - {type: throttle, max_chars: 100}\n  - {type: log}\n  - {type: annotate, metadata: {a: 1}, on: [custom]}\n"
         )
     )
-    assert chain is not None
+    assert middleware is not None
     stream = [
         e.ReasoningStarted("r"),
         e.ReasoningAdded("r", "hm"),
@@ -286,7 +286,7 @@ def test_middleware_in_the_order_of_the_file(loaded, tmp_path):
         e.TextAdded("m", "y"),
         e.TextEnded("m"),
     ]
-    assert [event for _, event in chain()(list(enumerate(stream)))] == [
+    assert [event for _, event in middleware()(list(enumerate(stream)))] == [
         e.TextStarted("m"),
         e.TextAdded("m", "HEY"),
         e.TextEnded("m"),
@@ -294,9 +294,9 @@ def test_middleware_in_the_order_of_the_file(loaded, tmp_path):
 
 
 def test_no_middleware_is_no_chain_and_a_wrong_function_is_named(loaded):
-    assert build_chain(loaded(DEMO)) is None
+    assert build_middleware(loaded(DEMO)) is None
     with pytest.raises(ConfigError, match=r"4:14: middleware\[0\]: m\.py: there is no such file"):
-        build_chain(loaded(DEMO + "middleware: [{file: m.py, function: f}]\n"))
+        build_middleware(loaded(DEMO + "middleware: [{file: m.py, function: f}]\n"))
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from holodeck.runs.port import RunRecord, RunState
 from holodeck.runs.remote_runs import run_of
 from holodeck.runs.runs import Runs
 from holodeck.runs.stored_runs import StoredRuns
+from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools
 from tests.contracts.session_stores import ADA, EVE, RUN_STORES, SAME_NAME_ELSEWHERE, Clock
 
@@ -132,7 +133,9 @@ async def test_a_stop_says_how_the_run_ended_also_if_it_comes_while_the_ending_i
         return asyncio.get_running_loop().create_future()
 
     model = ScriptedModel([says("hello") if is_late else says("hello", pause=pause)])
-    runs = Watched(AgentDefinition(name="tester", model=model, tools=PlainTools()), store, records=records)
+    runs = Watched(
+        AgentDefinition(name="tester", model=model, tools=Catalogue.of(PlainTools())), store, records=records
+    )
     run = await runs.start(RunRequest(run_id="r", session_id="s", owner=ADA, messages=(UserMessage(content="hi"),)))
     await (storing if is_late else paused).wait()
     stopping = asyncio.create_task(StoredRuns(runs, store, records).stop([run]))
@@ -165,7 +168,9 @@ async def test_a_stop_does_not_wait_for_ever_for_a_run_that_does_not_end(stores,
             return await super().reply(prompt, listener)
 
     runs = Runs(
-        AgentDefinition(name="tester", model=Stubborn([says("hello")]), tools=PlainTools()), store, records=records
+        AgentDefinition(name="tester", model=Stubborn([says("hello")]), tools=Catalogue.of(PlainTools())),
+        store,
+        records=records,
     )
     run = await runs.start(RunRequest(run_id="r", session_id="s", owner=ADA, messages=(UserMessage(content="hi"),)))
     await begun.wait()
@@ -196,7 +201,7 @@ async def test_a_crash_after_a_wait_was_withdrawn_leaves_no_run_that_waits(store
         raise Crash
 
     monkeypatch.setattr(records, "end", crash)
-    agent = AgentDefinition(name="tester", model=ScriptedModel([]), tools=PlainTools())
+    agent = AgentDefinition(name="tester", model=ScriptedModel([]), tools=Catalogue.of(PlainTools()))
     with pytest.raises(Crash):
         await withdraw(Runs(agent, store, records=records), run_of(record, RunLog()))
     found, session = await records.find("r", owner=ADA), await store.read("s", owner=ADA)

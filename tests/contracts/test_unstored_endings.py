@@ -17,6 +17,7 @@ from holodeck.runs.port import RunKey, RunState, SharedRunStore
 from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.runs import Runs
 from holodeck.runs.stored_runs import StoredRuns
+from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools
 from tests.contracts.session_stores import ADA, RUN_STORES, Clock
 
@@ -53,7 +54,9 @@ class Away:
 
 class RunsWithout(Runs):
     def __init__(self, stores, away, *turns):
-        agent = AgentDefinition(name="tester", model=ScriptedModel(turns or [says("hello")]), tools=PlainTools())
+        agent = AgentDefinition(
+            name="tester", model=ScriptedModel(turns or [says("hello")]), tools=Catalogue.of(PlainTools())
+        )
         super().__init__(agent, stores[0], RunSettings(), records=stores[1])
         self._away = away
 

@@ -12,6 +12,7 @@ from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.openai_responses.responses_model import ResponsesModel
 from holodeck.models.settings import EndpointSettings
 from holodeck.sessions.transcript import Transcript
+from holodeck.tools.catalogue import Catalogue
 from holodeck.tools.functions import FunctionToolset
 from tests.models.anthropic.message_streams import SHAPES as MESSAGES
 from tests.models.anthropic.message_streams import Shape, end, start
@@ -95,7 +96,7 @@ def long_conversation() -> Transcript:
 async def test_an_overflow_is_answered_with_a_shorter_conversation_once(model_at, overflow, answer):
     events: list[e.Event] = []
     async with ModelEndpoint(overflow, answer) as endpoint:
-        agent = AgentDefinition(name="a", model=model_at(endpoint.url), tools=FunctionToolset([]))
+        agent = AgentDefinition(name="a", model=model_at(endpoint.url), tools=Catalogue.of(FunctionToolset([])))
         context = AgentContext(conversation=long_conversation(), input=[UserMessage(content="and now?")])
         async with agent:
             response = await run(agent, context, events.append)
@@ -109,7 +110,7 @@ async def test_an_overflow_is_answered_with_a_shorter_conversation_once(model_at
 async def test_a_message_that_does_not_fit_is_a_typed_error(model_at, overflow, answer):
     events: list[e.Event] = []
     async with ModelEndpoint(overflow, answer) as endpoint:
-        agent = AgentDefinition(name="a", model=model_at(endpoint.url), tools=FunctionToolset([]))
+        agent = AgentDefinition(name="a", model=model_at(endpoint.url), tools=Catalogue.of(FunctionToolset([])))
         context = AgentContext(conversation=Transcript(), input=[UserMessage(content="and now?")])
         async with agent:
             await run(agent, context, events.append)

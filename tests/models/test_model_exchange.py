@@ -18,6 +18,7 @@ from holodeck.models.settings import Deadlines, EndpointSettings, Reasoning
 from holodeck.sessions.transcript import Transcript
 from holodeck.telemetry.exposition import page
 from holodeck.telemetry.metrics import Metrics
+from holodeck.tools.catalogue import Catalogue
 from holodeck.tools.functions import FunctionToolset
 from tests.models.asking import HI, KEY, OK, PROMPT, SHORT, asking, fails, succeeds, unused_port
 from tests.models.endpoint import (
@@ -410,7 +411,7 @@ async def test_a_routed_run_names_the_model_in_events_and_metrics():
     async with (
         ModelEndpoint(body) as endpoint,
         asking(endpoint.url, model="openrouter/auto") as model,
-        AgentDefinition(name="a", model=model, tools=FunctionToolset([])) as agent,
+        AgentDefinition(name="a", model=model, tools=Catalogue.of(FunctionToolset([]))) as agent,
     ):
         await run(agent, AgentContext(conversation=Transcript(), input=[UserMessage(content="Hi")]), events.append)
     (step,) = [event for event in events if isinstance(event, e.StepFinished)]

@@ -19,6 +19,7 @@ from holodeck.server.listen import bind
 from holodeck.server.options import ServerSettings
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.sessions.port import SessionStore
+from holodeck.tools.catalogue import Catalogue
 from holodeck.tools.functions import FunctionTool, FunctionToolset
 from holodeck.tools.port import ToolsetHealth
 from tests.ports import free_port
@@ -134,7 +135,7 @@ async def serving_page(
         name="stage",
         description="Plays what a test wrote down.",
         model=model,
-        tools=tools,
+        tools=Catalogue.of(tools),
         state=None if state is None else StateSettings(initial=state),
     )
     server = AgentServer(

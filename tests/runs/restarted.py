@@ -15,6 +15,7 @@ from holodeck.runs.stored_runs import StoredRuns
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
+from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools, echo
 from tests.runs.following import more
 
@@ -53,7 +54,7 @@ class Restarted:
         self.store = SqliteSessionStore(file, "tester", runs=self.records)
         await self.store.start()
         self.model = ScriptedModel(self.turns)
-        agent = AgentDefinition(name="tester", model=self.model, tools=self.tools)
+        agent = AgentDefinition(name="tester", model=self.model, tools=Catalogue.of(self.tools))
         self.runs = Runs(agent, self.store, RunSettings(**self.settings), records=self.records)
         self.stored = StoredRuns(self.runs, self.store, self.records)
         return self

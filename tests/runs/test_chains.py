@@ -18,6 +18,7 @@ from holodeck.runs.memory_runs import MemoryRunStore
 from holodeck.runs.runs import Runs
 from holodeck.runs.stored_runs import StoredRuns
 from holodeck.sessions.memory import MemorySessionStore
+from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools
 
 THEIRS = ToolSchema(name="theirs", description="", on_client=True)
@@ -28,7 +29,7 @@ class RunsFixture:
         self.records = MemoryRunStore()
         self.store = MemorySessionStore(on_drop=self.records.forget_session)
         self.model = ScriptedModel(turns or [says("answer")])
-        agent = AgentDefinition(name="tester", model=self.model, tools=PlainTools())
+        agent = AgentDefinition(name="tester", model=self.model, tools=Catalogue.of(PlainTools()))
         self.runs = Runs(agent, self.store, records=self.records)
         self.stored = StoredRuns(self.runs, self.store, self.records)
 

@@ -19,6 +19,7 @@ from holodeck.runs.log import RunLog
 from holodeck.runs.remote_runs import run_of
 from holodeck.runs.runs import Runs
 from holodeck.sessions.memory import MemorySessionStore
+from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools
 from tests.runs.test_runs import ask, make_runs
 from tests.stores.stored_sessions import run as run_record
@@ -46,7 +47,7 @@ class Forgetful(ScriptedModel):
 @pytest.mark.req("D11")
 @pytest.mark.parametrize("keeps_history", [False, True], ids=["rest", "ag-ui"])
 async def test_memory_does_not_grow_with_the_turns_of_a_conversation(keeps_history):
-    agent = AgentDefinition(name="a", model=Forgetful([says("y" * 200)]), tools=PlainTools())
+    agent = AgentDefinition(name="a", model=Forgetful([says("y" * 200)]), tools=Catalogue.of(PlainTools()))
     runs = Runs(agent, MemorySessionStore())
     await turns(runs, 100, keeps_history=keeps_history)
     gc.collect()

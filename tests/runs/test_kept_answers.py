@@ -16,6 +16,7 @@ from holodeck.runs.log import RunLog
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
 from holodeck.sessions.memory import MemorySessionStore
+from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools
 
 STEP = PendingStep(
@@ -40,7 +41,7 @@ async def waiting_session() -> Runs:
     conversation = await store.open("s", owner=ME, create=True)
     await conversation.commit([], STEP)
     conversation.close()
-    return Runs(AgentDefinition(name="tester", model=ScriptedModel([]), tools=PlainTools()), store)
+    return Runs(AgentDefinition(name="tester", model=ScriptedModel([]), tools=Catalogue.of(PlainTools())), store)
 
 
 async def test_answers_are_kept_replaced_and_withdrawn() -> None:

@@ -12,7 +12,18 @@ from holodeck.core import events as e
 from holodeck.core.encoder import WithMetadata
 from holodeck.core.grammar import TABLE, check
 from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
-from holodeck.runs.middleware import FAMILIES, Chain, Stage, annotate, hide, hide_tools, log, own, throttle
+from holodeck.runs.middleware import (
+    FAMILIES,
+    NO_STAGES,
+    EventMiddleware,
+    Stage,
+    annotate,
+    hide,
+    hide_tools,
+    log,
+    own,
+    throttle,
+)
 from holodeck.wires.agui.encode import SseEncoder
 from tests.examples import examples
 from tests.wires.event_sequences import HISTORY, NAMED, STARTED, call, event_sequences, finished, reasoning, step, text
@@ -298,7 +309,7 @@ def test_an_allow_list_shows_nothing_of_other_tools(stage: str) -> None:
         "own after annotate": [annotate({"a": 1}), own(only_weather, pytest.fail)],
         "only": [hide_tools(only=["get_weather"])],
     }[stage]
-    events = [event for _, event in Chain(stages)((n, event) for n, event in enumerate(CALLS))]
+    events = [event for _, event in EventMiddleware(stages)((n, event) for n, event in enumerate(CALLS))]
     assert "delete_all" not in str(events)
     assert "secret" not in str(events)
     assert str(events).count("4 degrees") == 2
@@ -324,7 +335,9 @@ def test_a_filter_that_fails_shows_nothing_of_what_it_failed_at() -> None:
 
 
 def test_an_own_function_can_change_the_text() -> None:
-    events = shown(Chain([own(shout, pytest.fail), own(censor, pytest.fail), hide(["reasoning"]), throttle()]), EVENTS)
+    events = shown(
+        EventMiddleware([own(shout, pytest.fail), own(censor, pytest.fail), hide(["reasoning"]), throttle()]), EVENTS
+    )
     assert e.TextAdded("m1", "ABC") in events
     assert [event.content for event in events if isinstance(event, e.ToolFinished)] == ["[hidden]", "[hidden]"]
 
@@ -355,9 +368,16 @@ STAGES = st.sampled_from(
 @given(events=event_sequences(), makers=st.lists(STAGES, max_size=5), cuts=st.lists(st.integers(0, 30), max_size=3))
 @RELAXED
 def test_the_grammar_holds_after_any_chain_in_any_batches(events: list[e.Event], makers: Any, cuts: list[int]) -> None:
-    chain = Chain([make() for make in makers])
+    middleware = EventMiddleware([make() for make in makers])
     bounds = [0, *sorted(min(cut, len(events)) for cut in cuts), len(events)]
     output: list[e.Event] = []
     for start, end in pairwise(bounds):
-        output += [bare(event) for _, event in chain(enumerate(events[start:end], start))]
+        output += [bare(event) for _, event in middleware(enumerate(events[start:end], start))]
     check(output)
+
+
+def test_without_stages_all_events_pass_unchanged() -> None:
+    batch = [(0, e.RunStarted("r", "s")), (1, e.RunFinished("r", "s"))]
+    assert NO_STAGES.is_empty
+    assert NO_STAGES(batch) is batch
+    assert not EventMiddleware([hide(["text"])]).is_empty

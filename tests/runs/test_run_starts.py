@@ -17,11 +17,12 @@ from holodeck.runs.port import RunState
 from holodeck.runs.run_settings import RunSettings, WhenBusy
 from holodeck.runs.runs import Runs
 from holodeck.sessions.memory import MemorySessionStore
+from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools
 
 
 def make_runs(observe=None, **settings):
-    agent = AgentDefinition(name="a", model=ScriptedModel([says("one two three")]), tools=PlainTools())
+    agent = AgentDefinition(name="a", model=ScriptedModel([says("one two three")]), tools=Catalogue.of(PlainTools()))
     return Runs(agent, MemorySessionStore(), RunSettings(**settings), observe=observe)
 
 

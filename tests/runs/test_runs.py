@@ -21,6 +21,7 @@ from holodeck.runs.run import Run
 from holodeck.runs.run_settings import RunSettings, WhenBusy
 from holodeck.runs.runs import Runs
 from holodeck.sessions.memory import MemorySessionStore
+from holodeck.tools.catalogue import Catalogue
 from holodeck.wires.agui.encode import ProtoEncoder, SseEncoder
 from tests.agent.parts import PlainTools, echo
 from tests.runs.following import more
@@ -39,7 +40,9 @@ class Gate:
 def make_runs(*turns, **settings):
     model = ScriptedModel(turns or [says("hello")])
     runs = Runs(
-        AgentDefinition(name="a", model=model, tools=PlainTools()), MemorySessionStore(), RunSettings(**settings)
+        AgentDefinition(name="a", model=model, tools=Catalogue.of(PlainTools())),
+        MemorySessionStore(),
+        RunSettings(**settings),
     )
     runs.model = model
     return runs
@@ -378,7 +381,7 @@ def interrupt_of(run):
 
 async def test_a_run_is_resumed_under_its_own_id_only_so_often():
     tools = PlainTools(frozenset({"delete"}), delete=echo)
-    agent = AgentDefinition(name="a", model=ScriptedModel([calls(("delete", "{}"))]), tools=tools)
+    agent = AgentDefinition(name="a", model=ScriptedModel([calls(("delete", "{}"))]), tools=Catalogue.of(tools))
     runs = Runs(agent, MemorySessionStore(), RunSettings())
     run = await runs.start(ask(session_id="s", run_id="r"))
     await run.done()
@@ -395,7 +398,9 @@ async def test_a_run_is_resumed_under_its_own_id_only_so_often():
 
 async def test_a_resume_continues_its_run_although_the_replay_window_ends_while_it_is_checked(monkeypatch):
     tools = PlainTools(frozenset({"delete"}), delete=echo)
-    agent = AgentDefinition(name="a", model=ScriptedModel([calls(("delete", "{}")), says("gone")]), tools=tools)
+    agent = AgentDefinition(
+        name="a", model=ScriptedModel([calls(("delete", "{}")), says("gone")]), tools=Catalogue.of(tools)
+    )
     runs = Runs(agent, MemorySessionStore(), RunSettings())
     run = await runs.start(ask(session_id="s", run_id="r"))
     await run.done()

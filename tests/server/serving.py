@@ -25,6 +25,7 @@ from holodeck.server.main import FLUSH_SECONDS, http_server
 from holodeck.server.options import ServerSettings, StreamSettings
 from holodeck.server.protocol import HttpServer
 from holodeck.sessions.memory import MemorySessionStore
+from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools
 
 PATIENCE = 45.0  # seconds for what comes at once: a guard against hanging, on any machine
@@ -95,7 +96,7 @@ async def served(
     settings: ServerSettings | None = None,
     limits: RequestLimits | None = None,
     streams: StreamSettings | None = None,
-    chain=None,
+    middleware=None,
     ready=True,
     store=None,
     model=None,
@@ -107,6 +108,8 @@ async def served(
     **run_settings,
 ) -> AsyncIterator[Served]:
     """`model` is asked instead of a scripted one that says `turns`; `agent` is served instead of a plain one."""
+    if not isinstance(tools, Catalogue):
+        tools = Catalogue.of(tools or PlainTools())
     model = agent.model if agent else model or ScriptedModel(turns or [says("hello there")])
     if store is None:
         records = MemoryRunStore()
@@ -115,12 +118,12 @@ async def served(
         limits=ServerLimits(request=limits or RequestLimits()), streams=streams or StreamSettings()
     )
     server = AgentServer(
-        agent or AgentDefinition(name="tester", model=model, tools=tools or PlainTools(), description="For tests"),
+        agent or AgentDefinition(name="tester", model=model, tools=tools, description="For tests"),
         store,
         records=records,
         settings=given,
         run_settings=RunSettings(**run_settings),
-        chain=chain,
+        middleware=middleware,
         access=access,
         windows=windows,
         leases=leases,

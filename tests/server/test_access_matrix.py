@@ -8,6 +8,7 @@ from holodeck.access.principal import ACT_AS, ADMIN, CHAT, OF_ONE_USER, SCOPES
 from holodeck.models.scripted import says
 from holodeck.server.app import operations_of
 from holodeck.server.routing import Routes
+from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools
 from tests.server.keyed import keyed, settings
 from tests.server.serving import Gate, ask, read_to, served
@@ -65,7 +66,7 @@ def operations():
     from holodeck.server.agent_server import AgentServer
     from holodeck.sessions.memory import MemorySessionStore
 
-    agent = AgentDefinition(name="tester", model=ScriptedModel([]), tools=PlainTools())
+    agent = AgentDefinition(name="tester", model=ScriptedModel([]), tools=Catalogue.of(PlainTools()))
     return operations_of(AgentServer(agent, MemorySessionStore(), settings=settings()))
 
 

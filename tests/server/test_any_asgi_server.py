@@ -22,13 +22,14 @@ from holodeck.server.listen import bind
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from holodeck.sessions.memory import MemorySessionStore
+from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools
 from tests.server.serving import Gate, ask, frames, read_to, until
 
 
 def agent_server(*turns) -> AgentServer:
     model = ScriptedModel(turns or [says("hello there")])
-    agent = AgentDefinition(name="tester", model=model, tools=PlainTools())
+    agent = AgentDefinition(name="tester", model=model, tools=Catalogue.of(PlainTools()))
     return AgentServer(agent, MemorySessionStore(), settings=ServerSettings(protocols=tuple(WIRES)))
 
 
@@ -115,7 +116,9 @@ async def test_a_start_that_fails_is_reported_to_the_server(caplog):
         async def start(self):
             raise StartError("The tool server cannot be reached.")
 
-    server = AgentServer(AgentDefinition(name="tester", model=ScriptedModel([]), tools=Broken()), MemorySessionStore())
+    server = AgentServer(
+        AgentDefinition(name="tester", model=ScriptedModel([]), tools=Catalogue.of(Broken())), MemorySessionStore()
+    )
     sent = []
 
     async def receive():

@@ -8,9 +8,10 @@ import pytest
 from holodeck.agent.definition import AgentDefinition, StateSettings
 from holodeck.core.owner import ANONYMOUS_OWNER
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
-from holodeck.runs.middleware import Chain, hide_tools
+from holodeck.runs.middleware import EventMiddleware, hide_tools
 from holodeck.server import copilotkit
 from holodeck.server.options import StreamSettings
+from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, ask, frames, read_to, served, types, until
 
@@ -173,7 +174,10 @@ async def test_the_end_of_such_a_run_shows_its_state_and_what_it_asks_the_page_f
     patch = '{"patch": [{"op": "replace", "path": "/count", "value": 2}]}'
     turns = calls(("update_state", patch)), Turn(text=["w "] * 300, calls=calls(("paint", "{}")).calls, pause=talk)
     agent = AgentDefinition(
-        name="tester", model=ScriptedModel(turns), tools=PlainTools(), state=StateSettings(initial={"count": 1})
+        name="tester",
+        model=ScriptedModel(turns),
+        tools=Catalogue.of(PlainTools()),
+        state=StateSettings(initial={"count": 1}),
     )
     async with served(agent=agent, max_log_events=100) as s:
         paint = {"name": "paint", "description": "Paints the page", "parameters": {"type": "object"}}
@@ -193,7 +197,9 @@ async def test_the_end_of_such_a_run_shows_its_state_and_what_it_asks_the_page_f
 async def test_a_late_reader_does_not_see_what_a_middleware_hides():
     tools, talk = PlainTools(secret=echo), LongTalk()
     turns = calls(("secret", '{"hidden": 1}')), Turn(text=["w "] * 300, pause=talk)
-    async with served(*turns, tools=tools, chain=lambda: Chain([hide_tools(["secret"])]), max_log_events=100) as s:
+    async with served(
+        *turns, tools=tools, middleware=lambda: EventMiddleware([hide_tools(["secret"])]), max_log_events=100
+    ) as s:
         live = await s.post(legacy(thread="t", run="r"))
         await until(lambda: talk.pieces == 250)
         async with s.post(legacy(thread="t"), BASE + "/agent/tester/connect") as answer:
@@ -209,9 +215,9 @@ async def test_a_late_reader_does_not_see_what_a_middleware_hides():
 
 @pytest.mark.req("SRV-21")
 async def test_what_a_middleware_hides_is_hidden_from_the_history_too():
-    tools, chain = PlainTools(echo=echo, secret=echo), lambda: Chain([hide_tools(["secret"])])
+    tools, middleware = PlainTools(echo=echo, secret=echo), lambda: EventMiddleware([hide_tools(["secret"])])
     turns = calls(("secret", '{"hidden": 1}'), ("echo", "{}")), says("done")
-    async with served(*turns, tools=tools, chain=chain, replay_window=0) as s:
+    async with served(*turns, tools=tools, middleware=middleware, replay_window=0) as s:
         async with s.post(legacy(thread="t")) as answer:
             await answer.read()
         await until(lambda: not s.server.runs.of_session("t", owner=ANONYMOUS_OWNER))

@@ -10,6 +10,7 @@ from holodeck.models.scripted import ScriptedModel
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.app import Application
 from holodeck.sessions.memory import MemorySessionStore
+from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools
 from tests.server.keyed import settings
 
@@ -26,7 +27,7 @@ ANY_NUMBER = {
 
 
 def document() -> dict[str, Any]:
-    agent = AgentDefinition(name="tester", model=ScriptedModel([]), tools=PlainTools())
+    agent = AgentDefinition(name="tester", model=ScriptedModel([]), tools=Catalogue.of(PlainTools()))
     return Application(AgentServer(agent, MemorySessionStore(), settings=settings())).openapi()
 
 

@@ -16,7 +16,7 @@ from holodeck.config.limit_schema import AddressLimits, ServerLimits
 from holodeck.core.owner import Owner
 from holodeck.errors import InvalidRequest
 from holodeck.models.scripted import Turn, calls, says
-from holodeck.runs.middleware import Chain, hide_tools
+from holodeck.runs.middleware import EventMiddleware, hide_tools
 from holodeck.server import push_sender
 from holodeck.server.options import PushSettings, ServerSettings
 from holodeck.server.wires import WIRES
@@ -546,8 +546,8 @@ async def test_what_a_middleware_hides_is_not_sent() -> None:
         push = PushSettings(allow_hosts=("*",), permit=lambda _: True)
         settings = ServerSettings(protocols=("a2a",), push=push)
         options = {"taskPushNotificationConfig": {"url": f"http://127.0.0.1:{port}/hook"}}
-        chain = lambda: Chain([hide_tools(["echo"])])  # noqa: E731  a factory, as the agent file makes one
-        async with served(*turns, tools=PlainTools(echo=echo), settings=settings, chain=chain) as s:
+        middleware = lambda: EventMiddleware([hide_tools(["echo"])])  # noqa: E731  a factory, as the agent file makes one
+        async with served(*turns, tools=PlainTools(echo=echo), settings=settings, middleware=middleware) as s:
             await rpc(s, "SendMessage", {"message": message(), "configuration": options})
             await until(lambda: b"TASK_STATE_COMPLETED" in b"".join(body for _, body in hook.calls))
     assert b"the boss" not in b"".join(body for _, body in hook.calls)

@@ -10,7 +10,7 @@ from holodeck.core.events import TextAdded, ToolCallStarted
 from holodeck.models.scripted import ScriptedModel, calls, says
 from holodeck.resilience.breaker import CircuitBreakerConfig
 from holodeck.resilience.breakers import Breakers
-from holodeck.runs.middleware import Chain, annotate, hide, hide_tools, log, own
+from holodeck.runs.middleware import EventMiddleware, annotate, hide, hide_tools, log, own
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from holodeck.tools.catalogue import Catalogue, Source
@@ -29,7 +29,7 @@ WITHOUT_CALLS = {CLIENTS[name] for name in ("openai", "openai stream", "a2a", "a
 def serving(stage, *, approval=frozenset()):
     tools = PlainTools(approval, **{HIDDEN: echo, SHOWN: echo})
     turns = calls((HIDDEN, '{"of": "the boss"}'), (SHOWN, "{}")), says("It rains.")
-    return served(*turns, tools=tools, settings=ALL, chain=lambda: Chain([stage()]))
+    return served(*turns, tools=tools, settings=ALL, middleware=lambda: EventMiddleware([stage()]))
 
 
 @ON_CLIENTS
@@ -49,7 +49,8 @@ async def test_a_hidden_tool_is_hidden_on_every_wire_in_replays_and_in_the_sessi
             body = await answer.text()
         assert HIDDEN not in body
         assert SHOWN in body
-        assert [name for name, _, _ in s.server.agent.tools.called] == [HIDDEN, SHOWN]  # it was called all the same
+        tools = s.server.agent.tools.rows()[HIDDEN].toolset
+        assert [name for name, _, _ in tools.called] == [HIDDEN, SHOWN]  # it was called all the same
 
 
 @ON_CLIENTS
@@ -157,7 +158,11 @@ async def test_a_list_has_the_names_that_a_function_gives_and_logs_no_calls():
     logged = []
     stages = [lambda: log(lambda n, event: logged.append(event)), lambda: own(renamed, print)]
     async with (
-        served(settings=ALL, tools=PlainTools(**{HIDDEN: echo}), chain=lambda: Chain(each() for each in stages)) as s,
+        served(
+            settings=ALL,
+            tools=PlainTools(**{HIDDEN: echo}),
+            middleware=lambda: EventMiddleware(each() for each in stages),
+        ) as s,
         s.get("/awp/capabilities") as answer,
     ):
         body = await answer.text()
@@ -185,7 +190,7 @@ async def test_a_function_is_asked_about_each_tool_once_until_the_listing_change
     toolset = ListingTools()
     toolset.listing = PlainTools(**{SHOWN: echo}).schemas()
     agent = AgentDefinition(name="tester", model=ScriptedModel([]), tools=Catalogue([Source(toolset=toolset)]))
-    async with served(agent=agent, chain=lambda: Chain([own(note, print)])) as s:
+    async with served(agent=agent, middleware=lambda: EventMiddleware([own(note, print)])) as s:
         for _ in range(2):
             async with s.get("/awp/capabilities") as answer:
                 assert SHOWN in await answer.text()
@@ -206,7 +211,7 @@ async def test_only_an_operator_sees_the_breaker_of_a_hidden_tool(tmp_path):
         breakers = Breakers()
         model = ScriptedModel([calls((HIDDEN, "{}"), (SHOWN, "{}")), says("It rains.")])
         agent = AgentDefinition(name="tester", model=model, tools=Catalogue([source], breakers), breakers=breakers)
-        return {"agent": agent, "chain": lambda: Chain([hide_tools([HIDDEN])])}
+        return {"agent": agent, "middleware": lambda: EventMiddleware([hide_tools([HIDDEN])])}
 
     async with served(settings=ALL, **parts()) as s:
         async with s.post({"message": "hi"}, "/agent/tester/chat") as answer:

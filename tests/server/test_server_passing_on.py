@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from holodeck.models.scripted import Turn, says
-from holodeck.runs.middleware import Chain
+from holodeck.runs.middleware import EventMiddleware
 from holodeck.runs.middleware import log as log_stage
 from holodeck.server import stream as streams
 from holodeck.server.options import StreamSettings
@@ -88,7 +88,7 @@ async def test_a_middleware_that_has_no_more_ends_its_stream():
         return next(iter(())) if any(getattr(event, "delta", "") == " two" for _, event in events) else events
 
     script = says("one two three", pause=steps.get)
-    async with served(script, chain=lambda: Chain([stage])) as s, s.post(ask(run="r")) as answer:
+    async with served(script, middleware=lambda: EventMiddleware([stage])) as s, s.post(ask(run="r")) as answer:
         await read_to(answer, "one")
         steps.put_nowait(None)
         with pytest.raises(aiohttp.ClientPayloadError):
@@ -100,13 +100,15 @@ async def test_what_a_middleware_logs_names_the_request_that_reads():
     steps: asyncio.Queue[None] = asyncio.Queue()
     named: dict[str, set[str]] = {}
 
-    def chain() -> Chain:
+    def middleware() -> EventMiddleware:
         reader = current().request_id
-        return Chain([log_stage(lambda *_: named.setdefault(reader, set()).add(current().request_id), deltas=True)])
+        return EventMiddleware(
+            [log_stage(lambda *_: named.setdefault(reader, set()).add(current().request_id), deltas=True)]
+        )
 
     first, second = "req_aaaaaaaaaaaa", "req_bbbbbbbbbbbb"
     script = says("one two three", pause=steps.get)
-    async with served(script, chain=chain) as s, s.post(ask(run="r"), **{"X-Request-ID": first}) as one:
+    async with served(script, middleware=middleware) as s, s.post(ask(run="r"), **{"X-Request-ID": first}) as one:
         await read_to(one, "one")
         async with s.get("/runs/r/events", **{"X-Request-ID": second}) as two:
             await read_to(two, "one")

@@ -13,6 +13,7 @@ from holodeck.errors import ModelInterrupted
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.server.options import ServerSettings, SpendingSettings
 from holodeck.sessions.memory import MemorySessionStore
+from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, ask, read_to, served, types, until
 
@@ -236,7 +237,7 @@ async def test_every_step_is_charged_also_of_a_run_that_does_not_come_to_its_end
     model = ScriptedModel([first, second])
     budget = RunBudget(tool_calls=1) if how == "has no more budget" else RunBudget()
     agent = AgentDefinition(
-        name="tester", model=model, tools=PlainTools(echo=echo), loop=AgentLoopConfig(budget=budget)
+        name="tester", model=model, tools=Catalogue.of(PlainTools(echo=echo)), loop=AgentLoopConfig(budget=budget)
     )
     async with served(agent=agent, settings=limited(tokens_per_day=61)) as s:
         stream = await s.post(ask(run="r1"))

@@ -9,7 +9,7 @@ import pytest
 from holodeck.core.events import CustomSent, TextAdded, TextStarted
 from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import calls, says
-from holodeck.runs.middleware import Chain, own
+from holodeck.runs.middleware import EventMiddleware, own
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from tests.agent.parts import PlainTools
@@ -119,10 +119,10 @@ def unwritable(event):
 async def test_a_middleware_that_fails_does_not_end_the_stream(wire, function, caplog):
     warn = logging.getLogger("holodeck.test").warning
 
-    def chain():
-        return Chain([own(function, warn)])
+    def middleware():
+        return EventMiddleware([own(function, warn)])
 
-    async with served(says("well done and more"), settings=ALL, chain=chain) as s:
+    async with served(says("well done and more"), settings=ALL, middleware=middleware) as s:
         await body_of(s, wire)
         (run,) = s.server.runs._runs.values()
         assert run.state == "finished"

@@ -8,7 +8,7 @@ import pytest
 
 from holodeck.errors import InvalidRequest
 from holodeck.models.scripted import says
-from holodeck.runs.middleware import Chain, annotate
+from holodeck.runs.middleware import EventMiddleware, annotate
 from tests.files.slow_scan import SlowScan
 from tests.server.serving import PATIENCE, ask, frames, served
 
@@ -28,11 +28,13 @@ async def events_of(answer: aiohttp.ClientResponse, number: int) -> list[dict]:
     return found
 
 
-@pytest.mark.parametrize("chain", [None, lambda: Chain([annotate({"a": 1})])], ids=["plain", "middleware"])
-async def test_each_page_is_an_activity_and_the_run_follows_in_the_same_stream(chain):
+@pytest.mark.parametrize(
+    "middleware", [None, lambda: EventMiddleware([annotate({"a": 1})])], ids=["plain", "middleware"]
+)
+async def test_each_page_is_an_activity_and_the_run_follows_in_the_same_stream(middleware):
     reader = SlowScan()
     async with served(says("A greeting.")) as s:
-        s.server.files, s.server._chain = reader, chain
+        s.server.files, s.server._middleware = reader, middleware
         async with s.post(ask(QUESTION)) as answer:
             assert answer.status == 200
             started, first = await events_of(answer, 2)

@@ -460,14 +460,14 @@ async def test_runs_whose_files_are_still_being_read_count_as_runs():
 
 @pytest.mark.req("SRV-21")
 async def test_the_chain_applies_to_every_reader_also_to_one_that_comes_back():
-    from holodeck.runs.middleware import Chain, hide_tools
+    from holodeck.runs.middleware import EventMiddleware, hide_tools
 
     async def secret(arguments, context):
         return ToolResult(content="hidden")
 
     turns = (calls(("secret", '{"a": 1}')), says("done now"))
     tools = PlainTools(secret=secret)
-    async with served(*turns, tools=tools, chain=lambda: Chain([hide_tools(["secret"])])) as s:
+    async with served(*turns, tools=tools, middleware=lambda: EventMiddleware([hide_tools(["secret"])])) as s:
         async with s.post(ask(run="r")) as answer:
             whole = await answer.read()
         assert not any(name.startswith("TOOL_CALL") for name in types(whole))

@@ -35,6 +35,7 @@ from holodeck.sessions.memory import MemorySessionStore
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
+from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools, echo
 from tests.limits.valkey_server import valkey
 from tests.server.keyed import DEFAULTS, KeyHolders
@@ -439,7 +440,7 @@ async def test_what_a_run_spends_after_a_crash_counts_for_its_user_and_tenant(ho
     model = ScriptedModel([says("hi", usage=used(100))])
     store, records = stores(tmp_path)
     limits = settings(**{kind: {"tokens_per_day": 1000} for kind in ("user", "tenant", "address")})
-    agent = AgentDefinition(name="tester", model=model, tools=PlainTools())
+    agent = AgentDefinition(name="tester", model=model, tools=Catalogue.of(PlainTools()))
     server = AgentServer(agent, store, records=records, settings=limits, access=holders.authenticator())
     if is_used_up:
         server.quotas.settle(server.quotas.spending_windows(Spender(ann, None), 1000))
@@ -459,7 +460,9 @@ async def test_what_a_run_spends_after_a_crash_counts_for_its_user_and_tenant(ho
 async def test_a_run_spends_from_the_meter_that_it_was_started_with():
     """Also if the task that starts it has admitted another request, as a task of another ASGI server may."""
     ann, bob = (Spender(Owner("acme", user), None, authenticated=True) for user in ("ann", "bob"))
-    agent = AgentDefinition(name="tester", model=ScriptedModel([says("hi", usage=used(100))] * 3), tools=PlainTools())
+    agent = AgentDefinition(
+        name="tester", model=ScriptedModel([says("hi", usage=used(100))] * 3), tools=Catalogue.of(PlainTools())
+    )
     server = AgentServer(agent, MemorySessionStore(), settings=settings(user={"tokens_per_day": 2000}))
     async with server.running():
         meters = [await server.quotas.admit(spender) for spender in (ann, bob)]

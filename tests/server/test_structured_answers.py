@@ -13,6 +13,7 @@ from holodeck.errors import ConfigError
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
+from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools
 from tests.models.endpoint import ModelEndpoint, text_stream
 from tests.scenarios.wire_clients import AGENT, named
@@ -47,7 +48,9 @@ async def chat_stream(s):
 @pytest.mark.parametrize("wire", [agui, rest, rest_stream, chat_stream])
 async def test_every_wire_gives_the_value(wire):
     model = ScriptedModel([says(json.dumps(VALUE))])
-    agent = AgentDefinition(name=AGENT, model=model, tools=PlainTools(), output=OutputType.of_schema(SCHEMA))
+    agent = AgentDefinition(
+        name=AGENT, model=model, tools=Catalogue.of(PlainTools()), output=OutputType.of_schema(SCHEMA)
+    )
     async with served(agent=agent, settings=EVERYTHING) as s:
         assert await wire(s) == VALUE
 

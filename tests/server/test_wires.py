@@ -16,6 +16,7 @@ from holodeck.server.intake import DECODED_AT_ONCE
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES, wires_of
 from holodeck.sessions.memory import MemorySessionStore
+from holodeck.tools.catalogue import Catalogue
 from holodeck.wires import body as body_module
 from tests.agent.parts import PlainTools
 from tests.clients.every_client import ASK
@@ -64,7 +65,7 @@ async def test_its_example_is_answered(wire):
 
 @EACH
 def test_only_the_wires_that_are_asked_for_are_served_and_described(wire):
-    agent = AgentDefinition(name="tester", model=ScriptedModel([]), tools=PlainTools())
+    agent = AgentDefinition(name="tester", model=ScriptedModel([]), tools=Catalogue.of(PlainTools()))
     server = AgentServer(agent, MemorySessionStore(), settings=ServerSettings(protocols=(wire.name,)))
     paths = Application(server).openapi()["paths"]
     for other in WIRES.values():

@@ -20,14 +20,16 @@ from holodeck.runs import runs as runs_module
 from holodeck.runs import unstored_endings
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import Pulse, RunExists, RunState
-from holodeck.runs.remote_runs import run_of
+from holodeck.runs.remote_runs import RemoteRuns, run_of
 from holodeck.runs.replica import Replica
+from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.runs import Runs
 from holodeck.runs.shared_entry import SharedEntry
 from holodeck.runs.stored_runs import StoredRuns
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.options import ServerSettings
 from holodeck.stores.session_watches import SessionWatches
+from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools
 from tests.runs.following import more
 from tests.stores.processes import ENDING, opened
@@ -388,7 +390,8 @@ def begin_slowly(store, monkeypatch):
 
 
 def runs_on(store, *turns):
-    agent = AgentDefinition(name="tester", model=ScriptedModel(turns or [says("hello")]), tools=PlainTools())
+    model = ScriptedModel(turns or [says("hello")])
+    agent = AgentDefinition(name="tester", model=model, tools=Catalogue.of(PlainTools()))
     return Runs(agent, store, records=store.runs)
 
 
@@ -541,7 +544,7 @@ async def test_a_server_beats_from_the_moment_at_which_it_joins(path, monkeypatc
 
     monkeypatch.setattr(store.runs, "beat", beat)
     monkeypatch.setattr(store.runs, "take_over", take_over)
-    agent = AgentDefinition(name="tester", model=ScriptedModel([says("hello")]), tools=Slow())
+    agent = AgentDefinition(name="tester", model=ScriptedModel([says("hello")]), tools=Catalogue.of(Slow()))
     server = AgentServer(agent, store, records=store.runs, settings=ServerSettings(take_over_seconds=0.2))
     try:
         await asyncio.wait_for(server.start(), 50)

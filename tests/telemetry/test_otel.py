@@ -10,6 +10,7 @@ from holodeck.core import events as e
 from holodeck.core.messages import UserMessage
 from holodeck.core.request import RunRequest
 from holodeck.core.usage import TokenUsage
+from holodeck.runs.log import RunLog
 from holodeck.server.main import Traces, build_server
 from holodeck.server.options import ServerSettings
 from holodeck.telemetry import otlp
@@ -44,9 +45,10 @@ def collector():
 
 def export(collector, events, **environment: str) -> None:
     exporting = otlp.Exporting(service="svc", agent="helper", endpoint=collector.url, environment=environment)
-    reader = exporting.tracing.run(run_id="r", session_id="s")
+    run_log = RunLog()
+    run_log.observers = [exporting.tracing.run(run_id="r", session_id="s", kept=lambda: run_log.kept)]
     for event in events:
-        reader(event)
+        run_log.append(event)
     assert exporting.close() == 0
 
 
@@ -133,6 +135,16 @@ def test_a_chat_is_one_trace(tmp_path, collector):
     assert "milk" not in json.dumps([span.attributes for span in collector.spans])
 
 
+@pytest.mark.req("CHT-11")
+def test_the_reply_of_each_model_call_is_in_its_own_span(tmp_path, collector):
+    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, otlp.CONTENT_VARIABLE: "true"}
+    result = holodeck("chat", "--demo", "--observability", "--lines", folder=tmp_path, stdin="add milk\n", **variables)
+    assert (result.code, result.err) == (0, "")
+    calls = sorted((span for span in collector.spans if span.name == "chat demo"), key=lambda each: each.start)
+    texts = [each.attributes.get("gen_ai.output.messages", "") for each in calls]
+    assert ["Added **Milk**." in text for text in texts] == [False, True], texts
+
+
 def test_a_collector_that_is_not_there_is_one_line_at_the_end(tmp_path):
     (tmp_path / "agent.yaml").write_text(
         "name: a\nmodel: {provider: demo}\nobservability: {enabled: true, otlp_endpoint: 'http://127.0.0.1:9'}\n"
@@ -165,7 +177,7 @@ async def test_the_server_sends_the_same_spans(collector, tmp_path):
     file = tmp_path / "agent.yaml"
     observed = f"observability: {{enabled: true, otlp_endpoint: '{collector.url}', user_ids: true}}"
     file.write_text(f"name: helper\nmodel: {{provider: demo}}\n{observed}\n")
-    config = load_config(file)
+    config = load_config(file, environment={otlp.CONTENT_VARIABLE: "true"})
     traces = Traces(config)
     server = build_server(config, ServerSettings(), trace=traces.of_run)
     await server.start()
@@ -175,3 +187,4 @@ async def test_the_server_sends_the_same_spans(collector, tmp_path):
     traces.close()
     assert collector.below(collector.named("invoke_agent helper")) == ["chat demo"]
     assert collector.named("invoke_agent helper").attributes["enduser.id"] == "anonymous"
+    assert "not a language model" in collector.named("chat demo").attributes["gen_ai.output.messages"]

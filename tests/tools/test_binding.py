@@ -9,6 +9,7 @@ from holodeck.agent.settings import AgentLoopConfig
 from holodeck.core.messages import UserMessage
 from holodeck.models.scripted import ScriptedModel, calls, says
 from holodeck.tools.binding import ToolBinding, toolset_of
+from holodeck.tools.catalogue import Catalogue
 from holodeck.tools.port import ToolContext
 
 ALICE = ToolContext(user_id="alice")
@@ -135,7 +136,7 @@ async def test_enable_retry_repeats_a_binding_that_could_not_connect_or_ran_out_
     agent = AgentDefinition(
         name="a",
         model=ScriptedModel([calls(("flaky", '{"user_id": "bob"}')), says("pity")]),
-        tools=tools,
+        tools=Catalogue.of(tools),
         loop=AgentLoopConfig(enable_retry=True, retry_attempts=2),
     )
     async with agent:

@@ -145,3 +145,14 @@ async def test_a_listing_is_folded_once_until_it_changes():
     assert tools.offered() is before
     toolset.offer(ToolSchema(name="one"), ToolSchema(name="two"))
     assert list(tools.offered()) == ["one", "two"]
+
+
+async def test_a_name_belongs_to_the_agent_while_its_server_restarts():
+    server = offering("server", "one", "hidden")
+    tools = Catalogue([Source(toolset=server, rules=ToolRules(exclude=("hidden",)))])
+    await tools.start()
+    assert list(tools.names()) == ["one"]
+    server.offer()
+    assert (names(tools), list(tools.names())) == ([], ["one"])
+    server.offer(ToolSchema(name="two"))
+    assert list(tools.names()) == ["one", "two"]

@@ -176,8 +176,8 @@ async def started(tmp_path, more=""):
 
 async def test_an_agent_file_turns_it_on(tmp_path):
     agent = await started(tmp_path)
-    await ask(agent.catalogue, asked_by("ann"), city="Oslo")
-    assert (await ask(agent.catalogue, asked_by("bob"), city="Oslo")).cached
+    await ask(agent.tools, asked_by("ann"), city="Oslo")
+    assert (await ask(agent.tools, asked_by("bob"), city="Oslo")).cached
     await agent.close()
 
 

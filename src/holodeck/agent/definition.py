@@ -6,7 +6,6 @@ Built by `holodeck.config`, or by a program.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
 from typing import Any, Protocol, Self
 from zoneinfo import ZoneInfo
 
@@ -27,7 +26,6 @@ from holodeck.resilience.breakers import Breakers
 from holodeck.sessions.port import Conversation
 from holodeck.sessions.transcript import Transcript
 from holodeck.tools.catalogue import Catalogue
-from holodeck.tools.port import Toolset
 
 MAX_RESULT_CHARACTERS = 50_000
 APPROVAL_SECONDS = 24 * 3600
@@ -84,7 +82,7 @@ class StateSettings:
 class AgentDefinition:
     name: str
     model: Model
-    tools: Toolset
+    tools: Catalogue
     instructions: Instructions = TextInstructions("")
     description: str = ""
     loop: AgentLoopConfig = field(default_factory=AgentLoopConfig)
@@ -103,11 +101,6 @@ class AgentDefinition:
     def history_tokens(self) -> int | None:
         """How many tokens of the history the model is shown at most. None if that is not known."""
         return self.max_tokens if self.max_tokens is not None or self.window is None else self.window.tokens
-
-    @cached_property
-    def catalogue(self) -> Catalogue:
-        """The tools as a catalogue: `tools` itself if it is one, else a catalogue made from it."""
-        return self.tools if isinstance(self.tools, Catalogue) else Catalogue.of(self.tools)
 
     async def start(self) -> None:
         await self.tools.start()

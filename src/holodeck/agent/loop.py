@@ -20,13 +20,13 @@ import msgspec
 from holodeck.agent.budget import Spending
 from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.emitter import OverlappingCommit, RunEmitter, reason_for_cut
-from holodeck.agent.pending import Decision, decide, question
+from holodeck.agent.pending import Decision, decide
 from holodeck.agent.prediction import Predictor, announcement
 from holodeck.agent.prompting import Compaction, initial_state, length_of, prompt_for, shown, tokens_of_half
 from holodeck.agent.response import AgentResponse, LoopResult, response_of
 from holodeck.agent.run_ending import RunEnding, show_history
 from holodeck.agent.structured_output import BadOutputError, repair_request
-from holodeck.agent.tool_calls import READ_RESULT, Batch, KeptResults, ToolRunner
+from holodeck.agent.tool_calls import Batch, KeptResults, ToolRunner, server_tools
 from holodeck.core.events import (
     HISTORY,
     TOOLS_UNAVAILABLE,
@@ -38,7 +38,9 @@ from holodeck.core.events import (
     RunFailed,
     RunFinished,
     failure,
+    questions_of,
 )
+from holodeck.core.ids import new_ulid
 from holodeck.core.messages import (
     AssistantMessage,
     Message,
@@ -49,7 +51,7 @@ from holodeck.core.messages import (
     places_of,
     text_of,
 )
-from holodeck.core.tools import ToolResult
+from holodeck.core.tools import ToolResult, ToolSchema
 from holodeck.errors import (
     BadToolArguments,
     ContentFiltered,
@@ -67,12 +69,11 @@ from holodeck.errors import (
 from holodeck.models.port import ModelReply, Prompt
 from holodeck.sessions.port import KEEP, Conversation
 from holodeck.tools.port import ToolContext
-from holodeck.tools.shared_state import UPDATE_STATE, StateToolset
+from holodeck.tools.shared_state import StateToolset
 
 log = logging.getLogger(__name__)
 
 FILES = "holodeck.files"  # the custom event that reports what the model received of each file
-OWN_TOOLS = (READ_RESULT.name, UPDATE_STATE.name)  # tools that the loop itself adds
 ONLY_THOUGHTS = (
     "The model used its whole reply for reasoning and wrote no answer. Raise model.max_tokens, or lower "
     "model.reasoning.effort."
@@ -122,6 +123,7 @@ class _Run:
     answers_now: bool = False  # the next model call gets no tools
     most_tokens: int | None = None  # limit for the conversation, after the model found it too long
     model: str | None = None  # the model that answered last, or failed
+    client_tools: Sequence[ToolSchema] = ()  # those that the next model call offers
     repair: Sequence[Message] = ()  # messages that ask the model to correct an answer of the wrong form
 
     def __post_init__(self) -> None:
@@ -141,7 +143,7 @@ class _Run:
             self.compaction = Compaction(self.agent, context, self.emitter, self.spending)
         kept = KeptResults(self.agent.max_result_characters)
         self.tools = ToolRunner(
-            catalogue=self.agent.catalogue,
+            catalogue=self.agent.tools,
             state=self.state,
             spending=self.spending,
             kept=kept,
@@ -289,7 +291,7 @@ class _Run:
 
     async def _act(self, batch: Batch) -> None:
         try:
-            await self.tools.run(batch, self.context.client_tools)
+            await self.tools.run(batch, self.client_tools)
         except BaseException:  # cancelled or out of time: the step is stored whole, then the exception propagates
             self.tools.abandon(batch)
             with suppress(SessionDeleted):
@@ -354,14 +356,15 @@ class _Run:
     # the model's prompt and listener
 
     def _prompt(self) -> Prompt:
-        withdrawn = self.agent.catalogue.withdrawn()
-        offered = self.tools.with_own(self.agent.catalogue.offered(withdrawn))
-        server_tools = [entry.schema for entry in offered.values()]
-        client_tools = [schema for schema in self.context.client_tools if schema.name not in offered]
+        if given := self.context.client_tools:
+            ours = server_tools(self.agent)
+            self.client_tools = [schema for schema in given if schema.name not in ours]
+        withdrawn = self.agent.tools.withdrawn()
+        offered = self.tools.with_own(self.agent.tools.offered(withdrawn))
         return prompt_for(
             self.agent,
             self.context,
-            [*server_tools, *client_tools],
+            [*[entry.schema for entry in offered.values()], *self.client_tools],
             self.state,
             withdrawn=withdrawn,
             added=self.repair,
@@ -414,7 +417,7 @@ class _Run:
         self.emitter.run_started(
             parent_run_id=context.parent_run_id, model=self.agent.model.name, is_new_session=context.is_new_session
         )
-        if withdrawn := self.agent.catalogue.withdrawn():
+        if withdrawn := self.agent.tools.withdrawn():
             names = ", ".join(withdrawn)
             self._warn(TOOLS_UNAVAILABLE, f"Not available at the moment, because they keep failing: {names}.")
         if self.context.files:
@@ -476,20 +479,19 @@ class _Run:
         self.warnings.append(why)
 
     async def _wait_for_input(self, batch: Batch, reply: ModelReply) -> LoopResult:
-        expires = now() + timedelta(seconds=self.agent.approval_seconds)
-        interrupts = tuple(question(call, expires) for call in batch.approvals)
-        outcome = Outcome.INTERRUPTED if interrupts else Outcome.CLIENT_TOOLS
-        on_client = tuple(call.id for call in batch.on_client)
-        ending = self._finished(
-            finish_reason=reply.finish_reason, outcome=outcome, interrupts=interrupts, pending_calls=on_client
-        )
         step = PendingStep(
             assistant=msgspec.structs.replace(batch.assistant, run_id=self.context.run_id),
             results=tuple(batch.results.values()),
-            approvals={interrupt.id: interrupt.call_id for interrupt in interrupts},
-            client_calls=on_client,
-            expires_at=expires,
+            approvals={new_ulid(): call.id for call in batch.approvals},
+            client_calls=tuple(call.id for call in batch.on_client),
+            expires_at=now() + timedelta(seconds=self.agent.approval_seconds),
             run_id=self.context.run_id,
+        )
+        ending = self._finished(
+            finish_reason=reply.finish_reason,
+            outcome=Outcome.INTERRUPTED if step.approvals else Outcome.CLIENT_TOOLS,
+            interrupts=questions_of(step),
+            pending_calls=step.client_calls,
         )
         await self.ending.settle(ending, pending=step, state=self._current_state())
         return self._result(ending)

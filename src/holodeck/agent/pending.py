@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from holodeck.core.events import Interrupt
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, ToolMessage, now
 from holodeck.core.request import Resume
@@ -83,7 +82,7 @@ def _answers(pending: PendingStep | None, resume: Sequence[Resume], at: datetime
             raise InvalidRequest(f"There is no open interrupt {entry.interrupt_id!r} in this session.", field="resume")
         if entry.interrupt_id in answers:
             raise InvalidRequest(f"Interrupt {entry.interrupt_id!r} is answered twice.", field="resume")
-        if entry.approved and pending.expires_at is not None and at > pending.expires_at:
+        if entry.approved and pending.has_expired(at):
             raise InvalidRequest(f"Interrupt {entry.interrupt_id!r} has expired.", field="resume")
         answers[entry.interrupt_id] = entry
     return answers
@@ -106,15 +105,3 @@ def _edited(call: ToolCall, payload: Any) -> ToolCall:
     if not isinstance(arguments, dict):
         return call
     return msgspec.structs.replace(call, arguments=msgspec.json.encode(arguments).decode())
-
-
-def question(call: ToolCall, expires: datetime) -> Interrupt:
-    """Asks a person whether a call may be made."""
-    return Interrupt(
-        id=new_ulid(),
-        call_id=call.id,
-        tool=call.name,
-        arguments=call.arguments,
-        message=f"Allow {call.name} with {call.arguments or '{}'}?",
-        expires_at=expires,
-    )

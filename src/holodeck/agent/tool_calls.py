@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holodeck.agent.budget import NOT_PAID_FOR, Spending
+from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.emitter import RunEmitter
 from holodeck.agent.pending import NOT_MADE, OUTCOME_UNKNOWN
 from holodeck.core.cancellations import noticing_cancellation
@@ -64,6 +65,12 @@ READ_RESULT = ToolSchema(
 log = logging.getLogger(__name__)
 
 _Ready: TypeAlias = tuple[ToolCall, dict[str, Any], ToolEntry]
+
+
+def server_tools(agent: AgentDefinition) -> set[str]:
+    """The names that a client's tool cannot have: those of the agent's tools, and of the tools that the loop adds."""
+    own = (READ_RESULT.name,) if agent.state is None else (READ_RESULT.name, UPDATE_STATE.name)
+    return {*own, *agent.tools.names()}
 
 
 class KeptResults:

@@ -59,7 +59,7 @@ async def _called(
     agent: AgentDefinition, tool: str, pairs: tuple[str, ...], as_json: str | None, *, user_id: str, yes: bool
 ) -> ToolResult:
     async with agent:
-        offered = agent.catalogue.offered()
+        offered = agent.tools.offered()
         entry = offered.get(tool)
         if entry is None:
             advice = suggestion(tool, offered) or "; `holodeck check` lists them."

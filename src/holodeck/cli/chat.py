@@ -19,7 +19,7 @@ from click.core import ParameterSource
 
 from holodeck.cli.agent_choice import chosen, demo_option
 from holodeck.cli.conversation.attachments import Attachments
-from holodeck.cli.conversation.chat import Chat, Watch
+from holodeck.cli.conversation.chat import Chat
 from holodeck.cli.conversation.chat_context import ChatContext, ModelMenu, StartingAgent
 from holodeck.cli.conversation.chat_loop import LEAVE_SECONDS, Display
 from holodeck.cli.conversation.chat_store import ChatStore
@@ -32,14 +32,16 @@ from holodeck.cli.conversation.validation import InputChecks, load_checks
 from holodeck.cli.lines import Lines, OneMessage, PipedLines, TypedAnswers, silence, whole_input
 from holodeck.cli.paint import Paint
 from holodeck.cli.plain_display import JsonDisplay, PlainDisplay
-from holodeck.config.build import build_chain
+from holodeck.config.build import build_middleware
 from holodeck.config.environment import data_folder
 from holodeck.config.load import LoadedConfig, with_model
+from holodeck.core.events import Observer
 from holodeck.core.ids import new_ulid
 from holodeck.core.owner import ANONYMOUS
 from holodeck.core.sizes import MB
 from holodeck.core.text import one_line
-from holodeck.runs.middleware import Chain
+from holodeck.runs.middleware import EventMiddleware
+from holodeck.runs.run import Run
 
 if TYPE_CHECKING:
     from holodeck.cli.terminal.keyboard import Keyboard
@@ -214,7 +216,7 @@ async def chat_here(config: LoadedConfig, asked: ChatConfig) -> int:
             store=store,
             attachments=attachments,
             clipboard=_to_clipboard,
-            new_chain=build_chain(config) or Chain,
+            new_middleware=build_middleware(config) or EventMiddleware,
             **_around(asked),
         )
         return await _conversation(context, config, lines, interactive=interactive)
@@ -261,8 +263,8 @@ async def _conversation(context: ChatContext, config: LoadedConfig, lines: Lines
         _complain(f"! this chat was with {one_line(session.agent_name)}")
     if interactive and not asked.quiet:
         _greet(context, config)
-    with silence() if interactive else contextlib.nullcontext(), _tracing(asked, config, session) as watch:
-        chat = Chat(context, lines, interactive=interactive, checks=_checks(config), watch=watch)
+    with silence() if interactive else contextlib.nullcontext(), _tracing(asked, config, session) as trace:
+        chat = Chat(context, lines, interactive=interactive, checks=_checks(config), trace=trace)
         try:
             return await chat.go()
         finally:
@@ -353,7 +355,9 @@ def _complain(text: str) -> None:
 
 
 @contextlib.contextmanager
-def _tracing(asked: ChatConfig, config: LoadedConfig, session: ChatSession) -> Iterator[Watch | None]:
+def _tracing(
+    asked: ChatConfig, config: LoadedConfig, session: ChatSession
+) -> Iterator[Callable[[Run], Observer] | None]:
     """Opens tracing. OpenTelemetry is imported only if it is configured."""
     settings = config.agent.observability
     if not (asked.enable_observability or settings.enabled):
@@ -361,9 +365,12 @@ def _tracing(asked: ChatConfig, config: LoadedConfig, session: ChatSession) -> I
         return
     otlp = import_module("holodeck.telemetry.otlp")
     exporting = otlp.exporting(settings, agent=config.agent.name, environment=config.environment)
+    tracing = exporting.tracing
     try:
-        with exporting.tracing.chat(session.session_id) as watch:
-            yield watch
+        with tracing.chat(session.session_id) as span:
+            yield lambda run: tracing.run(
+                run_id=run.run_id, session_id=run.session_id, kept=lambda: run.log.kept, parent=span
+            )
     finally:
         lost = exporting.close()
         if lost:

@@ -123,7 +123,7 @@ class Report:
 
     async def attempt_tools(self, agent: AgentDefinition) -> bool:
         """Continues after a server that cannot be started: a person wants to see all problems together."""
-        problems = await agent.catalogue.start_each()
+        problems = await agent.tools.start_each()
         for problem in problems:
             self.bad(problem)
         if not problems:
@@ -135,9 +135,9 @@ class Report:
             if not health.ready and not health.required:
                 self.note(f"! {health.name} is not available (not required): {health.detail}")
         for tool in agent.tools.schemas():
-            asks = " (asks first)" if agent.catalogue.approval_in_file(tool.name) is Approval.ALWAYS else ""
+            asks = " (asks first)" if agent.tools.approval_in_file(tool.name) is Approval.ALWAYS else ""
             click.echo(f"  {self._paint.bold(tool.name)}{asks}  {self._paint.dim(one_line(tool.description, 70))}")
-        for name in agent.catalogue.without_tools():
+        for name in agent.tools.without_tools():
             self.warn(f"{name}: include and exclude leave none of its tools.")
         for tool in agent.tools.schemas():
             if not tool.description.strip():

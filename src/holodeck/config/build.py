@@ -42,7 +42,7 @@ from holodeck.runs.run_settings import RunSettings, WhenBusy
 if TYPE_CHECKING:
     from holodeck.files.limits import FileLimits
     from holodeck.files.reader import FileReader
-    from holodeck.runs.middleware import Chain, Stage
+    from holodeck.runs.middleware import EventMiddleware, Stage
     from holodeck.tools.catalogue import Catalogue, Source
     from holodeck.tools.mcp_settings import McpSettings, OAuthClient
 
@@ -307,14 +307,14 @@ def build_run_settings(config: LoadedConfig) -> RunSettings:
     )
 
 
-def build_chain(config: LoadedConfig) -> Callable[[], "Chain"] | None:
+def build_middleware(config: LoadedConfig) -> Callable[[], "EventMiddleware"] | None:
     """Returns a factory of event middleware, one per reader, or None. The file's own functions are loaded now, once."""
     if not config.agent.middleware:
         return None
-    from holodeck.runs.middleware import Chain
+    from holodeck.runs.middleware import EventMiddleware
 
     made = [_stages(config, number, each) for number, each in enumerate(config.agent.middleware)]
-    return lambda: Chain(stage for stages in made for stage in stages())
+    return lambda: EventMiddleware(stage for stages in made for stage in stages())
 
 
 def _stages(config: LoadedConfig, number: int, settings: Middleware) -> Callable[[], list["Stage"]]:

@@ -28,7 +28,7 @@ from typing import Any, ClassVar, TypeAlias, get_args
 
 import msgspec
 
-from holodeck.core.messages import Content, Message
+from holodeck.core.messages import Content, Message, PendingStep
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import HoloDeckError, LostClaim
 
@@ -287,6 +287,31 @@ class Observer:
 
 
 Ending: TypeAlias = RunFinished | RunFailed
+
+
+def interrupts_of(ending: Ending | None) -> tuple[Interrupt, ...]:
+    """The questions that a run ended with."""
+    return ending.interrupts if isinstance(ending, RunFinished) else ()
+
+
+def questions_of(step: PendingStep | None) -> tuple[Interrupt, ...]:
+    """What a stored step asks a person. A question that has expired is among them: it can still be refused."""
+    if step is None:
+        return ()
+    calls = {call.id: call for call in step.waiting}
+    return tuple(
+        Interrupt(
+            id=interrupt_id,
+            call_id=call.id,
+            tool=call.name,
+            arguments=call.arguments,
+            message=f"Allow {call.name} with {call.arguments or '{}'}?",
+            expires_at=step.expires_at,
+        )
+        for interrupt_id, call_id in step.approvals.items()
+        if (call := calls.get(call_id)) is not None
+    )
+
 
 AnyEvent: TypeAlias = (
     RunStarted

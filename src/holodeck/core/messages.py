@@ -217,6 +217,10 @@ class PendingStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         answered = {result.call_id for result in self.results}
         return [call for call in self.assistant.tool_calls if call.id not in answered]
 
+    def has_expired(self, at: datetime) -> bool:
+        """Whether it is too late to approve its calls. They can still be refused."""
+        return self.expires_at is not None and at > self.expires_at
+
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(list[Message]).decode

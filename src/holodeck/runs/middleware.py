@@ -1,10 +1,10 @@
 """Event middleware: stages between a run's log and the encoder of each reader, on every wire (SRV-21).
 
-A stage takes a batch of numbered events and returns one; a chain is stages in a row. A chain belongs to one reader and
-sees the run from its first event on: a reader that starts in the middle feeds its chain the events before, and drops
-the result. Histories pass it as a `MessagesReplaced` event.
+A stage takes a batch of numbered events and returns one. An `EventMiddleware` belongs to one reader and sees the run
+from its first event on: a reader that starts in the middle feeds it the events before, and drops the result. Histories
+pass it as a `MessagesReplaced` event.
 
-A chain never breaks the grammar. So filters remove whole parts, and a user's function may change, drop or add deltas
+It never breaks the grammar. So filters remove whole parts, and a user's function may change, drop or add deltas
 and notes, but neither remove nor move the frame around them.
 """
 
@@ -44,11 +44,12 @@ FAMILIES: Mapping[str, frozenset[type[e.Event]]] = {
 """The groups of events that can be hidden. The frame of the run and of its steps always stays."""
 
 
-class Chain:
+class EventMiddleware:
     """Stages, applied in order. Without stages, all events pass unchanged."""
 
     def __init__(self, stages: Iterable[Stage] = ()) -> None:
         self._stages = tuple(stages)
+        self.is_empty = not self._stages
 
     def __call__(self, batch: Batch) -> Batch:
         for stage in self._stages:
@@ -56,29 +57,32 @@ class Chain:
         return batch
 
     def shown(self, event: e.Event) -> list[e.Event]:
-        """Applies the chain to an event that is in no log, such as a stored history.
+        """Applies the stages to an event that is in no log, such as a stored history.
 
         Adds no metadata. Empty if the event is hidden.
         """
         return [bare(shown) for _, shown in self([(None, event)])]
 
     def shown_messages(self, messages: Iterable[Message]) -> list[Message]:
-        """The messages of a history that the chain lets through."""
+        """The messages of a history that the stages let through."""
         events = self.shown(e.MessagesReplaced(tuple(messages)))
         return [message for event in events if isinstance(event, e.MessagesReplaced) for message in event.messages]
 
     def shown_tools(self, tools: Iterable[ToolSchema]) -> list[ToolSchema]:
-        """The tools whose calls the chain lets through, under the names that it gives them.
+        """The tools whose calls the stages let through, under the names that they give them.
 
         The stages see an event as if each tool were called now. Log stages see nothing, since nothing is called.
         """
-        asked = Chain(stage for stage in self._stages if not isinstance(stage, _Log))
+        asked = EventMiddleware(stage for stage in self._stages if not isinstance(stage, _Log))
         return [
             tool if event.name == tool.name else msgspec.structs.replace(tool, name=event.name)
             for n, tool in enumerate(tools)
             for event in asked.shown(e.ToolCallStarted(f"listed {n}", tool.name, ""))
             if isinstance(event, e.ToolCallStarted)
         ]
+
+
+NO_STAGES = EventMiddleware()
 
 
 def log(report: Callable[[int | None, e.Event], None], *, deltas: bool = False) -> Stage:

@@ -4,7 +4,7 @@ A resume counts once. Its fingerprint is stored with the run (`RunRequest.answer
 by any process: it joins the part that the first one started.
 """
 
-from holodeck.core.events import RunFinished
+from holodeck.core.events import interrupts_of
 from holodeck.core.owner import OwnedId
 from holodeck.core.request import RunRequest
 from holodeck.errors import InvalidRequest
@@ -20,8 +20,7 @@ def check_continues(run: Run, request: RunRequest, session: OwnedId, *, is_idle:
 
     A run that a crash interrupted may wait as before: on a session that `is_idle`, the stored step decides.
     """
-    ending = run.log.ending
-    asked = {each.id for each in ending.interrupts} if isinstance(ending, RunFinished) else set[str]()
+    asked = {each.id for each in interrupts_of(run.log.ending)}
     answers = {each.interrupt_id for each in request.resume}
     is_asked = answers <= asked or (is_idle and run.log.ended and run.state is RunState.INTERRUPTED)
     if (run.owner, run.session_id) != session or not answers or not is_asked:

@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 
 from holodeck.agent.definition import AgentContext, AgentDefinition
-from holodeck.agent.loop import OWN_TOOLS, run_once
+from holodeck.agent.loop import run_once
 from holodeck.agent.pending import decide
+from holodeck.agent.tool_calls import server_tools
 from holodeck.core.events import Ending, Observer, RunStarted
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message, PendingStep
@@ -545,10 +546,8 @@ class Runs:
         )
 
     def server_tools(self) -> set[str]:
-        """Names that a client's own tools cannot have, including tools that are withdrawn at the moment."""
-        tools = self.agent.tools
-        withdrawn = [name for server in tools.health() for name in server.withdrawn]
-        return {*OWN_TOOLS, *withdrawn, *(schema.name for schema in tools.schemas())}
+        """The names that a client's own tools cannot have."""
+        return server_tools(self.agent)
 
     def _ended(self, run: Run, _task: "asyncio.Task[None]") -> None:
         """Cleans up after a task.

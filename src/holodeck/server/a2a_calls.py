@@ -97,7 +97,7 @@ async def _started(request: Request, wanted: SendRequest, params: Json) -> list[
     if wanted.push is not None:
         await sender.add(owner, chain[0].run_id, _with_id(wanted.push), run.session_id)
     if sender.enabled:
-        await sender.follow(run, chain[0].run_id, server.chain())
+        await sender.follow(run, chain[0].run_id, server.middleware())
     return chain
 
 
@@ -216,7 +216,7 @@ async def create_push(request: Request, params: Json) -> Json:
     is_going = not chain[-1].log.ended
     await sender.add(owner, task_id, config, chain[0].session_id)
     if is_going:
-        await sender.follow(chain[-1], task_id, server.chain(), only=config.id)
+        await sender.follow(chain[-1], task_id, server.middleware(), only=config.id)
     return _push_json(config, task_id)
 
 

@@ -4,7 +4,6 @@ A task's id is the id of its first run, and its context is the session. Every ru
 on whichever wire it was started.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from holodeck.runs.port import RunState
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.run_chain import last_of_chain, open_interrupts
+from holodeck.server.run_feed import RunFeed
 from holodeck.server.stream import Cursor, EventStream
 from holodeck.wires import sse
 from holodeck.wires.a2a.error_form import task_not_found
@@ -113,13 +113,13 @@ async def task_stream(server: AgentServer, chain: Sequence[Run], form: UpdateFor
     run = chain[-1]
     encoder = TaskEncoder(TaskReader(chain[0].run_id, run.session_id, run.run_id), form.update)
     prefix = sse.frame(form.update({"task": await task_of(server, chain)}))
-    cursor = Cursor(run, encoder, 0, server.chain())
+    cursor = Cursor(run, encoder, 0, server.middleware())
     return EventStream(
         server.runs, (cursor,), server.settings.streams, content_type=encoder.content_type, prefix=prefix
     )
 
 
-class TaskSubscription(EventStream):
+class TaskSubscription(RunFeed):
     """The task as it is, then its updates until it ends, across all runs that answer its questions.
 
     Events that arrive while the task is being assembled are sent again rather than lost.
@@ -127,44 +127,28 @@ class TaskSubscription(EventStream):
 
     def __init__(self, server: AgentServer, chain: Sequence[Run], place: int, task: Json, form: UpdateForm) -> None:
         """`place` is the index of the first event of the newest run to send."""
-        prefix = sse.frame(form.update({"task": task}))
-        super().__init__(server.runs, (), server.settings.streams, content_type=sse.CONTENT_TYPE, prefix=prefix)
-        self._server, self._form, self._task_id = server, form, chain[0].run_id
-        self._failure: HoloDeckError | None = None
-        self._newest = chain[-1]
-        self._next: deque[tuple[Run, int] | None] = deque([(chain[-1], place)])
-        self._announced: set[str] = set()
+        newest = chain[-1]
+        super().__init__(server, (newest.owner, newest.session_id), prefix=sse.frame(form.update({"task": task})))
+        self._form, self._task_id, self._newest, self._place = form, chain[0].run_id, newest, place
+        self._taken: set[str] = set()
 
-    async def _stream(self) -> None:
-        session, stored = (self._newest.owner, self._newest.session_id), self._server.stored_runs
-        with self._runs.feeds.subscribed(session, self._started):
-            async with stored.announced(session, self._started):
-                await self._show_all()
-        if not self._left:
-            last = b"" if self._failure is None else b"data: %b\n\n" % bytes(self._form.error(self._failure).body)
-            await self._send({"type": "http.response.body", "body": last, "more_body": False})
+    async def _first(self) -> Sequence[tuple[Run, int]]:
+        return [(self._newest, self._place)]
 
-    async def _show_all(self) -> None:
-        """Follows the task until it ends. Any process that shares the store may start the runs that answer it."""
-        await self._write(self._prefix)
-        while not self._left:
-            if not self._next:
-                await self._more()
-            elif (one := self._next.popleft()) is None or await self._shown(*one):
-                break
+    def _error(self, error: HoloDeckError) -> bytes:
+        return b"data: %b\n\n" % bytes(self._form.error(error).body)
 
-    async def _shown(self, run: Run, place: int) -> bool:
+    async def _show(self, run: Run, first: int) -> bool:
         """Sends the updates of a run. Returns whether the task ended with it."""
         self._newest = run
         encoder = TaskEncoder(TaskReader(self._task_id, run.session_id, run.run_id), self._form.update)
         with self._runs.attached(run):
-            await self._follow(Cursor(run, encoder, place, self._server.chain()), last=False)
+            await self._follow(Cursor(run, encoder, first, self._server.middleware()), last=False)
         return run.state is RunState.CANCELLED or not open_interrupts(run)
 
     async def _more(self) -> None:
         """Waits for the run that answers. While idle, checks whether the task was canceled, and sends a comment."""
-        self._waiter = self._loop.create_future()
-        await self._waiter
+        await self._woken()
         if self._silent:
             await self._look_elsewhere()
         if self._newest.state is RunState.CANCELLED:
@@ -182,13 +166,9 @@ class TaskSubscription(EventStream):
             with suppress(RunNotFound):
                 newest.state = (await stored.find(newest.run_id, owner=newest.owner)).state
 
-    def _started(self, run: Run | HoloDeckError | None) -> None:
+    def _takes(self, run: Run) -> bool:
         """Skips a run that is announced twice: it starts here, or is taken over, while its copy is being followed."""
-        if not isinstance(run, Run):
-            self._failure = run
-            self._next.append(None)
-            self._wake()
-        elif run.request.parent_run_id == self._newest.run_id and run.run_id not in self._announced:
-            self._announced.add(run.run_id)
-            self._next.append((run, 0))
-            self._wake()
+        answers = run.request.parent_run_id == self._newest.run_id and run.run_id not in self._taken
+        if answers:
+            self._taken.add(run.run_id)
+        return answers

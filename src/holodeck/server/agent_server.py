@@ -31,7 +31,7 @@ from holodeck.limits.window import WindowStore
 from holodeck.resilience.breakers import Dependency
 from holodeck.runs.client_history import ClientHistory
 from holodeck.runs.idempotency import Idempotency
-from holodeck.runs.middleware import Chain
+from holodeck.runs.middleware import NO_STAGES, EventMiddleware
 from holodeck.runs.port import RunStore, SharedRunStore
 from holodeck.runs.replica import Replica
 from holodeck.runs.run import Run
@@ -146,7 +146,7 @@ class AgentServer:
         records: RunStore | None = None,
         settings: ServerSettings | None = None,
         run_settings: RunSettings | None = None,
-        chain: Callable[[], Chain] | None = None,
+        middleware: Callable[[], EventMiddleware] | None = None,
         files: FileReader | None = None,
         metrics: Metrics | None = None,
         trace: Callable[[Run], Observer] | None = None,
@@ -154,11 +154,11 @@ class AgentServer:
         windows: WindowStore | None = None,
         leases: LeaseStore | None = None,
     ) -> None:
-        """`chain` makes the event middleware of one reader (SRV-21), `trace` the spans of one run. Both keep state."""
+        """`middleware` makes that of one reader (SRV-21), `trace` the spans of one run. Both keep state."""
         self.settings = settings or ServerSettings()
         limits, spending = self.settings.limits, self.settings.spending
-        self.agent = agent
-        self.store, self._chain, self.session_count = store, chain, SessionCount(store)
+        self.agent, self._middleware = agent, middleware
+        self.store, self.session_count = store, SessionCount(store)
         self._tools: tuple[Sequence[ToolSchema], Sequence[ToolSchema]] = (), ()  # a listing, and what is shown of it
         self.files = files or FileReader(self.settings.files)
         self.metrics = metrics or Metrics()
@@ -282,21 +282,19 @@ class AgentServer:
         stored = await self.store.read(session_id, owner=owner, last=last)
         return () if stored is None else stored.messages
 
-    def chain(self) -> Chain | None:
-        """Makes the event middleware of a new reader, or returns None if the agent file has none."""
-        return None if self._chain is None else self._chain()
+    def middleware(self) -> EventMiddleware:
+        """Makes the event middleware of a new reader."""
+        return NO_STAGES if self._middleware is None else self._middleware()
 
     def shown_events(self, run: Run) -> Iterator[Event]:
         """The events of a run that readers may see. If it has more than the log keeps, the oldest are missing."""
-        chain, kept = self.chain(), run.log.kept
-        return iter(kept) if chain is None else (bare(event) for _, event in chain(enumerate(kept)))
+        return (bare(event) for _, event in self.middleware()(enumerate(run.log.kept)))
 
     def shown_tools(self) -> Sequence[ToolSchema]:
         """The tools that clients may know of: those whose calls the middleware shows. Asks it once for each listing."""
         tools = self.agent.tools.schemas()
         if tools is not self._tools[0]:
-            chain = self.chain()
-            self._tools = tools, tools if chain is None else chain.shown_tools(tools)
+            self._tools = tools, self.middleware().shown_tools(tools)
         return self._tools[1]
 
     def check_ready(self) -> None:

@@ -20,7 +20,7 @@ from holodeck.core.ids import new_ulid
 from holodeck.core.json_schema import object_of, string
 from holodeck.core.messages import Message
 from holodeck.errors import AgentNotFound, InvalidRequest
-from holodeck.runs.middleware import Chain, Numbered
+from holodeck.runs.middleware import EventMiddleware, Numbered
 from holodeck.runs.run import Run
 from holodeck.server import schemas
 from holodeck.server.agent_server import AgentServer, slot_of
@@ -156,12 +156,12 @@ async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
     given = await decoded(decode, body, server.settings.limits.message_characters)
     await slot_of(request).take(request, owner_of(request))
     found = _readable(await server.stored_runs.of_session(given.thread_id, owner=owner_of(request)))
-    cursors = [await _cursor(each, given.profile, server.chain()) for each in found]
+    cursors = [await _cursor(each, given.profile, server.middleware()) for each in found]
     if cursors and isinstance(cursors[0], LateCursor):
         prefix = cursors[0].so_far()
     else:
         history = await server.history(given.thread_id, owner=owner_of(request))
-        prefix = _before(history, found, given, server.chain() or Chain())
+        prefix = _before(history, found, given, server.middleware())
     return EventStream(server.runs, cursors, server.settings.streams, content_type=sse.CONTENT_TYPE, prefix=prefix)
 
 
@@ -173,14 +173,14 @@ def _readable(runs: Sequence[Run]) -> Sequence[Run]:
     return runs[cut + 1 :] if runs[cut].log.ended else runs[cut:]
 
 
-async def _cursor(run: Run, profile: Profile, chain: Chain | None) -> Cursor:
+async def _cursor(run: Run, profile: Profile, middleware: EventMiddleware) -> Cursor:
     encoder = ReplayEncoder(run, profile)
     if run.log.is_whole:
-        return Cursor(run, encoder, chain=chain)
-    return await LateCursor(run, encoder, chain=chain).with_history()
+        return Cursor(run, encoder, middleware=middleware)
+    return await LateCursor(run, encoder, middleware=middleware).with_history()
 
 
-def _before(history: Sequence[Message], kept: Sequence[Run], given: AguiInput, chain: Chain) -> bytes:
+def _before(history: Sequence[Message], kept: Sequence[Run], given: AguiInput, middleware: EventMiddleware) -> bytes:
     """The messages before the oldest run in the log, as a run that holds only a snapshot."""
     shown = set().union(*(_ids_of(each) for each in kept))
     older: list[Message] = []
@@ -192,7 +192,7 @@ def _before(history: Sequence[Message], kept: Sequence[Run], given: AguiInput, c
         return b""
     encoder, run_id, thread_id = SseEncoder("", given.profile), new_ulid(), given.thread_id
     events = (e.RunStarted(run_id, thread_id), e.MessagesReplaced(tuple(older)), e.RunFinished(run_id, thread_id))
-    return encoder.encode_many(chain((None, event) for event in events))
+    return encoder.encode_many(middleware((None, event) for event in events))
 
 
 def _ids_of(run: Run) -> set[str]:
@@ -236,7 +236,7 @@ class LateCursor(Cursor):
         return self._encoded(*self._state(), *self._history(), (self.run.next_number - 1, ending))
 
     def _encoded(self, *batch: Numbered) -> bytes:
-        return self.encoder.encode_many(batch if self.chain is None else self.chain(batch))
+        return self.encoder.encode_many(self.middleware(batch))
 
     def _state(self) -> Iterator[Numbered]:
         if self._conversation is not None and self._conversation.state is not None:

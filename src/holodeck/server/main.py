@@ -27,7 +27,7 @@ from holodeck._version import __version__
 from holodeck.access.authenticator import Authenticator
 from holodeck.agent.definition import AgentDefinition
 from holodeck.config.auth import API_KEY_VARIABLE, build_access
-from holodeck.config.build import build_agent, build_chain, build_files, build_run_settings
+from holodeck.config.build import build_agent, build_files, build_middleware, build_run_settings
 from holodeck.config.build_stores import Stores, build_stores
 from holodeck.config.load import LoadedConfig, secrets_of
 from holodeck.config.serving import ServeOptions, WorkerSeat
@@ -151,7 +151,9 @@ class Traces:
 
     def of_run(self, run: Run) -> Observer:
         user = run.owner.user if self._names_users else None
-        spans: Observer = self._exporting.tracing.run(run_id=run.run_id, session_id=run.session_id, user_id=user)
+        spans: Observer = self._exporting.tracing.run(
+            run_id=run.run_id, session_id=run.session_id, kept=lambda: run.log.kept, user_id=user
+        )
         return spans
 
     def close(self) -> None:
@@ -181,7 +183,7 @@ def build_server(
         records=stores.runs,
         settings=settings,
         run_settings=build_run_settings(config),
-        chain=build_chain(config),
+        middleware=build_middleware(config),
         files=build_files(config, settings.files),
         metrics=metrics,
         trace=trace,

@@ -177,7 +177,7 @@ def _stream(server: AgentServer, call: McpCall, run: Run, stop: Callable[[], obj
     encoder = answer.ProgressEncoder(
         call.id, answer.AnswerReader(call.caller, server_info(server)), call.progress_token
     )
-    cursor = Cursor(run, encoder, 0, server.chain())
+    cursor = Cursor(run, encoder, 0, server.middleware())
     return TimedStream(server, cursor, seconds=server.settings.mcp_wait, late=late, on_leave=stop)
 
 

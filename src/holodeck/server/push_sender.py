@@ -28,7 +28,7 @@ from holodeck.http.address import address_of
 from holodeck.http.client import Client
 from holodeck.http.failures import HttpError, Unsendable
 from holodeck.runs.log import ReplayGone
-from holodeck.runs.middleware import Batch, Chain
+from holodeck.runs.middleware import EventMiddleware
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.options import PushSettings
@@ -58,7 +58,7 @@ def prepare_push(server: AgentServer) -> None:
     """Gives the server a sender, before it continues interrupted runs."""
     server.push_sender = sender = PushSender(server.settings.push, server.store.values)
     if sender.enabled:
-        server.stored_runs.on_taken_up.append(lambda run: sender.resume(run, server.chain()))
+        server.stored_runs.on_taken_up.append(lambda run: sender.resume(run, server.middleware()))
         server.at_drain.append(sender.finish)
 
 
@@ -101,17 +101,17 @@ class PushSender:
         """Idempotent."""
         await self._values.remove(KIND, task_id, config_id, owner=owner)
 
-    async def follow(self, run: Run, task_id: str, chain: Chain | None = None, *, only: str | None = None) -> None:
+    async def follow(self, run: Run, task_id: str, middleware: EventMiddleware, *, only: str | None = None) -> None:
         """Sends the updates of a run to the addresses of its task, or to `only` this one.
 
-        `chain` is the middleware of this reader: what it hides is not sent.
+        What `middleware` hides is not sent.
         """
         known = await self.of_task(run.owner, task_id)
-        self._start(run, task_id, chain, [each for each in known if only in (None, each)])
+        self._start(run, task_id, middleware, [each for each in known if only in (None, each)])
 
-    def resume(self, run: Run, chain: Chain | None) -> None:
+    def resume(self, run: Run, middleware: EventMiddleware) -> None:
         """Sends the remaining updates of a run that this process has taken over, at least how it ended."""
-        task = asyncio.create_task(self._resumed(run, chain), name=f"push {run.run_id} again")
+        task = asyncio.create_task(self._resumed(run, middleware), name=f"push {run.run_id} again")
         self._resuming.add(task)
         task.add_done_callback(self._resuming.discard)
 
@@ -123,7 +123,7 @@ class PushSender:
             for task in late:
                 task.cancel()
 
-    async def _resumed(self, run: Run, chain: Chain | None) -> None:
+    async def _resumed(self, run: Run, middleware: EventMiddleware) -> None:
         task_id = run.root
         try:
             known = await self.of_task(run.owner, task_id)
@@ -131,9 +131,9 @@ class PushSender:
             log.warning("the push notifications of run %s are not sent: %s", run.run_id, error.message)
             return
         served = {each for other, it in self._followers.items() if other.run_id == run.run_id for each in it.addresses}
-        self._start(run, task_id, chain, [each for each in known if each not in served])
+        self._start(run, task_id, middleware, [each for each in known if each not in served])
 
-    def _start(self, run: Run, task_id: str, chain: Chain | None, addresses: Sequence[str]) -> None:
+    def _start(self, run: Run, task_id: str, middleware: EventMiddleware, addresses: Sequence[str]) -> None:
         if not addresses:
             return
         if run in self._followers:
@@ -143,7 +143,9 @@ class PushSender:
             log.warning("too many runs have push notifications: those of run %s are not sent", run.run_id)
             return
         follower = self._followers[run] = _Follower(set(addresses))
-        follower.task = asyncio.create_task(self._followed(run, task_id, chain, follower), name=f"push {run.run_id}")
+        follower.task = asyncio.create_task(
+            self._followed(run, task_id, middleware, follower), name=f"push {run.run_id}"
+        )
         follower.task.add_done_callback(lambda _: self._followers.pop(run, None))
 
     def _followers_of(self, owner: Owner) -> int:
@@ -164,10 +166,10 @@ class PushSender:
         if address.user is not None or not (self._any or any(each.covers(address) for each in self._hosts)):
             raise InvalidRequest("url has a host that this server does not call (server.push.allow_hosts)", field="url")
 
-    async def _followed(self, run: Run, task_id: str, chain: Chain | None, follower: "_Follower") -> None:
+    async def _followed(self, run: Run, task_id: str, middleware: EventMiddleware, follower: "_Follower") -> None:
         """Sends the updates of a run in order. A client that is too slow for all of them gets the last status."""
         try:
-            await self._send_all(_Updates(run, task_id, chain), run, task_id, follower)
+            await self._send_all(_Updates(run, task_id, middleware), run, task_id, follower)
         except HoloDeckError as error:  # the store cannot be read
             log.warning("push notifications of run %s are not sent: %s", run.run_id, error.message)
 
@@ -243,8 +245,8 @@ class _Update(NamedTuple):
 class _Updates:
     """The updates in a run's log that clients are sent. Leaves out those that only add to an answer."""
 
-    def __init__(self, run: Run, task_id: str, chain: Chain | None) -> None:
-        self._run, self._task_id, self._chain = run, task_id, chain
+    def __init__(self, run: Run, task_id: str, middleware: EventMiddleware) -> None:
+        self._run, self._task_id, self._middleware = run, task_id, middleware
         self._reader, self._place = TaskReader(task_id, run.session_id, run.run_id), 0
 
     @property
@@ -271,8 +273,7 @@ class _Updates:
         if self._place == len(log) and not log.ended:
             await _next_event(self._run)
         new = log.since(self._place)
-        batch: Batch = enumerate(new, self._place)
-        events = [bare(event) for _, event in (batch if self._chain is None else self._chain(batch))]
+        events = [bare(event) for _, event in self._middleware(enumerate(new, self._place))]
         self._place += len(new)
         updates = (update for event in events for update in self._reader.read(event))
         return [

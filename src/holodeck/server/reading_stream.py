@@ -78,7 +78,7 @@ class ReadingStream(EventStream):
         encoder: Encoder,
     ) -> None:
         super().__init__(server.runs, (), server.settings.streams, content_type=encoder.content_type)
-        self._server, self._chain = server, server.chain()
+        self._server, self._middleware = server, server.middleware()
         self._started, self._start, self._progress, self._encoder = started, start, progress, encoder
 
     async def _stream(self) -> None:
@@ -91,19 +91,18 @@ class ReadingStream(EventStream):
         if self._left:
             self._start.add_done_callback(self._give_grace)
         elif (run := await self._run()) is not None:
-            self._cursors.append(Cursor(run, _WithoutStart(self._encoder), 0, self._server.chain()))
+            self._cursors.append(Cursor(run, _WithoutStart(self._encoder), 0, self._server.middleware()))
             self._runs.attach(run)
             await super()._stream()
 
     def _encoded(self, batch: Batch) -> bytes:
-        return self._encoder.encode_many(batch if self._chain is None else self._chain(batch))
+        return self._encoder.encode_many(self._middleware(batch))
 
     async def _more(self) -> None:
         """Waits for the next page or for the run. Sends a comment when idle."""
-        self._waiter = self._loop.create_future()
         if self._progress.has_more or self._start.done():
             return
-        await self._waiter
+        await self._woken()
         if self._silent:
             await self._write(self._encoder.keepalive)
 

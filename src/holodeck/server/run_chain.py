@@ -1,6 +1,6 @@
 """A task as other protocols mean it: a run, and the runs that answered its questions. Its id is the first run's."""
 
-from holodeck.core.events import Interrupt, RunFinished
+from holodeck.core.events import Interrupt, interrupts_of
 from holodeck.core.owner import Owner
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
@@ -27,5 +27,4 @@ def _follower(server: AgentServer, run: Run) -> Run:
 
 def open_interrupts(run: Run) -> tuple[Interrupt, ...]:
     """Returns what a run that has ended waits for."""
-    ending = run.log.ending
-    return ending.interrupts if isinstance(ending, RunFinished) else ()
+    return interrupts_of(run.log.ending)

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from holodeck.core.encoder import Encoder, bare
 from holodeck.core.events import Event, MessagesReplaced
 from holodeck.runs.log import ReplayGone
-from holodeck.runs.middleware import Batch, Chain
+from holodeck.runs.middleware import NO_STAGES, EventMiddleware
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
 from holodeck.server.agent_server import AgentServer
@@ -45,30 +45,28 @@ class Cursor:
     run: Run
     encoder: Encoder
     place: int = 0
-    chain: Chain | None = None
+    middleware: EventMiddleware = NO_STAGES
     has_more: bool = True  # whether `take` left something behind
 
     def __post_init__(self) -> None:
-        """Refuses evicted events before the first byte is sent. Feeds the earlier events to a chain and encoder with state."""
+        """Refuses evicted events before the first byte is sent. Stages and encoders with state get the earlier events."""
         self.run.log.since(self.place, 0)
-        if self.place > 0 and (self.chain is not None or self.encoder.needs_all_events):
+        if self.place > 0 and (not self.middleware.is_empty or self.encoder.needs_all_events):
             self._encode(0, self.run.log.since(0, self.place))
 
     def take(self) -> bytes:
-        """Returns the new events, encoded. Empty if a chain hides them all. Raises ReplayGone."""
+        """Returns the new events, encoded. Empty if a middleware hides them all. Raises ReplayGone."""
         place, events = self.place, self.run.log.since(self.place, MAX_BATCH)
         self.place += len(events)
         self.has_more = len(events) == MAX_BATCH
-        if self.chain is None:  # the path of nearly all tokens
+        if self.middleware.is_empty:  # the path of nearly all tokens
             return self.encoder.encode_many(enumerate(events, self.run.first_number + place))
         return self._encode(place, events)
 
     def _encode(self, place: int, events: Sequence[Event]) -> bytes:
-        batch: Batch = enumerate(events, self.run.first_number + place)
-        if self.chain is not None:
-            batch = self.chain(batch)
-            if not self.encoder.shows_metadata:
-                batch = ((n, bare(event)) for n, event in batch)
+        batch = self.middleware(enumerate(events, self.run.first_number + place))
+        if not self.encoder.shows_metadata:
+            batch = ((n, bare(event)) for n, event in batch)
         return self.encoder.encode_many(batch)
 
 
@@ -132,7 +130,7 @@ class EventStream(Response):
             await self._follow(cursor, last=cursor is self._cursors[-1])
             later = cursor.run.later
             if later is not None and cursor is self._cursors[-1] and not self._complete:
-                self._cursors.append(Cursor(later, cursor.encoder, chain=cursor.chain))
+                self._cursors.append(Cursor(later, cursor.encoder, middleware=cursor.middleware))
                 self._runs.attach(later, returns=self._returns)
         if not self._left and not self._complete:
             await self._send({"type": "http.response.body", "body": await self._rest(), "more_body": False})
@@ -189,7 +187,7 @@ class EventStream(Response):
 
     async def _write(self, body: bytes, *, final: bool = False) -> None:
         if not body:
-            return  # a chain may hide all that was new
+            return  # a middleware may hide all that was new
         self._sending, self._silent, self._since = True, False, self._loop.time()
         self._complete = final
         is_long, connection = len(body) > NOT_COPIED and not final, self._connection
@@ -214,12 +212,16 @@ class EventStream(Response):
     async def _really_lost(self) -> None:
         """Waits for the end of a connection that was cut: otherwise the server logs an unfinished answer."""
         if self._connection is not None:
-            self._waiter = self._loop.create_future()
-            await self._waiter
+            await self._woken()
 
     def _leave(self) -> None:
         self._left = True
         self._wake()
+
+    async def _woken(self) -> None:
+        """Waits for the next `_wake`."""
+        self._waiter = self._loop.create_future()
+        await self._waiter
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -289,7 +291,7 @@ def follow(
     """
     if encoder is None:
         encoder = server.encoders.get(run.request.wire, server.encoders[""])(server, run, accept)
-    cursors = [Cursor(part, encoder, place_of(part, first, encoder), server.chain()) for part in run.parts]
+    cursors = [Cursor(part, encoder, place_of(part, first, encoder), server.middleware()) for part in run.parts]
     return EventStream(
         server.runs, cursors, server.settings.streams, content_type=encoder.content_type, returns=returns
     )

@@ -11,7 +11,7 @@ from holodeck.core.encoder import bare
 from holodeck.core.events import Ending, RunFailed, RunFinished, StepStarted, TextAdded, ToolFinished
 from holodeck.core.messages import ToolExecution
 from holodeck.errors import ShuttingDown
-from holodeck.runs.middleware import Chain
+from holodeck.runs.middleware import EventMiddleware
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
 from holodeck.wires.reply import ReplyText
@@ -51,14 +51,14 @@ def _last(run: Run) -> Ending:
     return last[0]
 
 
-def answer_of(run: Run, ending: Ending, chain: Chain | None) -> SyncAnswer:
+def answer_of(run: Run, ending: Ending, middleware: EventMiddleware) -> SyncAnswer:
     """Returns the run's own result or, with a middleware, the result of the events that it lets through."""
     result = run.result
     executions = result.executions if result is not None else ()
-    if chain is None:
+    if middleware.is_empty:
         return SyncAnswer((result.text if result is not None else None) or "", executions)
     text, shown = ReplyText(), set[str]()
-    for event in map(bare, (event for _, event in chain(enumerate(run.log.kept)))):
+    for event in map(bare, (event for _, event in middleware(enumerate(run.log.kept)))):
         if isinstance(event, StepStarted):
             text.step_started()
         elif isinstance(event, TextAdded):

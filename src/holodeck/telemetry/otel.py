@@ -11,7 +11,7 @@ arguments and results are in the spans only with `content`.
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -42,9 +42,15 @@ class Tracing:
         self._content = content
 
     def run(
-        self, *, run_id: str, session_id: str, parent: Span | None = None, user_id: str | None = None
+        self,
+        *,
+        run_id: str,
+        session_id: str,
+        kept: Callable[[], Sequence[e.Event]],
+        parent: Span | None = None,
+        user_id: str | None = None,
     ) -> "RunSpans":
-        """Makes a reader for one run. Without deltas it lacks only the text of the replies."""
+        """Makes an observer of one run. `kept` returns the events so far: observers do not see the text as it comes."""
         attributes = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": self._agent,
@@ -54,39 +60,32 @@ class Tracing:
         if user_id is not None:
             attributes["enduser.id"] = user_id
         span = self._tracer.start_span(f"invoke_agent {self._agent}", _in(parent), attributes=attributes)
-        return RunSpans(self._tracer, span, content=self._content)
+        return RunSpans(self._tracer, span, kept if self._content else None)
 
     @contextmanager
-    def chat(self, session_id: str) -> Iterator["ChatSpans"]:
-        """Opens a conversation: the spans of its runs are below one span."""
+    def chat(self, session_id: str) -> Iterator[Span]:
+        """Opens the span of a conversation, the parent of its runs' spans."""
         attributes = {"gen_ai.agent.name": self._agent, "gen_ai.conversation.id": session_id}
         span = self._tracer.start_span("chat_session", attributes=attributes)
         try:
-            yield ChatSpans(self, span)
+            yield span
         finally:
             span.end()
 
 
-class ChatSpans:
-    def __init__(self, tracing: Tracing, span: Span) -> None:
-        self._tracing = tracing
-        self._span = span
-
-    def run(self, *, run_id: str, session_id: str) -> "RunSpans":
-        return self._tracing.run(run_id=run_id, session_id=session_id, parent=self._span)
-
-
 class RunSpans(e.Observer):
-    """Reads one run. The model's span ends with the last part of its reply. The tools' spans are its siblings."""
+    """Reads one run. The model's span ends with the last part of its reply. The tools' spans are its siblings.
 
-    def __init__(self, tracer: Tracer, span: Span, *, content: bool) -> None:
+    Without `kept`, spans have no content.
+    """
+
+    def __init__(self, tracer: Tracer, span: Span, kept: Callable[[], Sequence[e.Event]] | None) -> None:
         self._tracer = tracer
         self._run = span
-        self._content = content
+        self._kept = kept
         self._model = ""
         self._step: Span | None = None
         self._reply_ended = 0
-        self._text: list[str] = []
         self._tools: dict[str, Span] = {}
 
     def run_started(self, event: e.RunStarted) -> None:
@@ -97,12 +96,7 @@ class RunSpans(e.Observer):
         attributes = {"gen_ai.operation.name": "chat", **_model_attributes(self._model)}
         name = f"chat {attributes.get('gen_ai.request.model', '')}".strip()
         self._step = self._tracer.start_span(name, _in(self._run), kind=SpanKind.CLIENT, attributes=attributes)
-        self._text.clear()
         self._reply_ended = time.time_ns()
-
-    def text_added(self, event: e.TextAdded) -> None:
-        if self._content:
-            self._text.append(event.delta)
 
     def text_ended(self, _event: e.TextEnded | e.ReasoningEnded) -> None:
         self._reply_ended = time.time_ns()
@@ -117,7 +111,7 @@ class RunSpans(e.Observer):
             "gen_ai.tool.call.id": event.call_id,
             "gen_ai.tool.type": "function",
         }
-        if self._content:
+        if self._kept is not None:
             attributes["gen_ai.tool.call.arguments"] = event.arguments[:MAX_CONTENT]
         name = f"execute_tool {event.name}"
         self._tools[event.call_id] = self._tracer.start_span(name, _in(self._run), attributes=attributes)
@@ -129,7 +123,7 @@ class RunSpans(e.Observer):
             begun = time.time_ns() - round(event.seconds * 1e9)
             name = f"execute_tool {event.name}"
             span = self._tracer.start_span(name, _in(self._run), attributes=attributes, start_time=begun)
-        if self._content:
+        if self._kept is not None:
             span.set_attribute("gen_ai.tool.call.result", text_of(event.content)[:MAX_CONTENT])
         if event.failed:
             span.set_attribute("error.type", "tool-failed")
@@ -140,8 +134,8 @@ class RunSpans(e.Observer):
         if self._step is None:
             return
         self._step.set_attributes({**_usage_attributes(event.usage), **_answered_by(event.model)})
-        if self._content and self._text:
-            part = {"type": "text", "content": "".join(self._text)[:MAX_CONTENT]}
+        if self._kept is not None and (text := _reply_in(self._kept())):
+            part = {"type": "text", "content": text[:MAX_CONTENT]}
             message = [{"role": "assistant", "parts": [part]}]
             self._step.set_attribute("gen_ai.output.messages", json.dumps(message, ensure_ascii=False))
         self._step.end(end_time=self._reply_ended)
@@ -166,6 +160,17 @@ class RunSpans(e.Observer):
             span.end()
         self._tools.clear()
         self._run.end()
+
+
+def _reply_in(events: Sequence[e.Event]) -> str:
+    """The text of the last model call."""
+    deltas = []
+    for event in reversed(events):
+        if isinstance(event, e.StepStarted):
+            break
+        if isinstance(event, e.TextAdded):
+            deltas.append(event.delta)
+    return "".join(reversed(deltas))
 
 
 def _in(parent: Span | None) -> Any:

@@ -14,7 +14,7 @@ answers with an error works.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -310,7 +310,7 @@ class Catalogue:
                 logger.error("%s could not be closed", source.label, exc_info=outcome)
 
     def schemas(self) -> Sequence[ToolSchema]:
-        """The schemas, as the same object until they change, so that a catalogue inside another is folded once."""
+        """The schemas, as the same object until they change."""
         offered = self.offered()
         if offered is not self._listed:
             self._listed, self._schemas = offered, tuple(entry.schema for entry in offered.values())
@@ -368,6 +368,11 @@ class Catalogue:
                 self._fold()
                 break
         return self._rows
+
+    def names(self) -> Collection[str]:
+        """The names that belong to the agent's tools, also while a tool is withdrawn or its server restarts."""
+        self.rows()  # takes the names of tools that are new
+        return self._owners.keys()
 
     def _fold(self) -> None:
         rows: dict[str, ToolEntry] = {}

@@ -25,6 +25,7 @@ from holodeck.models.openai_responses.output_items import KEPT
 from holodeck.models.openai_responses.responses_model import ChosenApiModel, ResponsesModel, is_openai_reasoning
 from holodeck.models.port import Prompt
 from holodeck.models.settings import Deadlines, EndpointSettings, Reasoning
+from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import AgentFixture, PlainTools, echo
 from tests.models.asking import KEY, OK, PROMPT
 from tests.models.endpoint import ModelEndpoint, Respond, Wire, status, stream
@@ -155,7 +156,7 @@ async def test_pictures_files_and_results_have_their_parts():
 
 def thinking_agent(model: ResponsesModel) -> AgentFixture:
     fixture = AgentFixture(tools=PlainTools(f=echo))
-    fixture.agent = AgentDefinition(name="test", model=model, tools=fixture.tools)
+    fixture.agent = AgentDefinition(name="test", model=model, tools=Catalogue.of(fixture.tools))
     return fixture
 
 

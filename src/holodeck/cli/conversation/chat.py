@@ -2,8 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from holodeck.agent.definition import AgentDefinition
 from holodeck.cli.conversation.attachments import dropped_files
@@ -13,19 +12,13 @@ from holodeck.cli.conversation.commands import Exit, Retry, Send, dispatch
 from holodeck.cli.conversation.validation import InputChecks
 from holodeck.cli.lines import Lines
 from holodeck.cli.plain_display import cost_text
-from holodeck.core.events import Emit, Ending, Interrupt
+from holodeck.core.events import Ending, Interrupt, Observer, questions_of
 from holodeck.core.messages import Message, PendingStep, UserMessage, now
 from holodeck.core.request import FileNote, Resume, RunRequest
 from holodeck.errors import RequestError
 from holodeck.runs.log import follow
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
-
-
-class Watch(Protocol):
-    """Another reader of this chat's runs (traces)."""
-
-    def run(self, *, run_id: str, session_id: str) -> Emit: ...
 
 
 class Chat(ChatLoop):
@@ -36,13 +29,16 @@ class Chat(ChatLoop):
         *,
         interactive: bool,
         checks: InputChecks | None = None,
-        watch: Watch | None = None,
+        trace: Callable[[Run], Observer] | None = None,
     ) -> None:
-        """`interactive`: a user types at a terminal. Otherwise a script waits for an exit code."""
+        """`interactive`: a user types at a terminal. Otherwise a script waits for an exit code.
+
+        `trace` makes the spans of one run.
+        """
         super().__init__(context, lines, interactive=interactive)
         self._context = context
         self._checks = checks or InputChecks()
-        self._watch = watch
+        self._observe = None if trace is None else lambda run: (trace(run),)
         self._runs: Runs | None = None
         self._active: Run | None = None
 
@@ -124,16 +120,12 @@ class Chat(ChatLoop):
             context.display.wait_for("starting")
         runs = await self._runs_of_agent()
         self._active = run = await runs.start(request)
-        chain, trace = context.new_chain(), None
-        if self._watch is not None:
-            trace = self._watch.run(run_id=run.run_id, session_id=run.session_id)
+        middleware = context.new_middleware()
         try:
             with runs.attached(run):
                 async for event in follow(run.log):
-                    for shown in chain.shown(event):
+                    for shown in middleware.shown(event):
                         context.display.emit(shown)
-                    if trace is not None:
-                        trace(event)
             await run.done()
         finally:
             self._active = None
@@ -153,7 +145,7 @@ class Chat(ChatLoop):
         context = self._context
         agent, store = await context.starting.get(), await context.store.opened()
         if self._runs is None or self._runs.store is not store:
-            self._runs = Runs(agent, store)
+            self._runs = Runs(agent, store, observe=self._observe)
         self._runs.agent = agent
         return self._runs
 
@@ -184,13 +176,8 @@ class Chat(ChatLoop):
         context.say(context.paint.dim(" · ".join([*facts, f"{seconds:.1f} s"])))
 
 
-def _open_questions(pending: PendingStep | None) -> list[Interrupt]:
-    """Returns the calls that a person may still decide about: none if the step also needs an application's answer."""
-    if pending is None or pending.client_calls or (pending.expires_at is not None and pending.expires_at <= now()):
-        return []
-    calls = {call.id: call for call in pending.waiting}
-    return [
-        Interrupt(id=id_, call_id=call_id, tool=calls[call_id].name, arguments=calls[call_id].arguments, message="")
-        for id_, call_id in pending.approvals.items()
-        if call_id in calls
-    ]
+def _open_questions(pending: PendingStep | None) -> Sequence[Interrupt]:
+    """The calls that a person may still allow: none if the step also needs an application's answer."""
+    if pending is None or pending.client_calls or pending.has_expired(now()):
+        return ()
+    return questions_of(pending)

@@ -20,7 +20,7 @@ from holodeck.core.request import FileNote
 from holodeck.core.text import one_line
 from holodeck.errors import HoloDeckError
 from holodeck.models.offered import OfferedModel
-from holodeck.runs.middleware import Chain
+from holodeck.runs.middleware import EventMiddleware
 
 
 class ModelMenu:
@@ -115,13 +115,13 @@ class ChatContext(Around):
     store: ChatStore
     attachments: Attachments
     clipboard: Callable[[str], None]
-    new_chain: Callable[[], Chain] = Chain  # the agent's event middleware, for one reader
+    new_middleware: Callable[[], EventMiddleware] = EventMiddleware  # the agent's event middleware, for one reader
     warned: bool = False
 
     @property
     def shown_messages(self) -> list[Message]:
         """The conversation without what the agent's middleware hides."""
-        return self.new_chain().shown_messages(self.session.transcript.messages)
+        return self.new_middleware().shown_messages(self.session.transcript.messages)
 
     @property
     def last_reply(self) -> AssistantMessage | None:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from holodeck.cli.lines import Interrupted, Lines
 from holodeck.cli.paint import Paint
 from holodeck.cli.plain_display import call_text
-from holodeck.core.events import Ending, Event, Interrupt, RunFailed, RunFinished, TextAdded, TextEnded
+from holodeck.core.events import Ending, Event, Interrupt, RunFailed, TextAdded, TextEnded, interrupts_of
 from holodeck.core.request import Resume
 from holodeck.core.text import one_line
 from holodeck.errors import HoloDeckError
@@ -204,7 +204,7 @@ class ChatLoop(ABC):
     async def _conclude(self, ending: Ending | None, begun: float) -> None:
         """Continues until no call waits for the user, then shows time and usage."""
         around, self._waits = self._around, False
-        while interrupts := _waiting(ending):
+        while interrupts := interrupts_of(ending):
             answers = await self._decide(interrupts)
             if len(answers) < len(interrupts):
                 self._leave_open(interrupts)  # the next message continues without them
@@ -282,10 +282,6 @@ class ChatLoop(ABC):
             loop.remove_signal_handler(signal.SIGINT)
             if self._interactive and not enough.is_set():
                 self._leaving = False  # one Ctrl+C only stops the answer
-
-
-def _waiting(ending: Ending | None) -> Sequence[Interrupt]:
-    return ending.interrupts if isinstance(ending, RunFinished) else ()
 
 
 async def decide(

@@ -159,7 +159,7 @@ def _entry_line(entry: ServerSession, agent_name: str) -> str:
 
 async def _tools(context: ChatContext, argument: str) -> None:
     agent = await context.starting.get()
-    tools = context.new_chain().shown_tools(agent.tools.schemas())
+    tools = context.new_middleware().shown_tools(agent.tools.schemas())
     if argument:
         _one_tool(context, argument, tools)
         return
@@ -258,7 +258,7 @@ def _write_new(path: Path, text: str) -> None:
 async def _attach(context: ChatContext, argument: str) -> None:
     if "://" in argument and not argument.startswith("file://"):
         agent = await context.starting.get()
-        for document in await read_resource(agent.catalogue.libraries, argument):
+        for document in await read_resource(agent.tools.libraries, argument):
             context.attachments.add_document(document)
     elif argument:
         context.attachments.add(argument)
@@ -266,7 +266,7 @@ async def _attach(context: ChatContext, argument: str) -> None:
 
 
 async def _prompts(context: ChatContext, argument: str) -> Outcome:
-    libraries = (await context.starting.get()).catalogue.libraries
+    libraries = (await context.starting.get()).tools.libraries
     if argument:
         return Send(await filled_prompt(libraries, argument))
     lines = await listed_prompts(libraries)
@@ -281,7 +281,7 @@ async def _prompts(context: ChatContext, argument: str) -> Outcome:
 
 
 async def _resources(context: ChatContext, _argument: str) -> None:
-    lines = await listed_resources((await context.starting.get()).catalogue.libraries)
+    lines = await listed_resources((await context.starting.get()).tools.libraries)
     for uri, about in lines:
         context.say(f"{context.paint.bold(one_line(uri, LONG_LINE))}  {context.paint.dim(one_line(about, SHORT_LINE))}")
     none = "The tool servers have no resources."

@@ -28,6 +28,7 @@ from holodeck.core.events import (
     ToolCallStarted,
     ToolFinished,
     WarningRaised,
+    interrupts_of,
 )
 from holodeck.core.ids import new_ulid
 from holodeck.core.request import Resume
@@ -101,7 +102,7 @@ class RemoteRun:
             if not await self._wait(lost):
                 lost = self._conclude(self._given_up())
                 break
-        self._server.note(lost.interrupts if isinstance(lost, RunFinished) else ())
+        self._server.note(interrupts_of(lost))
         return lost
 
     async def stop(self) -> None:

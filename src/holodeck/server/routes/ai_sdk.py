@@ -13,7 +13,7 @@ from holodeck.core.encoder import Encoder
 from holodeck.core.ids import MAX_ID_LENGTH
 from holodeck.core.json_schema import array, nullable, object_of, string
 from holodeck.core.messages import Message, PendingStep
-from holodeck.runs.middleware import Chain
+from holodeck.runs.middleware import EventMiddleware
 from holodeck.runs.port import RunKey
 from holodeck.runs.run import Run
 from holodeck.server import intake
@@ -98,9 +98,9 @@ async def resume(request: Request) -> Response:
     if run is None:
         return Response(status_code=204)
     await slot_of(request).take(request, owner)
-    messages, pending = _shown(stored, server.chain() or Chain())
+    messages, pending = _shown(stored, server.middleware())
     turn = last_turn(messages, pending)
-    parts = turn_parts(not_in(run.log.kept, turn), pending, server_tools=_server_tools(server))
+    parts = turn_parts(not_in(run.log.kept, turn), pending, server_tools=server.runs.server_tools())
     encoder = _encoder_of(run) if run.request.wire == NAME else UiMessageEncoder(turn_id(turn) if turn else run.run_id)
     encoder.before = list(chunks_of(parts))
     return _with_headers(follow(server, run, encoder=encoder))
@@ -113,8 +113,8 @@ async def show_messages(request: Request) -> Response:
     stored = await server.store.read(key, owner=owner)
     if stored is None:
         raise intake.no_session(key)
-    messages, pending = _shown(stored, server.chain() or Chain())
-    found = ui_messages(messages, pending, server_tools=_server_tools(server))
+    messages, pending = _shown(stored, server.middleware())
+    found = ui_messages(messages, pending, server_tools=server.runs.server_tools())
     return intake.json_answer(found)
 
 
@@ -127,17 +127,17 @@ async def stop(request: Request) -> Response:
     return intake.json_answer(StopResponse(stopped=any(each.is_stopping for each in results)))
 
 
-def _shown(stored: StoredSession | None, chain: Chain) -> tuple[list[Message], PendingStep | None]:
+def _shown(stored: StoredSession | None, middleware: EventMiddleware) -> tuple[list[Message], PendingStep | None]:
     """The messages that the agent's middleware lets through.
 
     Questions to a person are always included: a person cannot approve a hidden call.
     """
     if stored is None:
         return [], None
-    messages, pending = chain.shown_messages(stored.messages), stored.pending
+    messages, pending = middleware.shown_messages(stored.messages), stored.pending
     if pending is None:
         return messages, None
-    kept = {message.id for message in chain.shown_messages((pending.assistant, *pending.results))}
+    kept = {message.id for message in middleware.shown_messages((pending.assistant, *pending.results))}
     asked = set(pending.approvals.values()) | set(pending.client_calls)
     assistant = pending.assistant
     if assistant.id not in kept:
@@ -152,13 +152,9 @@ def _with_headers(stream: EventStream) -> EventStream:
     return stream
 
 
-def _server_tools(server: AgentServer) -> frozenset[str]:
-    return frozenset(schema.name for schema in server.agent.tools.schemas())
-
-
 def _own_tools(server: AgentServer, ui: UiRequest) -> frozenset[str]:
     """The names of the client's tools. If the agent has a tool of the same name, the agent's is used."""
-    return frozenset(tool.name for tool in ui.tools) - _server_tools(server) if ui.tools else frozenset()
+    return frozenset(tool.name for tool in ui.tools) - server.runs.server_tools() if ui.tools else frozenset()
 
 
 def _encoding(server: AgentServer, ui: UiRequest) -> dict[str, Any]:

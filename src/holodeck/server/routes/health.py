@@ -67,10 +67,8 @@ def _is_operator(request: Request) -> bool:
 
 def _hidden_breakers(server: AgentServer) -> set[str]:
     """The breakers of tools that the middleware hides from clients."""
-    chain, rows = server.chain(), server.agent.catalogue.rows()
-    if chain is None:
-        return set()
-    shown = {tool.name for tool in chain.shown_tools(entry.schema for entry in rows.values())}
+    rows = server.agent.tools.rows()
+    shown = {tool.name for tool in server.middleware().shown_tools(entry.schema for entry in rows.values())}
     breakers = [entry.breakers.tool for name, entry in rows.items() if entry.breakers is not None and name not in shown]
     return {breaker.service for breaker in breakers if breaker is not None}
 

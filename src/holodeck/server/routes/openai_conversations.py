@@ -12,10 +12,10 @@ from starlette.responses import Response
 
 from holodeck.access.principal import CHAT, SESSIONS_DELETE, SESSIONS_READ
 from holodeck.access.route_access import needs
+from holodeck.core.events import questions_of
 from holodeck.core.messages import Message
 from holodeck.core.owner import Owner
 from holodeck.errors import InvalidRequest, NotFound
-from holodeck.runs.middleware import Chain
 from holodeck.server.agent_server import RATE_LIMIT, AgentServer
 from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of, spender_of
@@ -148,9 +148,10 @@ async def _items(request: Request) -> list[dict[str, Any]]:
 def _items_of(server: AgentServer, stored: StoredSession) -> list[dict[str, Any]]:
     """The messages that the agent's middleware lets through."""
     waiting: tuple[Message, ...] = () if stored.pending is None else (stored.pending.assistant, *stored.pending.results)
-    messages = (server.chain() or Chain()).shown_messages((*stored.messages, *waiting))
-    labels = {name: label_of(row.toolset) for name, row in server.agent.catalogue.rows().items()}
-    questions = {} if stored.pending is None else {call: id_ for id_, call in stored.pending.approvals.items()}
+    messages = server.middleware().shown_messages((*stored.messages, *waiting))
+    rows = server.agent.tools.rows()
+    labels = {name: label_of(rows[name].toolset) if name in rows else "holodeck" for name in server.runs.server_tools()}
+    questions = {each.call_id: each.id for each in questions_of(stored.pending)}
     return conversation_items(messages, labels=labels, questions=questions)
 
 

@@ -71,11 +71,13 @@ def own_tools(server: AgentServer, given: Sequence[ToolSchema], options: RunOpti
     choice = options.tool_choice
     if not given and (choice is None or choice in CHOICES):
         return frozenset()
-    ours, theirs = (frozenset(tool.name for tool in tools) for tools in (server.agent.tools.schemas(), given))
-    if choice is not None and choice not in CHOICES and choice not in ours | theirs:
+    names, ours = frozenset(tool.name for tool in given), server.runs.server_tools()
+    offered = {tool.name for tool in server.agent.tools.schemas()} | (names - ours)
+    if choice is not None and choice not in CHOICES and choice not in offered:
         raise InvalidRequest(
-            f"tool_choice names the tool {choice!r}, which neither the agent nor the request has.", field="tool_choice"
+            f"tool_choice names the tool {choice!r}, which neither the agent nor the request offers.",
+            field="tool_choice",
         )
-    for name in sorted(ours & theirs):
+    for name in sorted(names & ours):
         log.warning("a client's tool %r is not used: the agent has one of this name", name)
-    return theirs - ours
+    return names - ours

@@ -19,7 +19,7 @@ from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP, SESSIONS_DELET
 from holodeck.access.route_access import needs
 from holodeck.agent.definition import AgentDefinition
 from holodeck.core.encoder import Encoder
-from holodeck.core.events import ENDINGS, Interrupt, RunFinished
+from holodeck.core.events import ENDINGS, Interrupt, RunFinished, interrupts_of, questions_of
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, Message, ToolMessage
 from holodeck.core.owner import Owner
@@ -28,7 +28,6 @@ from holodeck.core.tools import Approval
 from holodeck.errors import RunNotFound
 from holodeck.runs.branches import Branch, branch_after
 from holodeck.runs.log import ReplayGone
-from holodeck.runs.middleware import Chain
 from holodeck.runs.port import RunState
 from holodeck.runs.run import Run
 from holodeck.server import intake
@@ -91,12 +90,12 @@ def _encoder(server: AgentServer, run: Run, _accept: str | None) -> Encoder:
 
 
 def _needs_approval(agent: AgentDefinition, name: str) -> bool:
-    entry = agent.catalogue.rows().get(name)
+    entry = agent.tools.rows().get(name)
     return entry is not None and entry.schema.approval is Approval.ALWAYS
 
 
 def _label_of(agent: AgentDefinition, name: str) -> str:
-    entry = agent.catalogue.rows().get(name)
+    entry = agent.tools.rows().get(name)
     return "holodeck" if entry is None else label_of(entry.toolset)
 
 
@@ -163,19 +162,11 @@ async def _branch(server: AgentServer, owner: Owner, asked: ResponsesRequest) ->
 
 
 async def _questions(server: AgentServer, owner: Owner, session_id: str) -> tuple[Interrupt, ...]:
-    """Returns the open interrupts of a session."""
+    """Returns the open interrupts of a session, as the request keeps them: no item shows their messages."""
     stored = await server.store.read(session_id, owner=owner, last=1)
-    pending = None if stored is None else stored.pending
-    if pending is None:
+    if stored is None or stored.pending is None:
         return ()
-    calls = {call.id: call for call in pending.assistant.tool_calls}
-    return tuple(
-        Interrupt(
-            id=interrupt_id, call_id=call_id, tool=calls[call_id].name, arguments=calls[call_id].arguments, message=""
-        )
-        for interrupt_id, call_id in pending.approvals.items()
-        if call_id in calls
-    )
+    return tuple(msgspec.structs.replace(each, message="") for each in questions_of(stored.pending))
 
 
 @routes.post("/{run_id:path}/cancel", "Stop a response", access=needs(RUNS_STOP), responses=schemas.RESPONSE)
@@ -248,9 +239,9 @@ async def _options_of(server: AgentServer, run: Run) -> ResponseOptions:
     ending = await server.stored_runs.ending_of(run.run_id, owner=run.owner)
     return ResponseOptions(
         echo={} if parent is None else {"previous_response_id": PREFIX + parent},
-        client_tools=tuple(tool.name for tool in run.request.client_tools),
+        client_tools=tuple(sorted({tool.name for tool in run.request.client_tools} - server.runs.server_tools())),
         client_calls=tuple(ending.pending_calls) if isinstance(ending, RunFinished) else (),
-        asked=before.interrupts if isinstance(before, RunFinished) else (),
+        asked=interrupts_of(before),
     )
 
 
@@ -263,7 +254,7 @@ def _parts_of(run: Run) -> Sequence[Run]:
 
 def _follow(server: AgentServer, run: Run, builder: ResponseBuilder, *, after: int = -1) -> EventStream:
     encoder = ResponseEncoder(builder, after=after)
-    cursors = [Cursor(part, encoder, 0, server.chain()) for part in _parts_of(run)]
+    cursors = [Cursor(part, encoder, 0, server.middleware()) for part in _parts_of(run)]
     return EventStream(server.runs, cursors, server.settings.streams, content_type=encoder.content_type)
 
 
@@ -280,9 +271,9 @@ def _whole(server: AgentServer, run: Run, builder: ResponseBuilder, *, raises: b
 
 
 def _asked_of(server: AgentServer, run: Run, history: Sequence[Message]) -> list[Message]:
-    ours = server.agent.catalogue.rows()
+    ours = server.runs.server_tools()
     own = [message for message in history if message.run_id == run.run_id] or run.request.messages
-    shown = (server.chain() or Chain()).shown_messages(own)
+    shown = server.middleware().shown_messages(own)
     return [
         message
         for message in shown

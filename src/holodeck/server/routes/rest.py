@@ -82,7 +82,7 @@ def _server_of_agent(request: Request) -> AgentServer:
 
 def _answer(server: AgentServer, run: Run, ending: Ending) -> ChatResponse:
     """Returns the answer. A failure names the session, so that the client can continue or delete it."""
-    content, executions = answer_of(run, ending, server.chain())
+    content, executions = answer_of(run, ending, server.middleware())
     error = failure_of(ending, content)
     if error is not None or not isinstance(ending, RunFinished):
         error = error or InternalError("The run has no answer.")

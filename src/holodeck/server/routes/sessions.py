@@ -1,7 +1,6 @@
 """Sessions: the list of one's own; by id: read, follow, delete all or the end of one (SRV-11)."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,13 +11,13 @@ from starlette.responses import Response
 
 from holodeck.access.principal import RUNS_READ, SESSIONS_DELETE, SESSIONS_READ
 from holodeck.access.route_access import needs
-from holodeck.core.events import HistoryCompacted, StateReplaced, failure
+from holodeck.core.events import HistoryCompacted, StateReplaced, failure, questions_of
 from holodeck.core.ids import is_valid_id
 from holodeck.core.messages import Message, PendingStep, UserMessage, text_of
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.text import one_line
 from holodeck.errors import HoloDeckError, InvalidRequest, SessionBusy
-from holodeck.runs.middleware import Chain
+from holodeck.runs.middleware import EventMiddleware
 from holodeck.runs.run import Run
 from holodeck.server import schemas
 from holodeck.server.agent_server import AgentServer, slot_of
@@ -26,7 +25,8 @@ from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import json_answer, no_session, server_of, session_of, text_header, whole_number
 from holodeck.server.routing import Routes
-from holodeck.server.stream import Cursor, EventStream, place_of
+from holodeck.server.run_feed import RunFeed
+from holodeck.server.stream import Cursor, place_of
 from holodeck.sessions.port import ServerSession
 from holodeck.sessions.transcript import MAX_TITLE
 from holodeck.wires import sse
@@ -38,8 +38,8 @@ from holodeck.wires.sse import event_of
 MAX_SHOWN = 50  # runs whose events are counted
 
 
-class SessionFeed(EventStream):
-    """Sends AG-UI events with ids `<run>:<n>` until the client leaves, the session is deleted or the server stops.
+class SessionFeed(RunFeed):
+    """Sends AG-UI events with ids `<run>:<n>`.
 
     It begins with the events so far of the session's runs in progress. A reader that reconnects begins after the event
     that it names, as long as that run can be replayed.
@@ -47,37 +47,15 @@ class SessionFeed(EventStream):
 
     def __init__(self, server: AgentServer, session: OwnedId, after: tuple[str, int] | None = None) -> None:
         beginning = sse.KEEPALIVE  # the server sends the head of an answer with its first bytes
-        super().__init__(server.runs, (), server.settings.streams, content_type=sse.CONTENT_TYPE, prefix=beginning)
-        self._server, self._session, self._after = server, session, after
-        self._next: deque[tuple[Run, int] | None] = deque()
-        self._failure: HoloDeckError | None = None
+        super().__init__(server, session, prefix=beginning)
+        self._after = after
         self._shown: dict[str, int] = {}  # the number of the next event, by run
 
-    async def _stream(self) -> None:
-        stored = self._server.stored_runs
-        with self._runs.feeds.subscribed(self._session, self._started):
-            async with stored.announced(self._session, self._started):
-                self._next.extendleft(reversed(await self._first()))
-                await self._write(self._prefix)
-                while not self._left:
-                    if not self._next:
-                        await self._more()
-                    elif (one := self._next.popleft()) is None:
-                        break
-                    else:
-                        await self._show(*one)
-        if not self._left:
-            await self._send({"type": "http.response.body", "body": self._last_event(), "more_body": False})
-
-    def _last_event(self) -> bytes:
-        """Sends RUN_ERROR if runs are no longer announced."""
-        if self._failure is None:
-            return b""
+    def _error(self, error: HoloDeckError) -> bytes:
         _, session_id = self._session
-        return encoder_for(None, Profile.FULL, "").encode(failure("", session_id, self._failure))
+        return encoder_for(None, Profile.FULL, "").encode(failure("", session_id, error))
 
     async def _first(self) -> list[tuple[Run, int]]:
-        """Returns the runs to show first, each with the number of its first event to show."""
         owner, session_id = self._session
         stored = self._server.stored_runs
         if self._after is not None:
@@ -88,7 +66,7 @@ class SessionFeed(EventStream):
         runs = await stored.of_session(session_id, owner=owner)
         return [(run, 0) for run in runs if not run.log.ended]
 
-    async def _show(self, run: Run, first: int) -> None:
+    async def _show(self, run: Run, first: int) -> bool:
         """Shows a run from event `first` on, with all of its parts, and no event twice.
 
         A run may be announced twice: it is known here, or this process takes it over, while its copy is being followed.
@@ -99,25 +77,14 @@ class SessionFeed(EventStream):
             for part in parts:
                 first = max(first, self._shown.get(run.run_id, 0))
                 with self._runs.attached(part, returns=True):
-                    cursor = Cursor(part, encoder, place_of(part, first, encoder), self._server.chain())
+                    cursor = Cursor(part, encoder, place_of(part, first, encoder), self._server.middleware())
                     await self._follow(cursor, last=False)
                 self._shown[run.run_id] = max(self._shown.get(run.run_id, 0), part.first_number + cursor.place)
             later = parts[-1].later
             parts = () if later is None or self._left else (later,)
         while len(self._shown) > MAX_SHOWN:
             del self._shown[next(iter(self._shown))]
-
-    async def _more(self) -> None:
-        """Waits for the next run. Sends a comment when idle."""
-        self._waiter = self._loop.create_future()
-        await self._waiter
-        if self._silent:
-            await self._write(sse.KEEPALIVE)
-
-    def _started(self, run: Run | HoloDeckError | None) -> None:
-        self._failure = run if isinstance(run, HoloDeckError) else self._failure
-        self._next.append((run, 0) if isinstance(run, Run) else None)
-        self._wake()
+        return False
 
 
 LISTED, MAX_LISTED = 50, 200
@@ -155,14 +122,14 @@ async def listed(request: Request) -> Response:
     after = None if given is None else _session_at(given, owner)
     found = await server.store.sessions_of(owner=owner, limit=limit, after=after)
     active = await server.stored_runs.active_in([each.session_id for each in found], owner=owner)
-    chain = server.chain() or Chain()
+    middleware = server.middleware()
     entries = [
         schemas.SessionEntry(
             session_id=each.session_id,
             created_at=each.created_at,
             last_activity=each.last_activity,
             message_count=each.message_count,
-            title=_title(each.title, chain),
+            title=_title(each.title, middleware),
             active_runs=runs,
         )
         for each, runs in zip(found, active, strict=True)
@@ -170,9 +137,9 @@ async def listed(request: Request) -> Response:
     return json_answer(schemas.SessionList(sessions=entries, next=_cursor(found[-1]) if len(found) == limit else None))
 
 
-def _title(title: str, chain: Chain) -> str:
+def _title(title: str, middleware: EventMiddleware) -> str:
     """Returns the title, if the agent's middleware lets it through: it is a message of the user."""
-    shown = chain.shown_messages((UserMessage(content=title),)) if title else ()
+    shown = middleware.shown_messages((UserMessage(content=title),)) if title else ()
     return one_line(text_of(shown[0].content), MAX_TITLE) if shown else ""
 
 
@@ -217,17 +184,17 @@ async def show(request: Request) -> Response:
     stored = await server.store.read(key, owner=owner)
     if stored is None:
         raise no_session(key)
-    session, chain, summary = stored.session, server.chain() or Chain(), stored.summary
-    shows_summary = summary is not None and chain.shown(HistoryCompacted(summary.messages))
+    session, middleware, summary = stored.session, server.middleware(), stored.summary
+    shows_summary = summary is not None and middleware.shown(HistoryCompacted(summary.messages))
     response = schemas.SessionResponse(
         session_id=key,
         created_at=session.created_at,
         last_activity=session.last_activity,
         message_count=session.message_count,
-        messages=[_shown(message) for message in chain.shown_messages(stored.messages)],
-        pending=None if stored.pending is None else _waiting(stored.pending, chain),
+        messages=[_shown(message) for message in middleware.shown_messages(stored.messages)],
+        pending=None if stored.pending is None else _waiting(stored.pending, middleware),
         summary=msgspec.convert(summary, schemas.SummaryResponse, from_attributes=True) if shows_summary else None,
-        state=stored.state if chain.shown(StateReplaced(stored.state)) else None,
+        state=stored.state if middleware.shown(StateReplaced(stored.state)) else None,
         active_runs=await server.stored_runs.active(key, owner=owner),
         cut_run=await server.stored_runs.cut_run(stored),
     )
@@ -252,19 +219,16 @@ async def forget(request: Request) -> Response:
     return Response(status_code=204)
 
 
-def _waiting(pending: PendingStep, chain: Chain) -> schemas.PendingResponse:
+def _waiting(pending: PendingStep, middleware: EventMiddleware) -> schemas.PendingResponse:
     """Questions to a person are always shown: a person cannot approve a hidden call."""
-    calls = {call.id: call for call in pending.assistant.tool_calls}
-    shown = {message.id: message for message in chain.shown_messages((pending.assistant, *pending.results))}
+    shown = {message.id: message for message in middleware.shown_messages((pending.assistant, *pending.results))}
     empty = msgspec.structs.replace(pending.assistant, content="", reasoning="", tool_calls=())
     return schemas.PendingResponse(
         message=_shown(shown.get(pending.assistant.id, empty)),
         results=[_shown(result) for result in pending.results if result.id in shown],
         questions=[
-            schemas.Question(
-                interrupt_id=id_, call_id=call_id, tool=calls[call_id].name, arguments=calls[call_id].arguments
-            )
-            for id_, call_id in pending.approvals.items()
+            schemas.Question(interrupt_id=each.id, call_id=each.call_id, tool=each.tool, arguments=each.arguments)
+            for each in questions_of(pending)
         ],
         client_calls=list(pending.client_calls),
         expires_at=pending.expires_at,

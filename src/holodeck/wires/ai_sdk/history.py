@@ -75,7 +75,7 @@ def turn_parts(
     turn: Sequence[m.Message], pending: m.PendingStep | None, *, server_tools: Collection[str]
 ) -> Iterator[Part]:
     results = {message.call_id: message for message in turn if isinstance(message, m.ToolMessage)}
-    questions = {} if pending is None else {call_id: id_ for id_, call_id in pending.approvals.items()}
+    questions = {each.call_id: each.id for each in e.questions_of(pending)}
     for message in turn:
         if not isinstance(message, m.AssistantMessage):
             continue

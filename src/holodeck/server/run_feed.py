@@ -1,0 +1,73 @@
+"""A stream of the runs of one session, as processes start them.
+
+It knows no wire: subclasses choose the runs and encode them.
+"""
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+
+from holodeck.core.owner import OwnedId
+from holodeck.errors import HoloDeckError
+from holodeck.runs.run import Run
+from holodeck.server.agent_server import AgentServer
+from holodeck.server.stream import EventStream
+from holodeck.wires import sse
+
+
+class RunFeed(EventStream, ABC):
+    """Shows one run after the other until the client leaves, the session is deleted or the server stops."""
+
+    def __init__(self, server: AgentServer, session: OwnedId, *, prefix: bytes) -> None:
+        super().__init__(server.runs, (), server.settings.streams, content_type=sse.CONTENT_TYPE, prefix=prefix)
+        self._server, self._session = server, session
+        self._next: deque[tuple[Run, int] | None] = (
+            deque()
+        )  # runs, each with its first event to show; None ends the feed
+        self._failure: HoloDeckError | None = None  # why runs are no longer announced
+
+    async def _stream(self) -> None:
+        with self._runs.feeds.subscribed(self._session, self._announced):
+            async with self._server.stored_runs.announced(self._session, self._announced):
+                self._next.extendleft(reversed(await self._first()))
+                await self._write(self._prefix)
+                while not self._left:
+                    if not self._next:
+                        await self._more()
+                    elif (one := self._next.popleft()) is None or await self._show(*one):
+                        break
+        if not self._left:
+            last = b"" if self._failure is None else self._error(self._failure)
+            await self._send({"type": "http.response.body", "body": last, "more_body": False})
+
+    @abstractmethod
+    async def _first(self) -> Sequence[tuple[Run, int]]:
+        """Returns the runs to show first, each with its first event to show."""
+
+    @abstractmethod
+    async def _show(self, run: Run, first: int) -> bool:
+        """Sends a run. Returns whether the feed ends with it."""
+
+    @abstractmethod
+    def _error(self, error: HoloDeckError) -> bytes:
+        """Encodes the reason why runs are no longer announced."""
+
+    def _takes(self, _run: Run) -> bool:
+        """Whether a run that was announced is shown."""
+        return True
+
+    async def _more(self) -> None:
+        """Waits for the next run. Sends a comment when idle."""
+        await self._woken()
+        if self._silent:
+            await self._write(sse.KEEPALIVE)
+
+    def _announced(self, run: Run | HoloDeckError | None) -> None:
+        if not isinstance(run, Run):
+            self._failure = run or self._failure
+            self._next.append(None)
+        elif self._takes(run):
+            self._next.append((run, 0))
+        else:
+            return
+        self._wake()
