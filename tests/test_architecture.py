@@ -179,16 +179,40 @@ def test_file_names_are_used_once():
     assert unexplained == {}, "two modules of one name mean different things; rename one, or write down why not"
 
 
-def test_class_names_are_used_once():
+ALIAS = re.compile(r"[A-Z]\w*[a-z]\w*")  # constants have no small letters, type variables may be one letter
+
+
+def type_names(path: Path) -> Iterator[str]:
+    """Public classes, type aliases and type variables of a module."""
+    for node in nodes_of(path):
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+    for node in ast.parse(path.read_text()).body:
+        blocks = [node, *node.body] if isinstance(node, ast.If) else [node]  # `if TYPE_CHECKING:`
+        for each in blocks:
+            targets = each.targets if isinstance(each, ast.Assign) else [getattr(each, "target", None)]
+            yield from (name.id for name in targets if isinstance(name, ast.Name) and ALIAS.fullmatch(name.id))
+
+
+def doubled_type_names(paths: list[Path]) -> dict[str, list[str]]:
     found = defaultdict(list)
-    for path in modules():
-        if package_of(path) not in INDEPENDENT:
-            names = (node.name for node in nodes_of(path) if isinstance(node, ast.ClassDef))
-            for name in names:
-                if not name.startswith("_"):
-                    found[name].append(str(path.relative_to(SOURCE)))
-    doubled = {name: paths for name, paths in found.items() if len(paths) > 1}
-    assert doubled == {}, "two classes of one name mean different things; rename one"
+    for path in paths:
+        for name in type_names(path):
+            if not name.startswith("_"):
+                found[name].append(path.name)
+    return {name: places for name, places in found.items() if len(places) > 1}
+
+
+def test_names_of_types_are_used_once():
+    paths = [path for path in modules() if package_of(path) not in INDEPENDENT]
+    assert doubled_type_names(paths) == {}, "two types of one name mean different things; rename one, or import it"
+
+
+def test_a_type_alias_with_the_name_of_a_class_is_found(tmp_path):
+    (tmp_path / "one.py").write_text("class Wire: ...\nKey = int | str\nLIMIT = 1\n")
+    (tmp_path / "two.py").write_text("Wire: TypeAlias = dict\nif TYPE_CHECKING:\n    Key = str\nLIMIT = 2\n_Key = 3\n")
+    found = doubled_type_names(sorted(tmp_path.iterdir()))
+    assert found == {"Wire": ["one.py", "two.py"], "Key": ["one.py", "two.py"]}
 
 
 EVENTS_BY_NAME = {re.sub(r"\B(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in get_args(AnyEvent)}

@@ -20,7 +20,7 @@ from pydantic import (
 from holodeck.config.tool_schema import Block, Identifier, Url
 from holodeck.models.providers import is_claude, is_gemini
 
-Provider: TypeAlias = Literal[
+ProviderName: TypeAlias = Literal[
     "openai", "anthropic", "gemini", "azure_openai", "ollama", "openai_compatible", "bedrock", "vertex", "demo"
 ]  # fmt: skip
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -96,7 +96,7 @@ class ReasoningSettings(Block):
 class ModelChoice(Block):
     """One model behind one endpoint."""
 
-    provider: Provider = Field(description="Who serves the model; demo needs no key and no network")
+    provider: ProviderName = Field(description="Who serves the model; demo needs no key and no network")
     api: Literal["auto", "chat", "responses"] = Field(
         "auto",
         description="Chat completions or the Responses API. auto: Responses for OpenAI's own reasoning models",

@@ -24,7 +24,7 @@ from holodeck.core.messages import ToolCall
 from holodeck.core.text import clean
 from holodeck.errors import ModelProtocolError
 from holodeck.models.chunks import cleaned, merged, present
-from holodeck.models.pieces import Pieces
+from holodeck.models.pieces import TextPieces
 from holodeck.models.port import Listener
 
 _KNOWN = frozenset({"id", "index", "function", "type", "name", "arguments"})
@@ -43,7 +43,7 @@ class _Call:
         self.id = ""
         self.name = ""
         self.fresh: list[str] = []  # deltas of the arguments that the listener has not seen
-        self.arguments = Pieces(self.fresh.append)
+        self.arguments = TextPieces(self.fresh.append)
         self.extra: dict[str, Any] = {}
         self.saw_arguments = False
         self.started = False

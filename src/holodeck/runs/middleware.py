@@ -17,15 +17,15 @@ import msgspec
 
 from holodeck.core import events as e
 from holodeck.core.encoder import WithMetadata, bare
-from holodeck.core.grammar import TABLE, Action, Part
+from holodeck.core.grammar import TABLE, Action, RunPart
 from holodeck.core.messages import AssistantMessage, Message, ToolCall, ToolMessage
 from holodeck.core.tools import ToolSchema
 
 Numbered: TypeAlias = tuple[int | None, e.Event]
-Batch: TypeAlias = Iterable[Numbered]
-Stage: TypeAlias = Callable[[Batch], Batch]
+NumberedEvents: TypeAlias = Iterable[Numbered]
+Stage: TypeAlias = Callable[[NumberedEvents], NumberedEvents]
 Own: TypeAlias = Callable[[e.Event], "e.Event | Iterable[e.Event] | None"]
-Report: TypeAlias = Callable[[str], None]
+ReportFailure: TypeAlias = Callable[[str], None]
 
 LEFT_OUT = "[left out]"
 MAX_ANSWER = 1_000  # events that a function may return for one
@@ -50,7 +50,7 @@ class Chain:
     def __init__(self, stages: Iterable[Stage] = ()) -> None:
         self._stages = tuple(stages)
 
-    def __call__(self, batch: Batch) -> Batch:
+    def __call__(self, batch: NumberedEvents) -> NumberedEvents:
         for stage in self._stages:
             batch = stage(batch)
         return batch
@@ -90,7 +90,7 @@ class _Log:
     def __init__(self, report: Callable[[int | None, e.Event], None], *, deltas: bool) -> None:
         self._report, self._deltas = report, deltas
 
-    def __call__(self, batch: Batch) -> Iterator[Numbered]:
+    def __call__(self, batch: NumberedEvents) -> Iterator[Numbered]:
         for n, event in batch:
             if self._deltas or not isinstance(bare(event), e.DELTAS):
                 self._report(n, event)
@@ -106,7 +106,7 @@ def hide(families: Iterable[str]) -> Stage:
     hidden = frozenset[type[e.Event]]().union(*(FAMILIES[name] for name in names))
     of_messages = _IN_MESSAGES.intersection(names)
 
-    def stage(batch: Batch) -> Iterator[Numbered]:
+    def stage(batch: NumberedEvents) -> Iterator[Numbered]:
         for n, event in batch:
             plain = bare(event)
             if type(plain) in hidden:
@@ -155,7 +155,7 @@ class _HiddenTools:
         self._hides = hides
         self._calls: set[str] = set()
 
-    def __call__(self, batch: Batch) -> Iterator[Numbered]:
+    def __call__(self, batch: NumberedEvents) -> Iterator[Numbered]:
         for n, event in batch:
             shown = self._shown(event)
             if shown is not None:
@@ -192,7 +192,7 @@ def throttle(limit: int = 2000) -> Stage:
     It uses no clock. It joins only events that already wait for the reader, so it delays nothing.
     """
 
-    def stage(batch: Batch) -> Iterator[Numbered]:
+    def stage(batch: NumberedEvents) -> Iterator[Numbered]:
         held: Numbered | None = None
         for n, event in batch:
             if held is not None:
@@ -220,14 +220,14 @@ def annotate(metadata: Mapping[str, Any], families: Iterable[str] = FAMILIES) ->
     kinds = frozenset[type[e.Event]]().union(*(FAMILIES[name] for name in families)).difference(e.DELTAS)
     fixed = dict(metadata)
 
-    def stage(batch: Batch) -> Iterator[Numbered]:
+    def stage(batch: NumberedEvents) -> Iterator[Numbered]:
         for n, event in batch:
             yield n, (WithMetadata(event, fixed) if type(bare(event)) in kinds else event)
 
     return stage
 
 
-def own(function: Own, report: Report) -> Stage:
+def own(function: Own, report: ReportFailure) -> Stage:
     """Makes a stage of a user's function, which gets an event and returns an event, several, or None to drop it.
 
     None for the start of a text, a reasoning or a call drops the whole part; for a call also its result, and the call
@@ -239,14 +239,14 @@ def own(function: Own, report: Report) -> Stage:
 
 
 class _Own:
-    def __init__(self, function: Own, report: Report) -> None:
+    def __init__(self, function: Own, report: ReportFailure) -> None:
         self._function, self._report = function, report
         self._has_failed = False
         self._name = getattr(function, "__qualname__", repr(function))
-        self._dropped: set[tuple[Part, str]] = set()
+        self._dropped: set[tuple[RunPart, str]] = set()
         self._seen: set[str] = set()  # calls that were started in this stream
 
-    def __call__(self, batch: Batch) -> Iterator[Numbered]:
+    def __call__(self, batch: NumberedEvents) -> Iterator[Numbered]:
         for n, event in batch:
             answer = self._answered(event)
             last = len(answer) - 1
@@ -256,7 +256,7 @@ class _Own:
     def _answered(self, event: e.Event) -> tuple[e.Event, ...]:
         plain = bare(event)
         action, part, key = TABLE[type(plain)]
-        place = None if part is None or key is None or part is Part.STEP else (part, key(plain))
+        place = None if part is None or key is None or part is RunPart.STEP else (part, key(plain))
         if isinstance(plain, e.ToolCallStarted):
             self._seen.add(plain.call_id)
         elif isinstance(plain, e.ToolFinished) and plain.call_id not in self._seen:  # a call of the run before
@@ -294,7 +294,7 @@ class _Own:
 
     def _hides(self, call: ToolCall, message_id: str) -> bool:
         """Whether the function drops this call. Calls the function with a `ToolCallStarted`, as if the call started now."""
-        place = (Part.CALL, call.id)
+        place = (RunPart.CALL, call.id)
         if call.id not in self._seen:
             self._seen.add(call.id)
             if not self._asked(e.ToolCallStarted(call.id, call.name, message_id)):

@@ -27,7 +27,7 @@ from holodeck.server.agent_server import AgentServer, slot_of
 from holodeck.server.agui_run import capabilities_of, start
 from holodeck.server.identity import owner_of, require
 from holodeck.server.intake import decoded, json_body, server_of, session_id
-from holodeck.server.routing import Routes
+from holodeck.server.routing import ResponseSchemas, Routes
 from holodeck.server.stream import Cursor, EventStream
 from holodeck.wires import sse
 from holodeck.wires.agui.decode import AguiInput, decode
@@ -38,7 +38,7 @@ from holodeck.wires.body import MAX_NAME, parse, refuse_repeated_names
 routes = Routes("/copilotkit", tag="CopilotKit", responses=schemas.PROBLEMS)
 
 DEFAULT = "default"  # the agent that a front end asks for when it names none
-_STREAM: schemas.Described = {200: schemas.SSE_STREAM}
+_STREAM: ResponseSchemas = {200: schemas.SSE_STREAM}
 _ANY_OF_THEM = schemas.json_response("What that route answers", {}, streams=True)
 _RUN_ID = string("Only this run of the thread", maxLength=MAX_NAME)
 _STOP_BODY = schemas.json_request(object_of({"runId": _RUN_ID})) | {"required": False}

@@ -147,11 +147,11 @@ async def _run_named(request: Request, run_id: str) -> Run:
         raise RpcError(INVALID_PARAMS, error.message) from error
 
 
-Tool = Callable[[Request, McpCall, dict[str, Any]], Awaitable[Response]]
-TOOLS: Mapping[str, Tool] = {ASK: ask, CONTINUE: go_on, WAIT: wait}
+McpTool = Callable[[Request, McpCall, dict[str, Any]], Awaitable[Response]]
+TOOLS: Mapping[str, McpTool] = {ASK: ask, CONTINUE: go_on, WAIT: wait}
 
 
-async def call_tool(request: Request, call: McpCall, tools: Mapping[str, Tool] = TOOLS) -> Response:
+async def call_tool(request: Request, call: McpCall, tools: Mapping[str, McpTool] = TOOLS) -> Response:
     name = call.params.get("name")
     tool = tools.get(name) if isinstance(name, str) else None
     if tool is None:

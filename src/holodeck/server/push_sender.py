@@ -21,6 +21,7 @@ import msgspec
 
 from holodeck.core.encoder import bare
 from holodeck.core.ids import new_ulid
+from holodeck.core.json_values import JsonObject
 from holodeck.core.owner import Owner
 from holodeck.errors import HoloDeckError, InvalidRequest
 from holodeck.files.fetch import AllowedHost, public_addresses
@@ -28,7 +29,7 @@ from holodeck.http.address import address_of
 from holodeck.http.client import Client
 from holodeck.http.failures import HttpError, Unsendable
 from holodeck.runs.log import ReplayGone
-from holodeck.runs.middleware import Batch, Chain
+from holodeck.runs.middleware import Chain, NumberedEvents
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.options import PushSettings
@@ -37,7 +38,7 @@ from holodeck.wires import sse
 from holodeck.wires.a2a import v03
 from holodeck.wires.a2a.card import OLD_VERSION
 from holodeck.wires.a2a.request import PushConfig
-from holodeck.wires.a2a.task import TERMINAL, Json, TaskReader, task_json
+from holodeck.wires.a2a.task import TERMINAL, TaskReader, task_json
 
 log = logging.getLogger(__name__)
 
@@ -231,8 +232,8 @@ class _Follower:
 class _Update(NamedTuple):
     """An update in the form of 1.0, and the task at that time: clients of 0.3 get the task when its status changes."""
 
-    update: Json
-    task: Json
+    update: JsonObject
+    task: JsonObject
 
     def body_for(self, config: PushConfig) -> bytes | None:
         if config.version != OLD_VERSION:
@@ -256,7 +257,7 @@ class _Updates:
         ids = {"taskId": self._task_id, "contextId": self._run.session_id}
         return _Update({"statusUpdate": {**ids, "status": self._reader.status}}, self._task())
 
-    def _task(self) -> Json:
+    def _task(self) -> JsonObject:
         return task_json(
             task_id=self._task_id,
             context_id=self._run.session_id,
@@ -271,7 +272,7 @@ class _Updates:
         if self._place == len(log) and not log.ended:
             await _next_event(self._run)
         new = log.since(self._place)
-        batch: Batch = enumerate(new, self._place)
+        batch: NumberedEvents = enumerate(new, self._place)
         events = [bare(event) for _, event in (batch if self._chain is None else self._chain(batch))]
         self._place += len(new)
         updates = (update for event in events for update in self._reader.read(event))

@@ -14,7 +14,7 @@ from holodeck.core.encoder import Encoder, bare
 from holodeck.core.events import ActivityShown, Event, RunStarted, failure
 from holodeck.core.ids import new_message_id
 from holodeck.errors import HoloDeckError, InternalError
-from holodeck.runs.middleware import Batch
+from holodeck.runs.middleware import NumberedEvents
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.stream import Cursor, EventStream
@@ -95,7 +95,7 @@ class ReadingStream(EventStream):
             self._runs.attach(run)
             await super()._stream()
 
-    def _encoded(self, batch: Batch) -> bytes:
+    def _encoded(self, batch: NumberedEvents) -> bytes:
         return self._encoder.encode_many(batch if self._chain is None else self._chain(batch))
 
     async def _more(self) -> None:

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from holodeck.core.encoder import Encoder, bare
 from holodeck.core.events import Event, MessagesReplaced
 from holodeck.runs.log import ReplayGone
-from holodeck.runs.middleware import Batch, Chain
+from holodeck.runs.middleware import Chain, NumberedEvents
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
 from holodeck.server.agent_server import AgentServer
@@ -64,7 +64,7 @@ class Cursor:
         return self._encode(place, events)
 
     def _encode(self, place: int, events: Sequence[Event]) -> bytes:
-        batch: Batch = enumerate(events, self.run.first_number + place)
+        batch: NumberedEvents = enumerate(events, self.run.first_number + place)
         if self.chain is not None:
             batch = self.chain(batch)
             if not self.encoder.shows_metadata:

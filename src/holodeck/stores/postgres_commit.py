@@ -14,7 +14,7 @@ from holodeck.errors import LostClaim
 from holodeck.sessions.port import StoredSession
 from holodeck.sessions.transcript import summary_after_cut
 from holodeck.stores import records
-from holodeck.stores.postgres_database import Connection
+from holodeck.stores.postgres_database import PostgresConnection
 from holodeck.stores.postgres_run_statements import RunClause
 from holodeck.stores.stored_conversation import SessionRow, Step, size_of_steps, steps_of
 
@@ -100,7 +100,7 @@ class Commit:
             values |= {f"seq{i}": row.steps + i, f"count{i}": count, f"by_user{i}": by_user, f"body{i}": body}
         return values
 
-    async def after_cut(self, connection: Connection, kept: StoredSession) -> SessionRow:
+    async def after_cut(self, connection: PostgresConnection, kept: StoredSession) -> SessionRow:
         """The commit for a history that is cut first, within a transaction."""
         row = await fill(connection, self.row, kept, self.now)
         commit = replace(self, row=row, epoch=row.epoch)
@@ -109,7 +109,7 @@ class Commit:
         return commit.row_after
 
 
-async def fill(connection: Connection, row: SessionRow, content: StoredSession, used: float) -> SessionRow:
+async def fill(connection: PostgresConnection, row: SessionRow, content: StoredSession, used: float) -> SessionRow:
     """Replaces the whole content of a session, within a transaction.
 
     A run that has the session open loses its claim.

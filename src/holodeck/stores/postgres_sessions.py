@@ -31,7 +31,7 @@ from holodeck.sessions.transcript import cut_before, wanted_messages
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.postgres_commit import LOST, RAISED_BY_OTHERS, RAISED_BY_RUN, Commit, fill
-from holodeck.stores.postgres_database import Connection, PostgresDatabase
+from holodeck.stores.postgres_database import PostgresConnection, PostgresDatabase
 from holodeck.stores.postgres_run_statements import FoundSession
 from holodeck.stores.postgres_runs import PostgresRunStore
 from holodeck.stores.postgres_values import PostgresValues
@@ -387,7 +387,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
     ) -> None:
         await self.make_way(owner, session_id, self.now())
 
-        async def job(connection: Connection) -> None:
+        async def job(connection: PostgresConnection) -> None:
             cursor = await connection.execute(
                 "INSERT INTO holodeck.sessions (agent, tenant, user_name, id, created, used, v)"
                 " VALUES (%(agent)s, %(tenant)s, %(user)s, %(id)s, %(now)s, %(now)s, %(v)s) RETURNING key",

@@ -9,7 +9,7 @@ from typing import Protocol
 from holodeck.agent.definition import AgentDefinition
 from holodeck.cli.conversation.attachments import dropped_files
 from holodeck.cli.conversation.chat_context import ChatContext
-from holodeck.cli.conversation.chat_loop import ChatLoop, Reply
+from holodeck.cli.conversation.chat_loop import ChatLoop, ReplyCoroutine
 from holodeck.cli.conversation.commands import Exit, Retry, Send, dispatch
 from holodeck.cli.conversation.validation import InputChecks
 from holodeck.cli.lines import Lines
@@ -105,7 +105,7 @@ class Chat(ChatLoop):
             context.say(context.paint.dim(f"{note.name}: {note.characters:,} characters as {note.read_as}"))
         await self._conclude(await self._run(self._replied(messages, notes)), begun)
 
-    def _resumed(self, answers: Sequence[Resume]) -> Reply:
+    def _resumed(self, answers: Sequence[Resume]) -> ReplyCoroutine:
         return self._replied(resume=answers)
 
     async def _replied(

@@ -59,7 +59,7 @@ class Around:
     allowed: set[str] = field(default_factory=set)  # tools that run without a question in this conversation
 
 
-Reply = Coroutine[Any, Any, Ending | None]
+ReplyCoroutine = Coroutine[Any, Any, Ending | None]
 
 
 class ChatLoop(ABC):
@@ -89,7 +89,7 @@ class ChatLoop(ABC):
         """Runs a command or answers a message. Returns whether the user leaves."""
 
     @abstractmethod
-    def _resumed(self, answers: Sequence[Resume]) -> Reply:
+    def _resumed(self, answers: Sequence[Resume]) -> ReplyCoroutine:
         """Continues with the calls that the user has decided about."""
 
     @abstractmethod
@@ -232,7 +232,7 @@ class ChatLoop(ABC):
             self._has_refused = True
             self._around.complain(f"✗ {words}; it was not sent")
 
-    async def _run(self, work: Reply) -> Ending | None:
+    async def _run(self, work: ReplyCoroutine) -> Ending | None:
         """Performs one run, which Ctrl+C stops; a second Ctrl+C leaves. None if it was stopped before it began."""
         reply = asyncio.create_task(work)
         with self._interrupts(reply) as enough:
