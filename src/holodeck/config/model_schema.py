@@ -126,7 +126,7 @@ class ModelChoice(Block):
         None,
         ge=1,
         le=1_000_000,
-        description="Longest answer of one model call, its thoughts included; default: the provider's, enough to think",
+        description="Maximum tokens of one reply, including reasoning; default: the provider's; Anthropic's models: 16,000, more with reasoning",
     )
     tool_choice: Identifier | None = Field(
         None,

@@ -251,7 +251,8 @@ class _Own:
             answer = self._answered(event)
             last = len(answer) - 1
             for i, each in enumerate(answer):
-                yield (n if i == last else None), each  # a reader that resumes after half of an answer gets all of it
+                # only the last event has the number: a client that reconnects in between gets all of them again
+                yield (n if i == last else None), each
 
     def _answered(self, event: e.Event) -> tuple[e.Event, ...]:
         plain = bare(event)

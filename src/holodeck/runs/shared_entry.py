@@ -49,7 +49,7 @@ class SharedEntry:
             log.warning("run %s did not start and is still stored: %s", run.run_id, error.message)
         finally:
             self.records.release(record)
-            run.log.cut()  # else the log and the one who copies it would keep each other
+            run.log.cut()  # breaks the reference cycle between the log and its copier
 
     async def close(self, seconds: float) -> None:
         if self._undoing:

@@ -168,7 +168,7 @@ class StoredRuns:
         return _joined(await self._open_runs(owner, session_id), here)
 
     async def _open_runs(self, owner: Owner, session_id: str | None = None) -> list[RunRecord]:
-        """The runs that have not ended in any process. One whose ending only waits for the store has."""
+        """Runs without an ending. A run whose ending is not stored yet counts as ended."""
         if self.remote is None:
             return []
         found = await self.remote.records.open_runs(owner=owner, session_id=session_id)
@@ -368,7 +368,7 @@ class StoredRuns:
     def _change(self, record: RunRecord, stored: StoredSession | None) -> Change:
         """The change of a request whose process ended before it compared the request with the session.
 
-        Its client may lack any message of a run, so only what it has changed itself is rewound.
+        It cannot be known which replies the client had seen, so only a message that the client edited causes a rewind.
         """
         request, messages = record.request, () if stored is None else stored.messages
         known, runs = {message.id for message in messages}, frozenset([message.run_id for message in messages])

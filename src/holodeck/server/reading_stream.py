@@ -67,7 +67,10 @@ async def started_or_reading(
 
 
 class ReadingStream(EventStream):
-    """Streams the pages being read, then the run. If the client leaves, reading continues, then the grace begins."""
+    """Streams the pages being read, then the run.
+
+    If the client disconnects, the files are still read; then the run's grace period starts.
+    """
 
     def __init__(
         self,

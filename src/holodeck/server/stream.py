@@ -265,8 +265,8 @@ class EventStream(Response):
 def place_of(part: Run, first: int, encoder: Encoder) -> int:
     """Returns the index in the log of a part at which a reader begins. A copied log may lag behind its reader.
 
-    If a log was lost, a reader gets the snapshot that corrects it, not the texts again, provided that its wire shows
-    snapshots: those wires have encoders without state.
+    In a rebuilt log, a reader that reconnects starts at the snapshot. Only encoders without state can; the others must
+    read from the first event.
     """
     if part.is_rebuilt and 0 < first < part.first_number and not encoder.needs_all_events:
         return next((n for n, event in enumerate(part.log.kept) if isinstance(event, MessagesReplaced)), 0)

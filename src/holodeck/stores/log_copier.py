@@ -142,7 +142,7 @@ class LogCopier:
         batch = self._take_due()
         is_begun = False
         if self._at_once is not None:
-            with suppress(Exception):  # the other way reports it, for the log that has it
+            with suppress(Exception):  # `_copy` tries again, and reports which log failed
                 is_begun = self._at_once([piece for _, piece in batch if piece.events], partial(self._answered, batch))
         if not is_begun:
             self._answered(batch, is_stored=False)
@@ -195,7 +195,7 @@ class LogCopier:
             first, is_beginning = copy.first_number + copy.place, copy.place == 0
             taken.append((copy, LogPiece(copy.run, first, events, is_beginning, copy.session)))
             copy.place += len(events)
-            if not copy.log.ended:  # not even by a cut: the log and its copy would keep each other
+            if not copy.log.ended:  # a cut log has ended too: following it would form a reference cycle
                 copy.log.call_at_next(partial(self._is_due, copy))
         return taken
 

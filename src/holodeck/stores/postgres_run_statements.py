@@ -101,8 +101,10 @@ SELECT %(agent)s, %(tenant)s, %(user)s, %(id)s, %(session)s, %(wire)s, %(repeat_
 WHERE NOT EXISTS (SELECT 1 FROM named)
 ON CONFLICT DO NOTHING
 """
-# A run that waited had ended and was released before its wait is withdrawn; a run that never began has no row yet. A
-# row that has not ended belongs to the process that runs it, and does not change.
+# END_RELEASED changes the row of a run that has ended, because its interrupt is withdrawn, and inserts the row of a run
+# that never began.
+#
+# It does not change the row of a run in progress, which belongs to the process that runs it.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """The loop of every chat: read a line, get it answered, ask about calls that wait, until the user leaves.
 
-It knows lines and a display, but not where they come from or lead to, nor where the agent runs. Signals are the
-terminal's way to say "stop".
+Subclasses decide where the agent runs: in this process or on a server. A signal from the terminal stops the answer.
 """
 
 import asyncio
@@ -50,7 +49,7 @@ class Display(Protocol):
 
 @dataclass(kw_only=True)
 class Around:
-    """What every chat needs besides its agent."""
+    """The display, the output functions and the approvals of one chat."""
 
     display: Display
     say: Callable[[str], None]  # prints a line to the user; its text is safe
@@ -82,7 +81,7 @@ class ChatLoop(ABC):
     @property
     @abstractmethod
     def _starting(self) -> "asyncio.Task[None] | None":
-        """Returns the task that starts the agent, whose failure ends the wait for a line; None if there is none."""
+        """The agent's start-up task, or None. If it fails while the user types, the prompt ends."""
 
     @abstractmethod
     async def _follow(self, line: str) -> bool:

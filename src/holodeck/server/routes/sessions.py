@@ -1,4 +1,4 @@
-"""Sessions: the list of one's own; by id: read, follow, delete all or the end of one (SRV-11)."""
+"""Routes of sessions: list, read, follow, delete, rewind (SRV-11)."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import deque
