@@ -114,7 +114,9 @@ async def test_a_run_that_was_ended_otherwise_does_not_take_its_own_ending_for_s
 
 
 @pytest.mark.req("D07")
-async def test_a_run_that_goes_on_under_its_own_id_begins_once_although_the_statement_is_repeated(opened, monkeypatch):
+async def test_a_run_that_continues_under_its_own_id_begins_once_although_the_statement_is_repeated(
+    opened, monkeypatch
+):
     store = await opened()
     await begun(store, run())
     await store.runs.end(run(), ENDING)

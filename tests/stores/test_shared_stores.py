@@ -362,7 +362,7 @@ async def test_a_store_that_is_away_for_a_moment_does_not_end_the_reading_of_a_c
 async def test_a_run_that_continues_under_its_own_id_is_read_to_its_last_ending(opened):
     """Its copy has the ending with which it waited for a person, in the middle."""
     one, other = await opened(), await opened()
-    waited, goes_on = RunLog(), RunLog()
+    waited, continues = RunLog(), RunLog()
     await one.runs.begin(run())
     one.runs.follow(run(), waited)
     for event in (RunStarted("r", "s"), ENDING):
@@ -370,15 +370,15 @@ async def test_a_run_that_continues_under_its_own_id_is_read_to_its_last_ending(
     await one.runs.end(run(), ENDING)
     one.runs.release(run())
     await one.runs.begin(run(), continues=ENDING)
-    one.runs.follow(run(), goes_on, 2)
-    goes_on.append(RunStarted("r", "s"))
+    one.runs.follow(run(), continues, 2)
+    continues.append(RunStarted("r", "s"))
     async with asyncio.timeout(50):
         while [first for first, _ in await other.runs.events(run())] != [0, 2]:
             await asyncio.sleep(0.01)
     read = await RemoteRuns(other, other.runs, RunSettings()).open(run())
     assert (read.first_number, read.log.ended) == (2, False)
     for event in (TextAdded("m", "a"), ENDING):
-        goes_on.append(event)
+        continues.append(event)
     await asyncio.wait_for(read.done(), 50)
     shown = [list(part.log.kept) for part in read.parts]
     assert shown == [[RunStarted("r", "s"), ENDING], [RunStarted("r", "s"), TextAdded("m", "a"), ENDING]]
@@ -537,16 +537,16 @@ async def test_a_run_that_begins_in_another_process_is_noticed(opened):
 
 def begin_slowly(store, monkeypatch):
     """Events: a run is stored; its begin may return."""
-    stored, go_on, begin = asyncio.Event(), asyncio.Event(), store.runs.begin
+    stored, released, begin = asyncio.Event(), asyncio.Event(), store.runs.begin
 
     async def slow(record, **more):
         found = await begin(record, **more)
         stored.set()
-        await go_on.wait()
+        await released.wait()
         return found
 
     monkeypatch.setattr(store.runs, "begin", slow)
-    return stored, go_on
+    return stored, released
 
 
 def runs_on(store):
@@ -560,11 +560,11 @@ async def test_a_request_that_is_cancelled_while_its_run_is_stored_leaves_no_run
     runs = runs_on(store)
     asked = RunRequest(session_id="s", messages=(UserMessage(content="hi"),))
     with monkeypatch.context() as patched:
-        stored, go_on = begin_slowly(store, patched)
+        stored, released = begin_slowly(store, patched)
         request = asyncio.create_task(runs.start(asked))
         await asyncio.wait_for(stored.wait(), 50)
         request.cancel()
-        go_on.set()
+        released.set()
         await asyncio.wait({request}, timeout=50)
     assert request.cancelled()
     assert await store.runs.open_runs(owner=ME) == []
@@ -578,11 +578,11 @@ async def test_a_run_that_is_being_stored_when_the_server_stops_does_not_start(o
     """It would go on behind the back of the server, which has ended all runs that it knew."""
     store = await opened()
     runs = runs_on(store)
-    stored, go_on = begin_slowly(store, monkeypatch)
+    stored, released = begin_slowly(store, monkeypatch)
     request = asyncio.create_task(runs.start(RunRequest(session_id="s", messages=(UserMessage(content="hi"),))))
     await asyncio.wait_for(stored.wait(), 50)
     await runs.close(0)
-    go_on.set()
+    released.set()
     with pytest.raises(ShuttingDown):
         await asyncio.wait_for(request, 50)
     assert await store.runs.open_runs(owner=ME) == []
@@ -594,12 +594,12 @@ async def test_a_second_request_under_the_id_of_a_run_that_is_being_stored_takes
     store = await opened()
     runs = runs_on(store)
     asked = RunRequest(run_id="r", session_id="s", messages=(UserMessage(content="hi"),))
-    stored, go_on = begin_slowly(store, monkeypatch)
+    stored, released = begin_slowly(store, monkeypatch)
     request = asyncio.create_task(runs.start(asked))
     await asyncio.wait_for(stored.wait(), 50)
     with pytest.raises(RunExists):
         await asyncio.wait_for(runs.start(asked), 50)
-    go_on.set()
+    released.set()
     first = await asyncio.wait_for(request, 50)
     await asyncio.wait_for(first.done(), 50)
     assert (await store.runs.find("r", owner=ME)).ending == first.log.ending

@@ -120,7 +120,7 @@ async def _begun(
     return await begin(server_of(request), arrival)
 
 
-async def go_on(request: Request, call: McpCall, given: dict[str, Any]) -> Response:
+async def continue_run(request: Request, call: McpCall, given: dict[str, Any]) -> Response:
     """The tool `continue`: a person's decisions, for clients that cannot show a form."""
     wanted = continue_arguments(given)
 
@@ -148,7 +148,7 @@ async def _run_named(request: Request, run_id: str) -> Run:
 
 
 McpTool = Callable[[Request, McpCall, dict[str, Any]], Awaitable[Response]]
-TOOLS: Mapping[str, McpTool] = {ASK: ask, CONTINUE: go_on, WAIT: wait}
+TOOLS: Mapping[str, McpTool] = {ASK: ask, CONTINUE: continue_run, WAIT: wait}
 
 
 async def call_tool(request: Request, call: McpCall, tools: Mapping[str, McpTool] = TOOLS) -> Response:

@@ -150,7 +150,7 @@ class LogCopier:
     def _answered(self, batch: _Batch, is_stored: bool) -> None:  # noqa: FBT001  a callback
         if is_stored:
             self._is_failing = False
-            self._go_on()
+            self._end_copy()
         else:
             self._task = asyncio.get_running_loop().create_task(self._copy(batch), name="copy of run logs")
 
@@ -175,9 +175,9 @@ class LogCopier:
                     if copy.run in gone:
                         copy.place = 0
                         self._due[copy] = None
-        self._go_on()
+        self._end_copy()
 
-    def _go_on(self) -> None:
+    def _end_copy(self) -> None:
         self._is_writing = False
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)

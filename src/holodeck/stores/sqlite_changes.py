@@ -141,11 +141,11 @@ class SqliteChanges:
     def _read_runs(self, before: _Runs | None) -> _Runs:
         values = self._agent, before.newest if before is not None else sys.maxsize
         newest, *found = self._file.glance(lambda connection: connection.execute(_RUNS, values).fetchall())
-        rows = [(key, (Owner(tenant, user), session), goes_on) for key, tenant, user, session, goes_on in found]
+        rows = [(key, (Owner(tenant, user), session), is_open) for key, tenant, user, session, is_open in found]
         return _Runs(
             newest=newest[0] or 0,
-            in_progress=frozenset((key, session) for key, session, goes_on in rows if goes_on),
-            ended_since=frozenset(session for _, session, goes_on in rows if not goes_on),
+            in_progress=frozenset((key, session) for key, session, is_open in rows if is_open),
+            ended_since=frozenset(session for _, session, is_open in rows if not is_open),
         )
 
 
