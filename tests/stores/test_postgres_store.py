@@ -474,6 +474,6 @@ async def test_the_owners_whose_bytes_are_counted_are_bounded(postgres_database,
             store.grew(owner, 5)
         assert store._unchecked == {owners[7]: 0, owners[8]: 0, owners[9]: 5}
         store.grew(owners[0], 5)
-        assert owners[0] in store._making_space
+        assert owners[0] in store._evicting
     finally:
         await store.close()

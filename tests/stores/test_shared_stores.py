@@ -17,7 +17,7 @@ from holodeck.errors import LostClaim, SessionBusy, SessionDeleted, ShuttingDown
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import Pulse, RunExists, RunState
-from holodeck.runs.recovery import HOLE
+from holodeck.runs.recovery import PART_STRIDE
 from holodeck.runs.remote_runs import RemoteRuns, run_of
 from holodeck.runs.replica import Replica
 from holodeck.runs.run_settings import RunSettings
@@ -288,7 +288,7 @@ async def test_the_runs_of_a_process_that_left_are_taken_at_once(opened):
     assert [each.run_id for each in await other.runs.take_over(60)] == ["r"]
 
 
-async def test_wishes_reach_the_process_that_has_the_run(opened):
+async def test_commands_reach_the_process_that_has_the_run(opened):
     one, other = await opened(), await opened()
     await one.runs.begin(run())
     await one.runs.begin(run("second"))
@@ -330,12 +330,14 @@ async def test_the_copy_of_a_log_is_read_by_others_and_ends_with_the_claim(opene
     for _ in range(3):
         await other.runs.beat()
     assert len(await other.runs.take_over(0)) == 1
-    other.runs.follow(run(), late, HOLE)
+    other.runs.follow(run(), late, PART_STRIDE)
     for each in (log, late):
         each.append(TextAdded("m", "c"))
         each.append(ENDING)
     await asyncio.gather(one.close(), other.close())
-    assert [first for first, _ in await (await opened()).runs.events(run())] == [0, HOLE], "a late piece is refused"
+    assert [first for first, _ in await (await opened()).runs.events(run())] == [0, PART_STRIDE], (
+        "a late piece is refused"
+    )
 
 
 async def test_a_store_that_is_away_for_a_moment_does_not_end_the_reading_of_a_copy(opened, monkeypatch):
@@ -519,8 +521,8 @@ async def test_a_piece_that_was_written_again_and_is_longer_now_is_read_on(opene
     assert await store.runs.events(run(), 2) == [(2, events[2:])]
     assert await store.runs.events(run(), 1) == [(1, events[1:5]), (5, events[5:])]
     assert await store.runs.events(run(), 6) == []
-    await store.runs._store_pieces([LogPiece((ME, "r"), 9, events[:1]), LogPiece((ME, "r"), HOLE, events[:1])])
-    assert await store.runs.events(run(), 6) == [(HOLE, events[:1])], "nothing behind a gap, but the next part"
+    await store.runs._store_pieces([LogPiece((ME, "r"), 9, events[:1]), LogPiece((ME, "r"), PART_STRIDE, events[:1])])
+    assert await store.runs.events(run(), 6) == [(PART_STRIDE, events[:1])], "nothing behind a gap, but the next part"
 
 
 async def test_a_run_that_begins_in_another_process_is_noticed(opened):

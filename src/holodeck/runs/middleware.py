@@ -286,7 +286,7 @@ class _Own:
         except Exception as error:  # noqa: BLE001  a user's own code; what it does must not end the stream
             self._failed(f" failed at {type(plain).__name__}, which was dropped: {error!r}")
             return ()
-        return tuple(_rewrapped(event, each) if _place(each) == _place(event) else each for each in answer)
+        return tuple(_rewrapped(event, each) if _grammar_key(each) == _grammar_key(event) else each for each in answer)
 
     def _failed(self, how: str) -> None:
         if not self._has_failed:
@@ -328,7 +328,7 @@ def _answer(answer: Any) -> tuple[e.Event, ...]:
 
 def _fits(event: e.Event, answer: tuple[e.Event, ...]) -> bool:
     action, _, _ = TABLE[type(bare(event))]
-    same = [i for i, each in enumerate(answer) if _place(each) == _place(event)]
+    same = [i for i, each in enumerate(answer) if _grammar_key(each) == _grammar_key(event)]
     if len(same) + sum(_is_note(each) for i, each in enumerate(answer) if i not in same) != len(answer):
         return False
     if action in {Action.NOTE, Action.CONTINUE}:
@@ -337,7 +337,7 @@ def _fits(event: e.Event, answer: tuple[e.Event, ...]) -> bool:
     return len(same) == 1 and stays.get(action, True)
 
 
-def _place(event: e.Event) -> tuple[type[e.Event], str]:
+def _grammar_key(event: e.Event) -> tuple[type[e.Event], str]:
     """The position of an event in the grammar: its type and the id of its part."""
     plain = bare(event)
     _, _, key = TABLE.get(type(plain), (None, None, None))

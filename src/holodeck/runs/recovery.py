@@ -34,7 +34,7 @@ from holodeck.sessions.port import StoredSession
 M = TypeVar("M", bound=Message)
 
 CALL_AGAIN = "Interrupted by a restart of the server; it may be called again."
-HOLE = 1_000_000_000
+PART_STRIDE = 1_000_000_000
 """Event numbers restart at the next multiple of this after a crash.
 
 They cannot collide with those of events that the dead process sent but did not copy.

@@ -188,7 +188,7 @@ class Run:
     def next_number(self) -> int:
         """The number of the next event.
 
-        After a crash it exceeds the count: numbering resumes at a multiple of `HOLE`.
+        After a crash it exceeds the count: numbering resumes at a multiple of `PART_STRIDE`.
         """
         return self.first_number + len(self.log)
 

@@ -24,7 +24,7 @@ from holodeck.errors import HoloDeckError, InvalidRequest, RunInterrupted, RunNo
 from holodeck.runs.client_history import Change, change_of, context_of, results_for
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, RunResult, RunState, RunStore, SharedRunStore
-from holodeck.runs.recovery import HOLE, correction, log_of, remains_of, result_of
+from holodeck.runs.recovery import PART_STRIDE, correction, log_of, remains_of, result_of
 from holodeck.runs.remote_runs import Pieces, RemoteRuns, flattened, parts_of, run_of
 from holodeck.runs.resumed_parts import is_continued_elsewhere, lacks_part
 from holodeck.runs.run import Run, stopped
@@ -283,8 +283,9 @@ class StoredRuns:
         limit = self._runs.settings.max_log_events
         parts = parts_of(record, pieces, history, limit)
         parts[-1].log.cut()
-        block = max(parts[-1].first_number // HOLE, record.recovered) + 1  # a part may have been shown and never copied
-        return run_of(record, RunLog(limit), earlier=parts[-1], first_number=block * HOLE)
+        # a part may have been shown and never copied
+        block = max(parts[-1].first_number // PART_STRIDE, record.recovered) + 1
+        return run_of(record, RunLog(limit), earlier=parts[-1], first_number=block * PART_STRIDE)
 
     # taking up
 

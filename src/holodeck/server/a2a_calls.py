@@ -184,12 +184,12 @@ async def subscribe(request: Request, params: JsonObject, form: UpdateForm) -> R
     server, task_id = server_of(request), valid_id(params.get("id"), "id")
     require(request, RUNS_READ)
     chain = await chain_of(server, task_id, owner_of(request))
-    place = len(chain[-1].log)
+    position = len(chain[-1].log)
     task = await task_of(server, chain)
     if task["status"]["state"] in TERMINAL:
         raise unsupported_operation("The task has ended; there is nothing to subscribe to.")
     await slot_of(request).take(request, owner_of(request))
-    return TaskSubscription(server, chain, place, task, form)
+    return TaskSubscription(server, chain, position, task, form)
 
 
 async def list_tasks(request: Request, params: JsonObject) -> JsonObject:

@@ -127,15 +127,15 @@ class TaskSubscription(EventStream):
     """
 
     def __init__(
-        self, server: AgentServer, chain: Sequence[Run], place: int, task: JsonObject, form: UpdateForm
+        self, server: AgentServer, chain: Sequence[Run], position: int, task: JsonObject, form: UpdateForm
     ) -> None:
-        """`place` is the index of the first event of the newest run to send."""
+        """`position` is the index of the first event of the newest run to send."""
         prefix = sse.frame(form.update({"task": task}))
         super().__init__(server.runs, (), server.settings.streams, content_type=sse.CONTENT_TYPE, prefix=prefix)
         self._server, self._form, self._task_id = server, form, chain[0].run_id
         self._failure: HoloDeckError | None = None
         self._newest = chain[-1]
-        self._next: deque[tuple[Run, int] | None] = deque([(chain[-1], place)])
+        self._next: deque[tuple[Run, int] | None] = deque([(chain[-1], position)])
         self._announced: set[str] = set()
 
     async def _stream(self) -> None:
@@ -156,12 +156,12 @@ class TaskSubscription(EventStream):
             elif (one := self._next.popleft()) is None or await self._shown(*one):
                 break
 
-    async def _shown(self, run: Run, place: int) -> bool:
+    async def _shown(self, run: Run, position: int) -> bool:
         """Sends the updates of a run. Returns whether the task ended with it."""
         self._newest = run
         encoder = TaskEncoder(TaskReader(self._task_id, run.session_id, run.run_id), self._form.update)
         with self._runs.attached(run):
-            await self._follow(Cursor(run, encoder, place, self._server.chain()), last=False)
+            await self._follow(Cursor(run, encoder, position, self._server.chain()), last=False)
         return run.state is RunState.CANCELLED or not open_interrupts(run)
 
     async def _more(self) -> None:

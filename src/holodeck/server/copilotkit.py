@@ -212,7 +212,7 @@ class LateCursor(Cursor):
     """
 
     def __post_init__(self) -> None:
-        self.place = len(self.run.log)
+        self.position = len(self.run.log)
         self._conversation = self.run.conversation
         self._older: Sequence[Message] = ()  # messages stored before those that the run has read
 
@@ -229,10 +229,10 @@ class LateCursor(Cursor):
 
     def take(self) -> bytes:
         log = self.run.log
-        self.place = len(log)
+        self.position = len(log)
         if not log.ended:
             return b""
-        (ending,) = log.since(self.place - 1)
+        (ending,) = log.since(self.position - 1)
         return self._encoded(*self._state(), *self._history(), (self.run.next_number - 1, ending))
 
     def _encoded(self, *batch: Numbered) -> bytes:

@@ -246,11 +246,11 @@ class _Updates:
 
     def __init__(self, run: Run, task_id: str, chain: Chain | None) -> None:
         self._run, self._task_id, self._chain = run, task_id, chain
-        self._reader, self._place = TaskReader(task_id, run.session_id, run.run_id), 0
+        self._reader, self._position = TaskReader(task_id, run.session_id, run.run_id), 0
 
     @property
     def at_end(self) -> bool:
-        return self._run.log.ended and self._place == len(self._run.log)
+        return self._run.log.ended and self._position == len(self._run.log)
 
     @property
     def last_status(self) -> _Update:
@@ -269,12 +269,12 @@ class _Updates:
     async def more(self) -> list[_Update]:
         """Returns the updates since the last call. Waits for the next event if there are none. ReplayGone."""
         log = self._run.log
-        if self._place == len(log) and not log.ended:
+        if self._position == len(log) and not log.ended:
             await _next_event(self._run)
-        new = log.since(self._place)
-        batch: NumberedEvents = enumerate(new, self._place)
+        new = log.since(self._position)
+        batch: NumberedEvents = enumerate(new, self._position)
         events = [bare(event) for _, event in (batch if self._chain is None else self._chain(batch))]
-        self._place += len(new)
+        self._position += len(new)
         updates = (update for event in events for update in self._reader.read(event))
         return [
             _Update(each, self._task())
@@ -285,7 +285,7 @@ class _Updates:
     def skip_what_is_gone(self) -> None:
         """Continues at the first event that the log still has."""
         log = self._run.log
-        self._place = max(self._place, len(log) - len(log.kept))
+        self._position = max(self._position, len(log) - len(log.kept))
 
 
 async def _next_event(run: Run) -> None:

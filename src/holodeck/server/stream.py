@@ -40,31 +40,31 @@ def _head(content_type: str) -> list[tuple[bytes, bytes]]:
 
 @dataclass
 class Cursor:
-    """The position of one reader in one run: `place` is the index in its log of the next event to send."""
+    """The position of one reader in one run: `position` is the index in its log of the next event to send."""
 
     run: Run
     encoder: Encoder
-    place: int = 0
+    position: int = 0
     chain: Chain | None = None
     has_more: bool = True  # whether `take` left something behind
 
     def __post_init__(self) -> None:
         """Refuses evicted events before the first byte is sent. Feeds the earlier events to a chain and encoder with state."""
-        self.run.log.since(self.place, 0)
-        if self.place > 0 and (self.chain is not None or self.encoder.needs_all_events):
-            self._encode(0, self.run.log.since(0, self.place))
+        self.run.log.since(self.position, 0)
+        if self.position > 0 and (self.chain is not None or self.encoder.needs_all_events):
+            self._encode(0, self.run.log.since(0, self.position))
 
     def take(self) -> bytes:
         """Returns the new events, encoded. Empty if a chain hides them all. Raises ReplayGone."""
-        place, events = self.place, self.run.log.since(self.place, MAX_BATCH)
-        self.place += len(events)
+        position, events = self.position, self.run.log.since(self.position, MAX_BATCH)
+        self.position += len(events)
         self.has_more = len(events) == MAX_BATCH
         if self.chain is None:  # the path of nearly all tokens
-            return self.encoder.encode_many(enumerate(events, self.run.first_number + place))
-        return self._encode(place, events)
+            return self.encoder.encode_many(enumerate(events, self.run.first_number + position))
+        return self._encode(position, events)
 
-    def _encode(self, place: int, events: Sequence[Event]) -> bytes:
-        batch: NumberedEvents = enumerate(events, self.run.first_number + place)
+    def _encode(self, position: int, events: Sequence[Event]) -> bytes:
+        batch: NumberedEvents = enumerate(events, self.run.first_number + position)
         if self.chain is not None:
             batch = self.chain(batch)
             if not self.encoder.shows_metadata:
@@ -145,7 +145,7 @@ class EventStream(Response):
         run_log = cursor.run.log
         try:
             while not self._left:
-                if cursor.place < len(run_log):
+                if cursor.position < len(run_log):
                     body = cursor.take()
                     await self._write(body, final=last and run_log.has_ending and not cursor.has_more)
                 elif run_log.ended:
@@ -262,7 +262,7 @@ class EventStream(Response):
             self._connection.transport.abort()
 
 
-def place_of(part: Run, first: int, encoder: Encoder) -> int:
+def first_position(part: Run, first: int, encoder: Encoder) -> int:
     """Returns the index in the log of a part at which a reader begins. A copied log may lag behind its reader.
 
     In a rebuilt log, a reader that reconnects starts at the snapshot. Only encoders without state can; the others must
@@ -270,8 +270,8 @@ def place_of(part: Run, first: int, encoder: Encoder) -> int:
     """
     if part.is_rebuilt and 0 < first < part.first_number and not encoder.needs_all_events:
         return next((n for n, event in enumerate(part.log.kept) if isinstance(event, MessagesReplaced)), 0)
-    place = max(0, first - part.first_number)
-    return place if part.is_remote and not part.log.ended else min(place, len(part.log))
+    position = max(0, first - part.first_number)
+    return position if part.is_remote and not part.log.ended else min(position, len(part.log))
 
 
 def follow(
@@ -289,7 +289,7 @@ def follow(
     """
     if encoder is None:
         encoder = server.encoders.get(run.request.wire, server.encoders[""])(server, run, accept)
-    cursors = [Cursor(part, encoder, place_of(part, first, encoder), server.chain()) for part in run.parts]
+    cursors = [Cursor(part, encoder, first_position(part, first, encoder), server.chain()) for part in run.parts]
     return EventStream(
         server.runs, cursors, server.settings.streams, content_type=encoder.content_type, returns=returns
     )

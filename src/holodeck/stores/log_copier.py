@@ -58,7 +58,7 @@ class _Copy:
     run: OwnedId
     log: RunLog
     first_number: int
-    place: int
+    position: int
     session: str
     is_hurried: bool = False  # the run is read elsewhere
 
@@ -124,7 +124,7 @@ class LogCopier:
         if copy.is_hurried:
             is_quiet = asyncio.get_running_loop().time() >= self._begun + self.hurried_seconds
             return 0.0 if is_quiet else min(self.seconds, self.hurried_seconds)
-        return min(self.seconds, self.news_seconds) if copy.place == 0 or copy.log.ended else self.seconds
+        return min(self.seconds, self.news_seconds) if copy.position == 0 or copy.log.ended else self.seconds
 
     def _pause(self) -> float:
         return min(map(self._seconds_for, self._due), default=self.seconds)
@@ -163,7 +163,7 @@ class LogCopier:
             except HoloDeckError:  # the store reports it; the run does not depend on it
                 self._is_failing = True
                 for copy, piece in some:
-                    copy.place = piece.first - copy.first_number
+                    copy.position = piece.first - copy.first_number
                     self._due[copy] = None
             except Exception:  # a defect, or an event that cannot be written: the other runs are copied all the same
                 if len(some) > 1:
@@ -173,7 +173,7 @@ class LogCopier:
             else:
                 for copy, _ in some:
                     if copy.run in gone:
-                        copy.place = 0
+                        copy.position = 0
                         self._due[copy] = None
         self._end_copy()
 
@@ -189,12 +189,12 @@ class LogCopier:
         taken: _Batch = []
         for copy in due:
             try:
-                events = copy.log.since(copy.place)
+                events = copy.log.since(copy.position)
             except ReplayGone:  # it writes faster than it can be copied: the beginning is enough
                 continue
-            first, is_beginning = copy.first_number + copy.place, copy.place == 0
+            first, is_beginning = copy.first_number + copy.position, copy.position == 0
             taken.append((copy, LogPiece(copy.run, first, events, is_beginning, copy.session)))
-            copy.place += len(events)
+            copy.position += len(events)
             if not copy.log.ended:  # a cut log has ended too: following it would form a reference cycle
                 copy.log.call_at_next(partial(self._is_due, copy))
         return taken

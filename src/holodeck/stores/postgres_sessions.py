@@ -82,7 +82,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         self.database = database
         self.values = PostgresValues(database, agent, self.now)
         self._unchecked: dict[Owner, int] = {}  # bytes that an owner has added since the total was read
-        self._making_space: dict[Owner, asyncio.Task[None]] = {}
+        self._evicting: dict[Owner, asyncio.Task[None]] = {}
 
     async def start(self) -> None:
         await self.database.open()
@@ -108,7 +108,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
     async def _leave(self) -> None:
         if self._cleaner is not None:
             self._cleaner.cancel()
-            await asyncio.wait({self._cleaner, *self._making_space.values()})
+            await asyncio.wait({self._cleaner, *self._evicting.values()})
             self._cleaner = None
         if self.runs is not None:
             await self.runs.leave()
@@ -117,7 +117,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         session_id, now = session_id or new_ulid(), self.now()
         row = await self._find(owner, session_id, now)
         if row is None:
-            await self.make_way(owner, session_id, now)
+            await self.evict_by_count(owner, session_id, now)
             await self.database.rows(
                 "INSERT INTO holodeck.sessions (agent, tenant, user_name, id, created, used, v)"
                 " VALUES (%(agent)s, %(tenant)s, %(user)s, %(id)s, %(now)s, %(now)s, %(v)s) ON CONFLICT DO NOTHING",
@@ -148,7 +148,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         self.take(owner, session_id)
         try:
             found = None if self.runs is None else self.runs.found_session(owner, run_id)
-            if found is None or owner in self._making_space:
+            if found is None or owner in self._evicting:
                 found = FoundSession(await self._find(owner, session_id, now, own_use=1), None)
             if found.row is None and not create:
                 raise SessionNotFound(f"There is no session {session_id!r}.")  # noqa: TRY301  gives the use back
@@ -274,7 +274,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         )
         return None if found is None else SessionRow(*found)
 
-    async def make_way(self, owner: Owner, session_id: str, now: float) -> None:
+    async def evict_by_count(self, owner: Owner, session_id: str, now: float) -> None:
         """Deletes the row of an expired session. At `max_per_user`, also deletes the least recently used one."""
         most = self.most_sessions(owner)
         counted = "0" if most is None else f"(SELECT count(*) FROM holodeck.sessions WHERE {_OF_OWNER})"
@@ -300,12 +300,12 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         self._unchecked[owner] = total = (unchecked or 0) + added
         if len(self._unchecked) > MAX_UNCHECKED:
             del self._unchecked[next(iter(self._unchecked))]
-        if owner not in self._making_space and (unchecked is None or total * CHECKED_SHARE >= self._max_owner_bytes):
+        if owner not in self._evicting and (unchecked is None or total * CHECKED_SHARE >= self._max_owner_bytes):
             self._unchecked[owner] = 0
-            self._making_space[owner] = task = asyncio.create_task(self._make_space(owner, self._max_owner_bytes))
-            task.add_done_callback(lambda _: self._making_space.pop(owner))
+            self._evicting[owner] = task = asyncio.create_task(self._evict_by_size(owner, self._max_owner_bytes))
+            task.add_done_callback(lambda _: self._evicting.pop(owner))
 
-    async def _make_space(self, owner: Owner, limit: int) -> None:
+    async def _evict_by_size(self, owner: Owner, limit: int) -> None:
         """Deletes the owner's least recently used sessions."""
         try:
             theirs = await self._by_last_use(owner)
@@ -339,8 +339,8 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         return {"used_tenants": tenants, "used_users": users, "used_names": names}
 
     async def _find(self, owner: Owner, session_id: str, now: float, *, own_use: int = 0) -> SessionRow | None:
-        if owner in self._making_space:  # the session may be deleted in a moment
-            await asyncio.wait({self._making_space[owner]})
+        if owner in self._evicting:  # the session may be deleted in a moment
+            await asyncio.wait({self._evicting[owner]})
         found = await self.database.row(
             f"SELECT {COLUMNS}, {_OPEN_RUN} FROM holodeck.sessions s WHERE {_NAMED}",
             self.name(owner, session_id),
@@ -385,7 +385,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
     async def _store_new(
         self, owner: Owner, session_id: str, content: StoredSession, created: float, used: float
     ) -> None:
-        await self.make_way(owner, session_id, self.now())
+        await self.evict_by_count(owner, session_id, self.now())
 
         async def job(connection: PostgresConnection) -> None:
             cursor = await connection.execute(
@@ -478,7 +478,7 @@ class _PostgresConversation(StoredConversation):
         if row.key is None and (
             run is None or store.most_sessions(self._owner) is not None
         ):  # a run keeps an expired session
-            await store.make_way(self._owner, self._session_id, now)
+            await store.evict_by_count(self._owner, self._session_id, now)
         raised = RAISED_BY_RUN if has_run else RAISED_BY_OTHERS
         commit = Commit(
             name=store.name(self._owner, self._session_id),

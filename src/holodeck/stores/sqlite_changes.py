@@ -21,7 +21,7 @@ from holodeck.stores.session_watches import SessionWatches
 from holodeck.stores.sqlite_file import SqliteFile
 
 AWAITED_SECONDS = 0.02  # between two reads while a caller waits for something
-BUSY_SECONDS = 0.1  # while this process has something that others may have wishes for
+BUSY_SECONDS = 0.1  # while this process has something that others may have commands for
 IDLE_SECONDS = 0.5
 _ENDS_OF_COPIES = "SELECT value, (SELECT max(first) FROM pieces WHERE run = value) FROM json_each(?)"
 # The newest run of all, those in progress, and those that have begun and ended since the last read. The plus signs keep

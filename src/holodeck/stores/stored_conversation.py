@@ -32,7 +32,7 @@ from holodeck.sessions.transcript import (
     HeldParts,
     SessionChange,
     check_room,
-    place_of,
+    index_of_message,
     summary_after_cut,
     title_in,
     whole_turns,
@@ -256,7 +256,7 @@ class StoredConversation(HeldParts, Committing):
 
     async def rewind(self, before: str) -> None:
         messages = await self.history()
-        kept = list(messages[: place_of(before, messages)])
+        kept = list(messages[: index_of_message(before, messages)])
         self.messages, self.earlier, self._cut = kept, 0, before
         self.pending, self.summary = None, summary_after_cut(self.summary, kept)
         self._size = size_of_steps(steps_of(kept))

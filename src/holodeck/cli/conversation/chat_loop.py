@@ -48,7 +48,7 @@ class Display(Protocol):
 
 
 @dataclass(kw_only=True)
-class Around:
+class ChatIO:
     """The display, the output functions and the approvals of one chat."""
 
     display: Display
@@ -62,9 +62,9 @@ ReplyCoroutine = Coroutine[Any, Any, Ending | None]
 
 
 class ChatLoop(ABC):
-    def __init__(self, around: Around, lines: Lines, *, interactive: bool) -> None:
+    def __init__(self, io: ChatIO, lines: Lines, *, interactive: bool) -> None:
         """`interactive`: a user types at a terminal. Otherwise a script waits for an exit code."""
-        self._around = around
+        self._io = io
         self._lines = lines
         self._interactive = interactive
         self._failed = False
@@ -122,7 +122,7 @@ class ChatLoop(ABC):
                 if interrupted and not press.typed:
                     return INTERRUPTED
                 interrupted = True
-                self._around.say(self._around.paint.dim("(Ctrl+C again exits)"))
+                self._io.say(self._io.paint.dim("(Ctrl+C again exits)"))
                 continue
             interrupted = False
             if line is None or self._leaves(line) or await self._take(line):
@@ -169,7 +169,7 @@ class ChatLoop(ABC):
 
     def _complain(self, text: str) -> None:
         self._failed = True
-        self._around.complain(f"✗ {one_line(text, 500)}")
+        self._io.complain(f"✗ {one_line(text, 500)}")
 
     # answers
 
@@ -190,7 +190,7 @@ class ChatLoop(ABC):
 
     async def _conclude(self, ending: Ending | None, begun: float) -> None:
         """Continues until no call waits for the user, then shows time and usage."""
-        around, self._waits = self._around, False
+        io, self._waits = self._io, False
         while interrupts := _waiting(ending):
             answers = await self._decide(interrupts)
             if len(answers) < len(interrupts):
@@ -199,7 +199,7 @@ class ChatLoop(ABC):
             ending = await self._run(self._resumed(answers))
         self._failed = isinstance(ending, RunFailed)
         if ending is None:
-            around.say(around.paint.dim("(stopped)"))
+            io.say(io.paint.dim("(stopped)"))
         await self._show_state(time.monotonic() - begun)
 
     def _leave_open(self, interrupts: Sequence[Interrupt], consequence: str = "") -> None:
@@ -208,7 +208,7 @@ class ChatLoop(ABC):
             return
         self._waits = True
         for name in dict.fromkeys(interrupt.tool for interrupt in interrupts):
-            self._around.complain(
+            self._io.complain(
                 f"✗ {one_line(name, 100)} was not run: it needs approval; answer on a terminal or with --lines"
                 + (f"; {consequence}" if consequence else "")
             )
@@ -216,7 +216,7 @@ class ChatLoop(ABC):
     async def _decide(self, interrupts: Sequence[Interrupt]) -> list[Resume]:
         answers = []
         for interrupt in interrupts:
-            answer = await decide(interrupt, self._lines, self._around.say, self._around.allowed, self._refuse)
+            answer = await decide(interrupt, self._lines, self._io.say, self._io.allowed, self._refuse)
             if answer is None:
                 break
             answers.append(answer)
@@ -226,10 +226,10 @@ class ChatLoop(ABC):
         """Reports a line that does not answer the question. The next line may."""
         words = f"“{one_line(line.strip(), 60)}” is not an answer: y = yes, n = no, e = edit the arguments, a = always"
         if self._lines.is_typed:
-            self._around.say(f"  {words}")
+            self._io.say(f"  {words}")
         else:
             self._has_refused = True
-            self._around.complain(f"✗ {words}; it was not sent")
+            self._io.complain(f"✗ {words}; it was not sent")
 
     async def _run(self, work: ReplyCoroutine) -> Ending | None:
         """Performs one run, which Ctrl+C stops; a second Ctrl+C leaves. None if it was stopped before it began."""
@@ -246,7 +246,7 @@ class ChatLoop(ABC):
                         await asyncio.wait({reply}, timeout=LEAVE_SECONDS)
                 if reply.done() and not reply.cancelled():
                     reply.exception()  # retrieved, also if closing fails for the same reason: standard output is closed
-                self._around.display.close()
+                self._io.display.close()
         return reply.result() if reply.done() and not reply.cancelled() else None
 
     @contextlib.contextmanager

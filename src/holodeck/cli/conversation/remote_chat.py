@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from holodeck.cli.conversation.attachments import dropped_files, file_bytes, named_file
-from holodeck.cli.conversation.chat_loop import Around, ChatLoop, ReplyCoroutine
+from holodeck.cli.conversation.chat_loop import ChatIO, ChatLoop, ReplyCoroutine
 from holodeck.cli.conversation.remote_run import RemoteRun
 from holodeck.cli.conversation.remote_server import RemoteServer, RemoteSession
 from holodeck.cli.conversation.session import CUT_BY_CRASH, NO_ANSWER, counted
@@ -44,7 +44,7 @@ _MEDIA = ("image", "audio", "video")
 
 
 @dataclass(kw_only=True)
-class RemoteContext(Around):
+class RemoteContext(ChatIO):
     """What a chat with a server needs besides the server."""
 
     server: RemoteServer

@@ -26,7 +26,7 @@ from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import json_answer, no_session, server_of, session_of, text_header, whole_number
 from holodeck.server.routing import Routes
-from holodeck.server.stream import Cursor, EventStream, place_of
+from holodeck.server.stream import Cursor, EventStream, first_position
 from holodeck.sessions.port import ServerSession
 from holodeck.sessions.transcript import MAX_TITLE
 from holodeck.wires import sse
@@ -99,9 +99,9 @@ class SessionFeed(EventStream):
             for part in parts:
                 first = max(first, self._shown.get(run.run_id, 0))
                 with self._runs.attached(part, returns=True):
-                    cursor = Cursor(part, encoder, place_of(part, first, encoder), self._server.chain())
+                    cursor = Cursor(part, encoder, first_position(part, first, encoder), self._server.chain())
                     await self._follow(cursor, last=False)
-                self._shown[run.run_id] = max(self._shown.get(run.run_id, 0), part.first_number + cursor.place)
+                self._shown[run.run_id] = max(self._shown.get(run.run_id, 0), part.first_number + cursor.position)
             later = parts[-1].later
             parts = () if later is None or self._left else (later,)
         while len(self._shown) > MAX_SHOWN:

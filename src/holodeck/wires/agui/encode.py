@@ -491,11 +491,11 @@ def encoder_for(accept: str | None, profile: Profile, run_id: str) -> Encoder:
 def _prefers_protobuf(accept: str) -> bool:
     if PROTOBUF not in accept.lower():
         return False
-    wishes = dict(map(_wish, accept.split(",")))
-    return wishes.get(PROTOBUF, 0.0) > 0 and wishes[PROTOBUF] >= wishes.get(sse.CONTENT_TYPE, 0.0)
+    qualities = dict(map(_quality, accept.split(",")))
+    return qualities.get(PROTOBUF, 0.0) > 0 and qualities[PROTOBUF] >= qualities.get(sse.CONTENT_TYPE, 0.0)
 
 
-def _wish(media_range: str) -> tuple[str, float]:
+def _quality(media_range: str) -> tuple[str, float]:
     name, *parameters = media_range.split(";")
     weight = 1.0
     for parameter in parameters:
