@@ -377,6 +377,13 @@ def test_only_one_module_of_the_server_knows_anonymous_clients():
     assert found == {"identity.py"}
 
 
+def test_the_clause_that_isolates_owners_is_written_once():
+    """Statements of PostgreSQL about one owner's rows use `OF_OWNER`: a copy could lose one of the three columns."""
+    texts = {path.name: path.read_text() for path in (SOURCE / "stores").glob("postgres_*.py")}
+    clause = "tenant = %(tenant)s AND user_name = %(user)s"
+    assert {name: text.count(clause) for name, text in texts.items() if clause in text} == {"postgres_database.py": 1}
+
+
 def test_limits_and_runs_get_the_spender_and_the_meter_as_arguments():
     """The one context variable is for log lines: no module that counts, admits or starts runs reads it."""
     imported = {path: {name for _, name in imports_of(path)} for path in modules()}

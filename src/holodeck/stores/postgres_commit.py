@@ -16,12 +16,11 @@ from holodeck.sessions.transcript import summary_after_cut
 from holodeck.stores import records
 from holodeck.stores.postgres_database import PostgresConnection
 from holodeck.stores.postgres_run_statements import RunClause
-from holodeck.stores.stored_conversation import SessionRow, Step, size_of_steps, steps_of
+from holodeck.stores.stored_conversation import LOST, SessionRow, Step, size_of_steps, steps_of
 
 # A run's first commit raises the session's epoch by 1, that of any other writer by 2. After a commit without effect, the
 # epoch therefore shows whether our own commit succeeded before the connection broke.
 RAISED_BY_RUN, RAISED_BY_OTHERS = 1, 2
-LOST = "Another process writes to this conversation now; this run can no longer store messages."
 
 
 @dataclass(frozen=True, kw_only=True)

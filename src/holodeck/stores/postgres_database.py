@@ -31,6 +31,9 @@ PostgresConnection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
 Values: TypeAlias = Mapping[str, Any]
 NO_VALUES: Values = MappingProxyType({})
 
+OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"
+NAMED = f"{OF_OWNER} AND id = %(id)s"  # one session, or one run
+
 CONNECT_SECONDS = 5
 CLOSE_SECONDS = 2.0  # for attempts to connect that are under way
 WAIT_SECONDS = 2.0  # for a free connection

@@ -25,13 +25,11 @@ from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.heartbeats import Heartbeats, OpenRun
 from holodeck.stores.log_copier import LogCopier, LogPiece
-from holodeck.stores.postgres_database import Lane, PostgresDatabase
+from holodeck.stores.postgres_database import NAMED, OF_OWNER, Lane, PostgresDatabase
 from holodeck.stores.postgres_run_statements import (
     BEGIN,
     END,
     END_RELEASED,
-    NAMED,
-    OF_OWNER,
     SAME_SESSION,
     TURN,
     FoundSession,

@@ -30,8 +30,8 @@ from holodeck.sessions.port import Conversation, ServerSession, StoredSession
 from holodeck.sessions.transcript import cut_before, wanted_messages
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
-from holodeck.stores.postgres_commit import LOST, RAISED_BY_OTHERS, RAISED_BY_RUN, Commit, fill
-from holodeck.stores.postgres_database import PostgresConnection, PostgresDatabase
+from holodeck.stores.postgres_commit import RAISED_BY_OTHERS, RAISED_BY_RUN, Commit, fill
+from holodeck.stores.postgres_database import NAMED, OF_OWNER, PostgresConnection, PostgresDatabase
 from holodeck.stores.postgres_run_statements import FoundSession
 from holodeck.stores.postgres_runs import PostgresRunStore
 from holodeck.stores.postgres_values import PostgresValues
@@ -39,6 +39,7 @@ from holodeck.stores.stored_conversation import (
     COLUMNS,
     FIRST_STEP,
     LAST_TIME,
+    LOST,
     TTL_SECONDS,
     SessionRow,
     SqlSessionStore,
@@ -57,8 +58,6 @@ log = logging.getLogger(__name__)
 
 MAX_UNCHECKED = 10_000  # owners; the total of any other is read with its next commit
 CHECKED_SHARE = 16  # an owner's total is read again after it has grown by this part of the limit
-_OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"
-_NAMED = f"{_OF_OWNER} AND id = %(id)s"
 _MICROSECONDS = f"floor(least(greatest(used, 0), {LAST_TIME}) * 1000000)::bigint"
 _TITLE = FIRST_STEP.format(steps="holodeck.steps", sessions="s")
 LEAVE_SECONDS = 5.0
@@ -174,16 +173,16 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         """
         values = {**self.name(owner, ""), "batch": BATCH}
         counted = await self.database.row(
-            f"SELECT count(*) FROM holodeck.sessions WHERE {_OF_OWNER}", values, again=True
+            f"SELECT count(*) FROM holodeck.sessions WHERE {OF_OWNER}", values, again=True
         )
         some = (
-            f"SELECT id FROM holodeck.sessions WHERE {_OF_OWNER} UNION"
-            f" SELECT session FROM holodeck.runs WHERE {_OF_OWNER} LIMIT %(batch)s"
+            f"SELECT id FROM holodeck.sessions WHERE {OF_OWNER} UNION"
+            f" SELECT session FROM holodeck.runs WHERE {OF_OWNER} LIMIT %(batch)s"
         )
         while found := await self.database.rows(some, values, again=True):
             for (name,) in found:  # one by one, so that no run waits long
                 await self._delete(name, owner)
-        await self.database.rows(f"DELETE FROM holodeck.kept_values WHERE {_OF_OWNER} RETURNING 1", values, again=True)
+        await self.database.rows(f"DELETE FROM holodeck.kept_values WHERE {OF_OWNER} RETURNING 1", values, again=True)
         return 0 if counted is None else int(counted[0])
 
     async def _delete(self, session_id: str, owner: Owner) -> None:
@@ -192,9 +191,9 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         A run in another process finds itself deleted.
         """
         runs = await self.database.rows(
-            f"WITH gone AS (DELETE FROM holodeck.sessions WHERE {_NAMED}),"
-            f" forgotten AS (DELETE FROM holodeck.kept_values WHERE {_OF_OWNER} AND session = %(id)s)"
-            f" DELETE FROM holodeck.runs WHERE {_OF_OWNER} AND session = %(id)s"
+            f"WITH gone AS (DELETE FROM holodeck.sessions WHERE {NAMED}),"
+            f" forgotten AS (DELETE FROM holodeck.kept_values WHERE {OF_OWNER} AND session = %(id)s)"
+            f" DELETE FROM holodeck.runs WHERE {OF_OWNER} AND session = %(id)s"
             " RETURNING replica, tenant, user_name, id, ended IS NULL",
             self.name(owner, session_id),
             again=True,
@@ -277,9 +276,9 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
     async def evict_by_count(self, owner: Owner, session_id: str, now: float) -> None:
         """Deletes the row of an expired session. At `max_per_user`, also deletes the least recently used one."""
         most = self.most_sessions(owner)
-        counted = "0" if most is None else f"(SELECT count(*) FROM holodeck.sessions WHERE {_OF_OWNER})"
+        counted = "0" if most is None else f"(SELECT count(*) FROM holodeck.sessions WHERE {OF_OWNER})"
         left = await self.database.row(
-            f"WITH gone AS (DELETE FROM holodeck.sessions s WHERE {_NAMED} AND used <= %(before)s AND NOT {_OPEN_RUN}"
+            f"WITH gone AS (DELETE FROM holodeck.sessions s WHERE {NAMED} AND used <= %(before)s AND NOT {_OPEN_RUN}"
             f" RETURNING 1) SELECT {counted} - count(*) FROM gone",
             {**self.name(owner, session_id), "before": now - self._ttl},
             again=True,
@@ -325,7 +324,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
     async def _by_last_use(self, owner: Owner) -> Sequence[tuple[int, int, bool]]:
         """Key, size and whether it is in use, the least recently used first."""
         statement = (
-            f"SELECT key, size, {_OPEN_RUN} OR {_USED_HERE} FROM holodeck.sessions s WHERE {_OF_OWNER} ORDER BY used"
+            f"SELECT key, size, {_OPEN_RUN} OR {_USED_HERE} FROM holodeck.sessions s WHERE {OF_OWNER} ORDER BY used"
         )
         found = await self.database.rows(statement, {**self.name(owner, ""), **self._used_here()}, again=True)
         return [(int(key), int(size), bool(used)) for key, size, used in found]
@@ -342,7 +341,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         if owner in self._evicting:  # the session may be deleted in a moment
             await asyncio.wait({self._evicting[owner]})
         found = await self.database.row(
-            f"SELECT {COLUMNS}, {_OPEN_RUN} FROM holodeck.sessions s WHERE {_NAMED}",
+            f"SELECT {COLUMNS}, {_OPEN_RUN} FROM holodeck.sessions s WHERE {NAMED}",
             self.name(owner, session_id),
             again=True,
         )
@@ -401,7 +400,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
     async def _listed(
         self, owner: Owner | None, limit: int, after: ServerSession | None = None, *, session_id: str | None = None
     ) -> list[ServerSession]:
-        whose = "agent = %(agent)s" if owner is None else _OF_OWNER
+        whose = "agent = %(agent)s" if owner is None else OF_OWNER
         values = {"agent": self.agent} if owner is None else self.name(owner, "")
         if after is not None:
             whose += f' AND ({_MICROSECONDS}, id COLLATE "C") < (%(place)s, %(last)s)'
@@ -424,7 +423,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         """Marks an unreadable session, so that it is reported once and its bytes are kept."""
         cause = repr(error.__cause__)
         marked = await self.database.rows(
-            f"UPDATE holodeck.sessions SET broken = %(cause)s WHERE {_NAMED} AND broken IS NULL RETURNING 1",
+            f"UPDATE holodeck.sessions SET broken = %(cause)s WHERE {NAMED} AND broken IS NULL RETURNING 1",
             {**self.name(owner, session_id), "cause": cause},
         )
         if marked:
@@ -525,7 +524,7 @@ class _PostgresConversation(StoredConversation):
 
     async def _created(self) -> SessionRow | None:
         found = await self._store.database.row(
-            f"SELECT {COLUMNS} FROM holodeck.sessions WHERE {_NAMED}",
+            f"SELECT {COLUMNS} FROM holodeck.sessions WHERE {NAMED}",
             self._store.name(self._owner, self._session_id),
             again=True,
         )

@@ -41,6 +41,7 @@ from holodeck.stores.sqlite_values import SqliteValues
 from holodeck.stores.stored_conversation import (
     COLUMNS,
     FIRST_STEP,
+    LOST,
     TTL_SECONDS,
     SessionRow,
     SqlSessionStore,
@@ -552,7 +553,7 @@ def _add(
     )
     if cursor.rowcount == 0:
         if row.key is not None and has_session(connection, row.key):
-            raise LostClaim("Another process writes to this conversation now; this run can no longer store messages.")
+            raise LostClaim(LOST)
         raise SessionDeleted
     if steps:
         _add_steps(connection, row.key, row.steps, steps)

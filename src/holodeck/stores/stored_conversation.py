@@ -48,6 +48,7 @@ DAY_SECONDS = 24 * 3600.0
 AHEAD_SECONDS = 2 * DAY_SECONDS  # tolerated difference between a stored time and the clock
 DOUBT_SECONDS = 3600.0  # shorter than the time between the daily restarts of a server
 LAST_TIME = datetime(9999, 1, 1, tzinfo=UTC).timestamp()  # the latest that a session is shown with
+LOST = "Another process writes to this conversation now; this run can no longer store messages."
 COLUMNS = "key, epoch, created, used, messages, steps, size, v, pending, state, summary, broken"
 
 # The beginning of the first step that begins with a user's message, for the title: format it with both tables' names.
