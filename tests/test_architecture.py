@@ -180,16 +180,40 @@ def test_file_names_are_used_once():
     assert unexplained == {}, "two modules of one name mean different things; rename one, or write down why not"
 
 
-def test_class_names_are_used_once():
+ALIAS = re.compile(r"[A-Z]\w*[a-z]\w*")  # constants have no small letters, type variables may be one letter
+
+
+def type_names(path: Path) -> Iterator[str]:
+    """Public classes, type aliases and type variables of a module."""
+    for node in nodes_of(path):
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+    for node in ast.parse(path.read_text()).body:
+        blocks = [node, *node.body] if isinstance(node, ast.If) else [node]  # `if TYPE_CHECKING:`
+        for each in blocks:
+            targets = each.targets if isinstance(each, ast.Assign) else [getattr(each, "target", None)]
+            yield from (name.id for name in targets if isinstance(name, ast.Name) and ALIAS.fullmatch(name.id))
+
+
+def doubled_type_names(paths: list[Path]) -> dict[str, list[str]]:
     found = defaultdict(list)
-    for path in modules():
-        if package_of(path) not in INDEPENDENT:
-            names = (node.name for node in nodes_of(path) if isinstance(node, ast.ClassDef))
-            for name in names:
-                if not name.startswith("_"):
-                    found[name].append(str(path.relative_to(SOURCE)))
-    doubled = {name: paths for name, paths in found.items() if len(paths) > 1}
-    assert doubled == {}, "two classes of one name mean different things; rename one"
+    for path in paths:
+        for name in type_names(path):
+            if not name.startswith("_"):
+                found[name].append(path.name)
+    return {name: places for name, places in found.items() if len(places) > 1}
+
+
+def test_names_of_types_are_used_once():
+    paths = [path for path in modules() if package_of(path) not in INDEPENDENT]
+    assert doubled_type_names(paths) == {}, "two types of one name mean different things; rename one, or import it"
+
+
+def test_a_type_alias_with_the_name_of_a_class_is_found(tmp_path):
+    (tmp_path / "one.py").write_text("class Wire: ...\nKey = int | str\nLIMIT = 1\n")
+    (tmp_path / "two.py").write_text("Wire: TypeAlias = dict\nif TYPE_CHECKING:\n    Key = str\nLIMIT = 2\n_Key = 3\n")
+    found = doubled_type_names(sorted(tmp_path.iterdir()))
+    assert found == {"Wire": ["one.py", "two.py"], "Key": ["one.py", "two.py"]}
 
 
 EVENTS_BY_NAME = {re.sub(r"\B(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in get_args(AnyEvent)}
@@ -296,18 +320,38 @@ def _without_names(line: str) -> str:
     return re.sub(r"tests/[\w/.:\[\]-]+", "", line)
 
 
+RENAMED_LATER = {"src/holodeck/runs/stored_runs.py"}  # its recovery is being rewritten: go_on, goes_on, may_go_on
+
+
+def words_of(name: str) -> str:
+    """`mayGo_on` as `may Go on`: an underscore is a letter for \\b."""
+    return re.sub(r"_|(?<=[a-z])(?=[A-Z])", " ", name)
+
+
+def unclear_names(path: Path) -> Iterator[tuple[int, str]]:
+    with path.open("rb") as source:
+        for token in tokenize.tokenize(source.readline):
+            if token.type == tokenize.NAME:
+                words = words_of(token.string)
+                if FORBIDDEN_IN_NAMES.search(words) or STUMBLES.search(words):
+                    yield token.start[0], token.string
+
+
 def test_names_use_plain_words():
     """A variable, a function or a test is named by what it is, in the field's words."""
     for path in (*modules(), *TEST_CODE):
-        if not FORBIDDEN_ANYWHERE.search(path.read_text()):
-            continue  # most files; the tokenizer is slow
-        with path.open("rb") as source:
-            for token in tokenize.tokenize(source.readline):
-                words = re.sub(r"_|(?<=[a-z])(?=[A-Z])", " ", token.string) if token.type == tokenize.NAME else ""
-                found = FORBIDDEN_IN_NAMES.search(words)
-                assert found is None, (
-                    f"{path}:{token.start[0]} {token.string}: name it by what it is (events, text, result …)"
-                )
+        text = path.read_text()
+        if str(path.relative_to(SOURCE.parent.parent)) in RENAMED_LATER:
+            continue
+        if FORBIDDEN_ANYWHERE.search(text) or STUMBLES.search(words_of(text)):  # few files; the tokenizer is slow
+            found = next(unclear_names(path), None)
+            assert found is None, f"{path}:{found[0]} {found[1]}: name it by what it is (events, text, result …)"
+
+
+def test_a_phrase_inside_a_name_is_found(tmp_path):
+    path = tmp_path / "names.py"
+    path.write_text("may_go_on = goingOn = _anew = 1\ncontinues = ongoing = 'go_on'\n")
+    assert list(unclear_names(path)) == [(1, "may_go_on"), (1, "goingOn"), (1, "_anew")]
 
 
 def test_the_tests_prose_uses_plain_words():
@@ -332,6 +376,13 @@ def test_only_one_module_of_the_server_knows_anonymous_clients():
     """Identity has one source: the principal that `server/identity.py` puts into the scope."""
     found = {path.name for path in (SOURCE / "server").rglob("*.py") if "ANONYMOUS" in path.read_text()}
     assert found == {"identity.py"}
+
+
+def test_the_clause_that_isolates_owners_is_written_once():
+    """Statements of PostgreSQL about one owner's rows use `OF_OWNER`: a copy could lose one of the three columns."""
+    texts = {path.name: path.read_text() for path in (SOURCE / "stores").glob("postgres_*.py")}
+    clause = "tenant = %(tenant)s AND user_name = %(user)s"
+    assert {name: text.count(clause) for name, text in texts.items() if clause in text} == {"postgres_database.py": 1}
 
 
 def test_limits_and_runs_get_the_spender_and_the_meter_as_arguments():

@@ -269,7 +269,7 @@ def test_a_link_is_followed_and_kept(file, tmp_path):
         keys_of(file)
 
 
-def test_things_that_are_no_file(file, tmp_path):
+def test_things_that_are_not_files(file, tmp_path):
     os.mkfifo(file, 0o600)
     with pytest.raises(KeyFileError, match="regular file"):
         read_key_file(file)

@@ -20,7 +20,7 @@ async def cut(seconds, *, speaks=False, stop=False):
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
-                found.append(emitter.ended_in_silence())
+                found.append(emitter.timed_out_without_output())
                 raise
 
     task = asyncio.create_task(step())

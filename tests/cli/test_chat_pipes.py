@@ -65,7 +65,7 @@ def test_a_script_learns_that_the_model_cannot_be_asked(tmp_path):
 
 
 @pytest.mark.req("CHT-07")
-def test_bytes_that_are_no_text_are_refused(project):
+def test_bytes_that_are_not_text_are_refused(project):
     process = Piped("chat", folder=project)
     out, err = process.communicate(b"\xff\xfe\n")
     assert (process.wait(), out) == (4, b"")

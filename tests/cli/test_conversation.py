@@ -144,7 +144,7 @@ async def test_a_tool_that_needs_approval_asks(tmp_path, answers, carried_out):
         ("interrupted", ["(the last answer was cut by a crash; /retry asks again, or send a message to continue)"]),
     ],
 )
-async def test_a_resumed_chat_says_why_its_last_answer_was_cut_and_how_it_goes_on(tmp_path, cut, line):
+async def test_a_resumed_chat_says_why_its_last_answer_was_cut_and_how_to_continue(tmp_path, cut, line):
     fixture = ChatFixture(tmp_path, ScriptedModel([says("Half of it")]))
     await fixture.converse("tell me")
     messages = fixture.context.session.transcript.messages

@@ -128,7 +128,7 @@ def test_a_failure_on_a_screen_has_one_full_stop():
     assert "✗ The connection broke; /retry asks again." in out.getvalue()
 
 
-def test_arguments_that_are_no_json_are_shown_as_they_are():
+def test_arguments_that_are_not_json_are_shown_as_they_are():
     assert call_text("f", "{oops", short=True) == "f({oops)"
     assert call_text("f", "", short=True) == "f()"
     assert len(call_text("f", f'{{"a": "{"x" * 500}"}}', short=True)) < 60

@@ -29,7 +29,7 @@ def test_init_writes_a_project_that_checks_and_answers_at_once(tmp_path):
 
 
 @pytest.mark.parametrize(("folder", "name"), [("2024", "agent-2024"), ("true", "agent-true"), ("1e3", "agent-1e3")])
-def test_init_in_a_folder_whose_name_is_no_text_in_yaml(tmp_path, folder, name):
+def test_init_in_a_folder_whose_name_is_not_text_in_yaml(tmp_path, folder, name):
     assert holodeck("init", folder, folder=tmp_path).code == 0
     assert load_config(tmp_path / folder).agent.name == name
 

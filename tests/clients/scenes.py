@@ -185,7 +185,7 @@ class InPieces:
         self.call_answered = self.listener.call_answered
         self.warning = self.listener.warning
         self.raw = self.listener.raw
-        self.ended_in_silence = self.listener.ended_in_silence
+        self.timed_out_without_output = self.listener.timed_out_without_output
 
     def call_arguments(self, call_id: str, delta: str) -> None:
         for start in range(0, len(delta), 6):

@@ -69,9 +69,9 @@ def test_page_talks(played: Played) -> None:
 
 
 def test_page_that_comes_back_has_the_same_messages_and_continues(played: Played) -> None:
-    _, talked, returned, went_on = played["chat"]
+    _, talked, returned, continued = played["chat"]
     assert returned["messages"] == talked["messages"]
-    assert conversation(went_on["messages"]) == [
+    assert conversation(continued["messages"]) == [
         *TRANSCRIPT,
         ("user", "hello"),
         ("assistant", "Hello there, how are you?"),
@@ -80,10 +80,10 @@ def test_page_that_comes_back_has_the_same_messages_and_continues(played: Played
 
 def test_a_page_that_reconnects_late_gets_the_history(played: Played) -> None:
     """The runs cannot be read any more, the conversation can."""
-    _, talked, returned, went_on = played["chat that is not kept"]
+    _, talked, returned, continued = played["chat that is not kept"]
     assert kinds(returned) == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
     assert returned["messages"] == talked["messages"]
-    assert len(went_on["messages"]) == 8
+    assert len(continued["messages"]) == 8
 
 
 def test_page_that_comes_to_nothing_has_nothing(played: Played) -> None:

@@ -301,9 +301,9 @@ async def test_a_run_of_another_wire_is_a_response_too() -> None:
             result = await answer.json()
         found = await client.responses.retrieve(f"resp_{result['message_id']}")
         assert (found.output_text, found.conversation.id) == ("one", result["session_id"])  # type: ignore[union-attr]
-        going_on = await ask(client, "and?", previous_response_id=found.id)
+        continued = await ask(client, "and?", previous_response_id=found.id)
         assert await texts(s, result["session_id"]) == ["hi", "one", "and?", "two"]
-        assert going_on.conversation.id == result["session_id"]
+        assert continued.conversation.id == result["session_id"]
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -111,7 +111,7 @@ async def test_known_there_as_a_run_that_waits_it_joins_the_run_that_ended(pair:
     await is_finished(pair.stores[1])
 
 
-async def test_while_the_run_goes_on_at_one_server_it_is_followed_at_the_other(pair: Pair) -> None:
+async def test_while_the_run_continues_at_one_server_it_is_followed_at_the_other(pair: Pair) -> None:
     pair.late.enter.set()
     asked = await question(pair.one)
     assert await read(pair.other) == asked
@@ -129,7 +129,7 @@ async def test_while_the_run_goes_on_at_one_server_it_is_followed_at_the_other(p
     assert len(pair.tools.called) == 1
 
 
-async def test_the_request_that_began_the_run_joins_it_where_it_went_on(pair: Pair) -> None:
+async def test_the_request_that_began_the_run_joins_it_where_it_continued(pair: Pair) -> None:
     pair.late.enter.set()
     first = ask("delete it", run="r", message="u1")
     _, asked = await post(pair.one, first)

@@ -126,7 +126,7 @@ async def test_every_protocol_stops_a_run_of_the_other_server(tmp_path, postgres
 
 
 @pytest.mark.req("SRV-27")
-async def test_a_task_that_waits_is_cancelled_for_every_server_and_what_is_no_id_is_unknown(
+async def test_a_task_that_waits_is_cancelled_for_every_server_and_what_is_not_an_id_is_unknown(
     tmp_path, postgres_database
 ):
     async with replicas(tmp_path, postgres_database, approval="always") as (one, other):

@@ -27,7 +27,7 @@ async def test_any_worker_serves_any_request(tmp_path):
         await shows_runs_of_the_other(one, other)
         await counts_together(one, other)
         await stops_approves_and_deletes(one, other, pace, tmp_path)
-        await follows_a_task_that_the_other_goes_on_with(one, other)
+        await follows_a_task_that_the_other_continues(one, other)
 
 
 async def sends_one_request_to_both(one, other):
@@ -84,7 +84,7 @@ async def counts_together(one, other):
     assert counted[-1] >= 1, "the one that was answered by the other"
 
 
-async def follows_a_task_that_the_other_goes_on_with(one, other):
+async def follows_a_task_that_the_other_continues(one, other):
     """A2A: the subscription is at one worker, the answer to the task comes to the other."""
     version = {"A2A-Version": "1.0"}
 

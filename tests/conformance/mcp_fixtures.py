@@ -23,7 +23,7 @@ from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.scripted import ScriptedModel, calls, says
 from holodeck.server import wires
 from holodeck.server.intake import server_of
-from holodeck.server.mcp_calls import TOOLS, Tool, ask, call_tool, result_answer, server_info, update_task
+from holodeck.server.mcp_calls import TOOLS, McpTool, ask, call_tool, result_answer, server_info, update_task
 from holodeck.server.options import ServerSettings
 from holodeck.server.routes import mcp as mcp_route
 from holodeck.server.routes.mcp import LEGACY_METHODS, MODERN_METHODS, McpEndpoint, list_tools, routes_of
@@ -67,7 +67,7 @@ SAMPLE = {
 ROOTS = {"method": "roots/list", "params": {}}
 
 
-def fixed(result: Json) -> Tool:
+def fixed(result: Json) -> McpTool:
     async def tool(request: Request, call: McpCall, _given: Json) -> Response:
         return result_answer(call, marked(result, call.caller, server_info(server_of(request))))
 
@@ -88,7 +88,7 @@ async def missing_sampling(_request: Request, call: McpCall, _given: Json) -> Re
     raise missing_capability({"sampling": {}}, "This tool needs sampling.", call.id)
 
 
-def asks(*rounds: Json, state: bool = False) -> Tool:
+def asks(*rounds: Json, state: bool = False) -> McpTool:
     """A tool that needs so many rounds of input; each round is what it asks for, by key."""
 
     async def tool(request: Request, call: McpCall, given: Json) -> Response:
@@ -127,7 +127,7 @@ async def greet(request: Request, call: McpCall, given: Json) -> Response:
     return await fixed({"content": [{"type": "text", "text": f"Hello, {given['name']}!"}]})(request, call, given)
 
 
-def run_of(kind: str) -> Tool:
+def run_of(kind: str) -> McpTool:
     async def tool(request: Request, call: McpCall, given: Json) -> Response:
         if kind == "fail" and not call.caller.takes_tasks:
             raise missing_capability({"extensions": {TASKS: {}}}, "This tool is a task only.", call.id)
@@ -184,7 +184,7 @@ async def delete(arguments: Json, _context: object) -> ToolResult:
     return ToolResult(content=f"deleted {arguments['name']}")
 
 
-FIXTURES: dict[str, Tool] = {
+FIXTURES: dict[str, McpTool] = {
     **{name: fixed(result) for name, result in FIXED.items()},
     "test_tool_with_progress": progress,
     "test_missing_capability": missing_sampling,

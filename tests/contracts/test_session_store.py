@@ -168,7 +168,7 @@ async def test_a_reader_may_read_only_the_end(store):
     assert await store.read("another", owner=ADA, last=1) is None
 
 
-async def written_anew(store):
+async def rewritten(store):
     """The ids of all messages, and of those that were not written in the form of a wire before."""
     tail, seen = await store.open("s", owner=ADA, last=7), []
     history = await tail.history()
@@ -182,26 +182,26 @@ async def test_a_turn_does_not_pay_for_what_clients_were_shown_before(store):
     conversation = await conversation_of(store)
     await turns(conversation, 50)
     every = [f"{kind}{n}" for n in range(50) for kind in "ua"]
-    assert await written_anew(store) == (every, every)
+    assert await rewritten(store) == (every, every)
     await turns(conversation, 1, first=50)
-    assert await written_anew(store) == ([*every, "u50", "a50"], ["u50", "a50"])
+    assert await rewritten(store) == ([*every, "u50", "a50"], ["u50", "a50"])
 
 
 async def test_a_history_that_was_cut_since_is_not_shown_again(store):
     conversation = await conversation_of(store)
     await turns(conversation, 50)
     conversation.close()
-    await written_anew(store)
+    await rewritten(store)
     await store.rewind("s", "u48", owner=ADA)
     again = await store.open("s", owner=ADA, last=7)
     await again.commit([UserMessage(id="u48", content="else", run_id="r2"), AssistantMessage(id="x", run_id="r2")])
     again.close()
     every = [f"{kind}{n}" for n in range(48) for kind in "ua"]
-    assert (await written_anew(store))[0] == [*every, "u48", "x"]
+    assert (await rewritten(store))[0] == [*every, "u48", "x"]
     assert (await (await store.open("s", owner=ADA, last=7)).history())[-2].content == "else"
     await store.delete("s", owner=ADA)
     await turns(await conversation_of(store), 50, first=100)
-    assert (await written_anew(store))[0] == [f"{kind}{n}" for n in range(100, 150) for kind in "ua"]
+    assert (await rewritten(store))[0] == [f"{kind}{n}" for n in range(100, 150) for kind in "ua"]
 
 
 async def test_a_turn_that_is_longer_than_what_is_wanted_is_read_whole(store):

@@ -9,7 +9,7 @@ import yaml
 from docs import tables
 from holodeck.config.build_model import build_model
 from holodeck.config.load import config_of
-from holodeck.config.model_schema import Provider
+from holodeck.config.model_schema import ProviderName
 from holodeck.core.messages import UserMessage
 from holodeck.models.port import Prompt
 from tests.docs.snippets import ROOT, snippets
@@ -50,7 +50,7 @@ async def answer(wire: Wire) -> None:
 
 def test_there_is_a_page_for_every_provider():
     assert {page.stem for page in PAGES} == set(PATHS)
-    assert {_model(page)["provider"] for page in PAGES} == set(get_args(Provider))
+    assert {_model(page)["provider"] for page in PAGES} == set(get_args(ProviderName))
 
 
 def test_the_index_leads_to_every_page():

@@ -6,7 +6,7 @@ from typing import Any
 
 from holodeck.core.messages import Message
 from holodeck.core.request import FileNote
-from holodeck.files.reader import FileReader, Progress
+from holodeck.files.reader import FileReader, ReportProgress
 
 
 class SlowScan(FileReader):
@@ -17,7 +17,7 @@ class SlowScan(FileReader):
         self.second, self.over, self.refusal = asyncio.Event(), asyncio.Event(), refusal
 
     async def resolve(
-        self, messages: Sequence[Message], *, progress: Progress | None = None, **options: Any
+        self, messages: Sequence[Message], *, progress: ReportProgress | None = None, **options: Any
     ) -> tuple[tuple[Message, ...], tuple[FileNote, ...]]:
         if progress is not None:
             progress("scan.pdf", 1, 2)

@@ -66,7 +66,7 @@ async def test_a_picture_is_passed_on_with_its_own_base64():
         "data:,buy%20eggs",
     ],
 )
-async def test_a_data_url_is_no_address(url):
+async def test_a_data_url_is_not_an_address(url):
     part = MediaPart(mime_type="text/plain", url=url, filename="note.txt")
     [resolved], _ = await FileReader().resolve([user(part)])
     assert resolved.content == (SHOWN,)

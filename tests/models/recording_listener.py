@@ -32,7 +32,7 @@ class RecordingListener:
     def call_answered(self, call_id: str, content: Any, *, failed: bool = False) -> None:
         self.recorded.append(("answered", call_id, content, "failed" if failed else "ok"))
 
-    def ended_in_silence(self) -> bool:
+    def timed_out_without_output(self) -> bool:
         return self.was_silent
 
     def warning(self, code: str, message: str) -> None:

@@ -1,7 +1,10 @@
 """Where each provider is and how it wants to be addressed."""
 
+from typing import get_args
+
 import pytest
 
+from holodeck.config.model_schema import ModelChoice, ProviderName
 from holodeck.errors import ConfigError
 from holodeck.http.address import proxy_for
 from holodeck.models.openai_chat import OpenAIChatModel
@@ -66,11 +69,19 @@ def test_keys():
         "bedrock": "AWS_BEARER_TOKEN_BEDROCK",
         "vertex": "GOOGLE_APPLICATION_CREDENTIALS",
     }
+    assert {*PROVIDERS, "demo"} == set(get_args(ProviderName)), "the names that an agent file may have"
     keyless = [name for name, provider in PROVIDERS.items() if not provider.needs_key]
     assert keyless == ["ollama", "openai_compatible", "bedrock", "vertex"]
     assert provider_named("openai").headers("k") == {"Authorization": "Bearer k"}
     assert provider_named("azure_openai").headers("k") == {"api-key": "k"}
     assert provider_named("openai").headers(None) == {}
+
+
+def test_a_row_names_keys_that_the_agent_file_has():
+    """A misspelt key in `own_keys` or `lacks` would check nothing."""
+    for provider in PROVIDERS.values():
+        assert provider.own_keys | provider.lacks <= set(ModelChoice.model_fields), provider.name
+        assert provider.apis <= {"chat", "responses"}, provider.name
 
 
 @pytest.mark.req("T28")

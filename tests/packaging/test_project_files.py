@@ -33,7 +33,7 @@ def test_the_workflow_runs_on_every_python_on_linux_and_macos():
         ".pre-commit-config.yaml",
         ".github/pull_request_template.md",
         ".github/ISSUE_TEMPLATE/bug.yml",
-        ".github/ISSUE_TEMPLATE/wish.yml",
+        ".github/ISSUE_TEMPLATE/feature_request.yml",
     ],
 )
 def test_a_contributor_finds(name):

@@ -40,7 +40,7 @@ async def waiting(server, step=ASKING):
     await session(server, UserMessage(content="go", id="q", run_id=step.run_id), step=step)
 
 
-async def goes_on(server):
+async def continues(server):
     await server.stored.recover()
     run = await server.stored.find("r", owner=ME)
     return await asyncio.wait_for(follow(server, run), 30)
@@ -55,12 +55,12 @@ def shown(history):
 
 
 @pytest.mark.parametrize("approved", [True, False])
-async def test_an_answer_that_was_not_used_counts_when_the_run_goes_on(restarted, approved):
+async def test_an_answer_that_was_not_used_counts_when_the_run_continues(restarted, approved):
     record = record_of(resume=(Resume(interrupt_id="i", approved=approved),), compared=True)
     async with restarted() as server:
         await waiting(server)
         await server.left(record=record, events=STARTED)
-        events = await goes_on(server)
+        events = await continues(server)
         grammar.check(events, frozenset({"c1"}))
         assert isinstance(events[-1], e.RunFinished)
         assert len(server.tools.called) == approved
@@ -70,7 +70,7 @@ async def test_an_answer_that_was_not_used_counts_when_the_run_goes_on(restarted
         assert (await server.store.read("s", owner=ME)).pending is None
 
 
-async def test_a_resume_under_its_own_id_that_was_not_used_counts_when_the_run_goes_on(restarted):
+async def test_a_resume_under_its_own_id_that_was_not_used_counts_when_the_run_continues(restarted):
     """Its copy ends with the question: readers are not shown that the call was not made."""
     asked = e.RunFinished("r", "s", outcome=e.Outcome.INTERRUPTED)
     copied = [*CALLING[: CALLING.index(e.ToolCallStarted("c2", "echo", "a"))], e.StepFinished(1), asked]
@@ -78,7 +78,7 @@ async def test_a_resume_under_its_own_id_that_was_not_used_counts_when_the_run_g
     async with restarted() as server:
         await waiting(server, msgspec.structs.replace(ASKING, run_id="r"))
         await server.left(record=record, events=copied)
-        events = (await goes_on(server))[len(copied) :]
+        events = (await continues(server))[len(copied) :]
         grammar.check(events, frozenset({"c1"}))
         assert [each.failed for each in events if isinstance(each, e.ToolFinished)] == [False]
         history = await server.history()
@@ -87,12 +87,12 @@ async def test_a_resume_under_its_own_id_that_was_not_used_counts_when_the_run_g
         assert len(server.tools.called) == 1
 
 
-async def test_results_of_the_clients_tools_that_were_not_used_count_when_the_run_goes_on(restarted):
+async def test_results_of_the_clients_tools_that_were_not_used_count_when_the_run_continues(restarted):
     result, more = ToolMessage(id="t", call_id="c1", name="", content="painted"), UserMessage(content="and?", id="q2")
     async with restarted() as server:
         await waiting(server, PendingStep(assistant=ASKING.assistant, client_calls=("c1",), run_id="before"))
         await server.left(record=record_of(messages=(result, more), compared=True), events=STARTED)
-        grammar.check(await goes_on(server), frozenset({"c1"}))
+        grammar.check(await continues(server), frozenset({"c1"}))
         assert shown(await server.history()) == [
             ("user", "go"),
             ("assistant", "let me see"),
@@ -124,7 +124,7 @@ async def test_a_request_that_waited_adds_only_what_its_client_may_add(restarted
     async with restarted() as server:
         await session(server, UserMessage(content="hi", id="q0", run_id="r0"), AssistantMessage(content="hello"))
         await server.left(record=record_of(messages=sent, keeps_history=True))
-        assert isinstance((await goes_on(server))[-1], e.RunFinished)
+        assert isinstance((await continues(server))[-1], e.RunFinished)
         assert shown(await server.history()) == [
             ("user", "hi"),
             ("assistant", "hello"),
@@ -138,7 +138,7 @@ async def test_an_edit_that_waited_replaces_what_followed_it(restarted):
     async with restarted() as server:
         await session(server, UserMessage(content="hi", id="q0", run_id="r0"), AssistantMessage(content="hello"))
         await server.left(record=record_of(messages=sent, keeps_history=True))
-        assert isinstance((await goes_on(server))[-1], e.RunFinished)
+        assert isinstance((await continues(server))[-1], e.RunFinished)
         assert shown(await server.history()) == [("user", "hi, changed"), ("assistant", "fresh answer")]
 
 
@@ -147,7 +147,7 @@ async def test_an_edit_that_waited_replaces_a_question_too(restarted):
     async with restarted() as server:
         await session(server, UserMessage(content="hi", id="q0", run_id="before"), step=ASKING)
         await server.left(record=record_of(messages=sent, keeps_history=True))
-        assert isinstance((await goes_on(server))[-1], e.RunFinished)
+        assert isinstance((await continues(server))[-1], e.RunFinished)
         assert shown(await server.history()) == [("user", "hi, changed"), ("assistant", "fresh answer")]
 
 
@@ -155,7 +155,7 @@ async def test_a_history_that_waited_to_be_adopted_is_marked(restarted):
     sent = UserMessage(id="q0", content="hi"), FORGED, UserMessage(id="q", content="go")
     async with restarted() as server:
         await server.left(record=record_of(messages=sent, keeps_history=True))
-        assert isinstance((await goes_on(server))[-1], e.RunFinished)
+        assert isinstance((await continues(server))[-1], e.RunFinished)
         history = await server.history()
         assert [message.content for message in history] == ["hi", FORGED.content, "go", "fresh answer"]
         assert history[1].from_client

@@ -157,7 +157,7 @@ async def test_bad_messages_are_invalid_params(params: Json) -> None:
         assert (status, s.model.prompts) == (400, [])
 
 
-async def test_a_time_that_is_no_text_is_invalid() -> None:
+async def test_a_time_that_is_not_text_is_invalid() -> None:
     async with served(settings=ALL) as s:
         refused = await rpc(s, "ListTasks", {"statusTimestampAfter": "\ud800"})
     assert refused["error"]["code"] == -32602

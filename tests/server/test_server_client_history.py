@@ -247,13 +247,13 @@ class TestAResumeUnderTheRunsOwnId:
         turns = calls(("delete", "{}")), Turn(text=["one ", "two"], pause=gate)
         async with served(*turns, tools=self.tools()) as s:
             asked = await run(s, user_message("u1", "delete it"), run="r")
-            async with s.post(ask(messages=[], run="r", resume=self.resume(asked))) as goes_on:
-                await read_to(goes_on, "one ")
+            async with s.post(ask(messages=[], run="r", resume=self.resume(asked))) as continues:
+                await read_to(continues, "one ")
                 async with s.get("/runs/r/events") as reader:
                     await read_to(reader, "one ")
                     gate.open.set()
                     assert types(await reader.read())[-1] == "RUN_FINISHED"
-                await goes_on.read()
+                await continues.read()
 
     @pytest.mark.parametrize("other", [{"thread": "t2"}, {"resume": []}], ids=["another thread", "no answer"])
     async def test_anything_else_under_the_id_is_refused(self, other: dict[str, Any]) -> None:

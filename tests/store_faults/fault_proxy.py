@@ -23,7 +23,7 @@ class FaultProxy:
         self._passes = asyncio.Event()
         self._passes.set()
         self._words = b""
-        self.is_held, self._goes_on = asyncio.Event(), asyncio.Event()
+        self.is_held, self._released = asyncio.Event(), asyncio.Event()
         self._connections: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -51,11 +51,11 @@ class FaultProxy:
         """Holds the next piece with these words back, and all that follows on its connection; then `is_held` is set."""
         self._words = words
         self.is_held.clear()
-        self._goes_on.clear()
+        self._released.clear()
 
     def let_go(self) -> None:
         """Passes on what is held back."""
-        self._goes_on.set()
+        self._released.set()
 
     def heal(self) -> None:
         """Passes everything on again, also what a black hole has held back."""
@@ -104,7 +104,7 @@ class FaultProxy:
                 if self._words and self._words in data:
                     self._words = b""
                     self.is_held.set()
-                    await self._goes_on.wait()
+                    await self._released.wait()
                 if self.delay:
                     await asyncio.sleep(self.delay)
                 writer.write(data)

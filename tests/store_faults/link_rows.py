@@ -10,7 +10,7 @@ from tests.store_faults.replica_rows import END, LONG, begun_at, only, others
 from tests.store_faults.rig import PATIENCE, TAKE_OVER, Rig
 
 OWN_END_SECONDS = 0.8 * TAKE_OVER + 1  # by which a server that lost the database has ended its runs
-GOES_ON_SECONDS = 5.0
+CONTINUES_SECONDS = 5.0
 SLOW_SECONDS = 5.0  # for a statement, there and back
 
 
@@ -86,7 +86,7 @@ async def valkey_in_need(rig: Rig) -> None:
                     node.valkey.heal()
                 valkey.config_set("maxmemory", 0)
                 rig.figures.rounds += 1
-            await asyncio.sleep(GOES_ON_SECONDS + 1)  # the servers look for Valkey again
+            await asyncio.sleep(CONTINUES_SECONDS + 1)  # the servers look for Valkey again
             after, reading = await begun_at(rig, one, rig.script(say=60, ms=20), thread="after")
             follower = rig.witness(after.script, thread="after")
             await follower.see_through(only(other))

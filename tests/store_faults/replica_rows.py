@@ -64,7 +64,7 @@ async def killed_under_load(rig: Rig) -> None:
         await rig.settle(rig.any_node())
 
 
-async def goes_on_elsewhere(rig: Rig) -> None:
+async def continues_elsewhere(rig: Rig) -> None:
     """S03: with on_crash: continue the answer completes elsewhere, once; only a repeatable tool is called again."""
     async with rig.serving(3, server=CONTINUE) as nodes:
         for number in range(rig.rounds):

@@ -32,7 +32,7 @@ MUTANTS = (
         ("runs/recovery.py", " if message.id not in known]", "]"),
     )),
     StoreMutant("S01", SQLITE, "counters are not raised: numbers that a client has seen are used again", (
-        ("runs/stored_runs.py", "first_number=block * HOLE", "first_number=parts[-1].next_number"),
+        ("runs/stored_runs.py", "first_number=block * PART_STRIDE", "first_number=parts[-1].next_number"),
     )),
     StoreMutant("S04", SQLITE, "the ending is shown before it is stored", (
         ("agent/run_ending.py", "        await self._store(ending, messages, pending, state)\n        self._emitter", "        await self._context.conversation.commit(messages, pending, state=state)\n        self._emitter"),
@@ -76,13 +76,13 @@ MUTANTS = (
         ("server/routes/runs.py", "first = 0 if after is None else after + 1", "first = 0 if after is None else after"),
     )),
     StoreMutant("S12", POSTGRES, "numbers are not raised at a take-over", (
-        ("runs/stored_runs.py", "first_number=block * HOLE", "first_number=parts[-1].next_number"),
+        ("runs/stored_runs.py", "first_number=block * PART_STRIDE", "first_number=parts[-1].next_number"),
     )),
     StoreMutant("S13", CLUSTER, "a follower skips short entries of the log each time it reads on", (
-        (LINK, "first % HOLE + 1 if number == block", "first % HOLE + 3 if number == block"),
+        (LINK, "first % PART_STRIDE + 1 if number == block", "first % PART_STRIDE + 3 if number == block"),
     )),
     StoreMutant("S14", CLUSTER, "a server does not do what others want of its runs", (
-        (RUNS, 'if wish == "stop":', 'if wish == "never":'),
+        (RUNS, 'if command == "stop":', 'if command == "never":'),
         ("runs/replica.py", "for run in self._own(pulse.stops):", "for run in self._own([]):"),
     )),
     StoreMutant("S15", POSTGRES, "a session expires while another server has a run of it", (

@@ -58,11 +58,11 @@ async def followed(stores, parts):
     read = await remote.open(run())
     for part in range(parts):
         log = RunLog()
-        one.runs.follow(run(), log, part * HOLE)
+        one.runs.follow(run(), log, part * PART_STRIDE)
         for event in (RunStarted("r", "s"), TextAdded("m", str(part)), *([ENDING] if part == parts - 1 else [])):
             log.append(event)
         async with asyncio.timeout(50):
-            while (last := remote._followed.get((ME, "r"))) is not None and last.next_number <= part * HOLE:
+            while (last := remote._followed.get((ME, "r"))) is not None and last.next_number <= part * PART_STRIDE:
                 await asyncio.sleep(0.01)
     await asyncio.wait_for(read.done(), 50)
     assert remote._followed == {}
@@ -125,7 +125,7 @@ async def test_a_store_that_fails_when_a_part_begins_leaves_no_run_behind(stores
     log = RunLog()
     log.append(remote_runs.MessagesReplaced(()))
     log.append(ENDING)
-    one.runs.follow(run(), log, HOLE)
+    one.runs.follow(run(), log, PART_STRIDE)
     await asyncio.wait_for(read.done(), 50)
     assert (remote._followed, failed, read.later.log.ending) == ({}, [True], ENDING)
 
@@ -144,7 +144,7 @@ async def test_nothing_is_kept_of_a_log_that_was_copied(end):
     log.append(TextAdded("m", "1"))
     (log.cut if end == "it is cut" else partial(log.append, ENDING))()
     await until(lambda: not copier._copies, 50, "the copy to be gone")
-    copier.hurry((ME, "r"))  # a wish that comes late
+    copier.hurry((ME, "r"))  # a command that comes late
     assert not copier._copies
     await copier.close()
 

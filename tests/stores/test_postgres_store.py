@@ -123,7 +123,9 @@ async def test_a_run_that_was_ended_otherwise_does_not_take_its_own_ending_for_s
 
 
 @pytest.mark.req("D07")
-async def test_a_run_that_goes_on_under_its_own_id_begins_once_although_the_statement_is_repeated(opened, monkeypatch):
+async def test_a_run_that_continues_under_its_own_id_begins_once_although_the_statement_is_repeated(
+    opened, monkeypatch
+):
     store = await opened()
     await begun(store, run())
     await store.runs.end(run(), ENDING)
@@ -580,6 +582,6 @@ async def test_the_owners_whose_bytes_are_counted_are_bounded(postgres_database,
             store.grew(owner, 5)
         assert store._unchecked == {owners[7]: 0, owners[8]: 0, owners[9]: 5}
         store.grew(owners[0], 5)
-        assert owners[0] in store._making_space
+        assert owners[0] in store._evicting
     finally:
         await store.close()

@@ -323,7 +323,7 @@ async def test_the_runs_of_a_process_that_left_are_taken_at_once(opened):
     assert [each.run_id for each in await other.runs.take_over(60)] == ["r"]
 
 
-async def test_wishes_reach_the_process_that_has_the_run(opened):
+async def test_commands_reach_the_process_that_has_the_run(opened):
     one, other = await opened(), await opened()
     await one.runs.begin(run())
     await one.runs.begin(run("second"))
@@ -377,16 +377,16 @@ async def test_how_long_ago_a_run_has_ended_is_read_from_the_clock_of_the_store(
 
 def begin_slowly(store, monkeypatch):
     """Events: a run is stored; its begin may return."""
-    stored, go_on, begin = asyncio.Event(), asyncio.Event(), store.runs.begin
+    stored, released, begin = asyncio.Event(), asyncio.Event(), store.runs.begin
 
     async def slow(record, **more):
         found = await begin(record, **more)
         stored.set()
-        await go_on.wait()
+        await released.wait()
         return found
 
     monkeypatch.setattr(store.runs, "begin", slow)
-    return stored, go_on
+    return stored, released
 
 
 def runs_on(store, *turns):
@@ -401,11 +401,11 @@ async def test_a_request_that_is_cancelled_while_its_run_is_stored_leaves_no_run
     runs = runs_on(store)
     asked = RunRequest(session_id="s", messages=(UserMessage(content="hi"),))
     with monkeypatch.context() as patched:
-        stored, go_on = begin_slowly(store, patched)
+        stored, released = begin_slowly(store, patched)
         request = asyncio.create_task(runs.start(asked))
         await asyncio.wait_for(stored.wait(), 50)
         request.cancel()
-        go_on.set()
+        released.set()
         await asyncio.wait({request}, timeout=50)
     assert request.cancelled()
     assert await store.runs.open_runs(owner=ME) == []
@@ -419,11 +419,11 @@ async def test_a_run_that_is_being_stored_when_the_server_stops_does_not_start(o
     """It would go on behind the back of the server, which has ended all runs that it knew."""
     store = await opened()
     runs = runs_on(store)
-    stored, go_on = begin_slowly(store, monkeypatch)
+    stored, released = begin_slowly(store, monkeypatch)
     request = asyncio.create_task(runs.start(RunRequest(session_id="s", messages=(UserMessage(content="hi"),))))
     await asyncio.wait_for(stored.wait(), 50)
     await runs.close(0)
-    go_on.set()
+    released.set()
     with pytest.raises(ShuttingDown):
         await asyncio.wait_for(request, 50)
     assert await store.runs.open_runs(owner=ME) == []
@@ -435,12 +435,12 @@ async def test_a_second_request_under_the_id_of_a_run_that_is_being_stored_takes
     store = await opened()
     runs = runs_on(store)
     asked = RunRequest(run_id="r", session_id="s", messages=(UserMessage(content="hi"),))
-    stored, go_on = begin_slowly(store, monkeypatch)
+    stored, released = begin_slowly(store, monkeypatch)
     request = asyncio.create_task(runs.start(asked))
     await asyncio.wait_for(stored.wait(), 50)
     with pytest.raises(RunExists):
         await asyncio.wait_for(runs.start(asked), 50)
-    go_on.set()
+    released.set()
     first = await asyncio.wait_for(request, 50)
     await asyncio.wait_for(first.done(), 50)
     assert (await store.runs.find("r", owner=ME)).ending == first.log.ending

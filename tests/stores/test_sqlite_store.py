@@ -334,8 +334,8 @@ async def test_a_job_that_fails_alone_leaves_nothing(opened):
 async def test_a_session_is_read_behind_a_write_that_its_caller_did_not_wait_for(opened):
     store = await opened()
     await say(store, "one")
-    blocked, go_on = threading.Event(), threading.Event()
-    store.file.read(lambda _: (blocked.set(), go_on.wait(30)))
+    blocked, released = threading.Event(), threading.Event()
+    store.file.read(lambda _: (blocked.set(), released.wait(30)))
     await asyncio.to_thread(blocked.wait, 30)
     left = await store.open("s", owner=ME, create=True)
     writing = asyncio.ensure_future(left.commit([UserMessage(content="two")]))
@@ -343,7 +343,7 @@ async def test_a_session_is_read_behind_a_write_that_its_caller_did_not_wait_for
     writing.cancel()
     opening = asyncio.ensure_future(store.open("s", owner=ME))
     await asyncio.sleep(0)
-    go_on.set()
+    released.set()
     assert [message.content for message in (await opening).messages] == ["one", "two"]
 
 
@@ -351,14 +351,14 @@ async def test_a_small_session_is_opened_while_the_thread_is_busy_and_a_large_on
     store = await opened()
     await say(store, "one")
     await say(store, "x" * LOOKED_AT, "large")
-    blocked, go_on = threading.Event(), threading.Event()
-    store.file.read(lambda _: (blocked.set(), go_on.wait(30)))
+    blocked, released = threading.Event(), threading.Event()
+    store.file.read(lambda _: (blocked.set(), released.wait(30)))
     await asyncio.to_thread(blocked.wait, 30)
     assert [message.content for message in (await store.open("s", owner=ME)).messages] == ["one"]
     large = asyncio.ensure_future(store.open("large", owner=ME))
     await asyncio.sleep(0)
     assert not large.done()
-    go_on.set()
+    released.set()
     assert len((await large).messages) == 1
 
 

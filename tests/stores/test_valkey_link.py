@@ -1,4 +1,4 @@
-"""Logs and wishes through a real Valkey, and what happens when it forgets."""
+"""Logs and commands through a real Valkey, and what happens when it forgets."""
 
 import asyncio
 import tempfile
@@ -64,7 +64,7 @@ async def events(link, first=0, log=LOG):
 
 
 def piece(first, events, log=LOG):
-    return log, LogPiece(log[0], first, events, is_beginning=first % HOLE == 0)
+    return log, LogPiece(log[0], first, events, is_beginning=first % PART_STRIDE == 0)
 
 
 async def test_what_one_process_adds_every_other_reads_from_any_event_on(linked):
@@ -85,9 +85,9 @@ async def test_a_sealed_log_takes_nothing_more_and_the_next_part_follows_it(link
     await taker.seal(LOG, 0)
     assert await late.append([piece(2, EVENTS[2:4])]) == set()
     assert late.is_up, "a log that is sealed is no fault of the store"
-    await taker.append([piece(HOLE, EVENTS[4:])])
-    assert await events(taker) == [(0, EVENTS[:2]), (HOLE, EVENTS[4:])]
-    assert await events(taker, 2) == [(HOLE, EVENTS[4:])]
+    await taker.append([piece(PART_STRIDE, EVENTS[4:])])
+    assert await events(taker) == [(0, EVENTS[:2]), (PART_STRIDE, EVENTS[4:])]
+    assert await events(taker, 2) == [(PART_STRIDE, EVENTS[4:])]
 
 
 async def test_a_log_that_the_store_forgot_is_copied_again_from_its_beginning(linked, url):
@@ -158,10 +158,10 @@ async def test_the_news_of_a_session_is_kept_for_a_minute(linked, url):
 
 async def test_wishes_arrive_and_a_reader_is_woken(linked):
     one, other = await linked("one"), await linked("other")
-    wishes = asyncio.Queue()
-    one.on_wish = lambda wish, run: wishes.put_nowait((wish, run))
+    commands = asyncio.Queue()
+    one.on_command = lambda command, run: commands.put_nowait((command, run))
     await other.send("one", "stop", RUN)
-    assert await asyncio.wait_for(wishes.get(), 50) == ("stop", RUN)
+    assert await asyncio.wait_for(commands.get(), 50) == ("stop", RUN)
     waiting = asyncio.create_task(other.wait(LOG, 0, 50))
     async with asyncio.timeout(50):
         while not other._watched:
@@ -170,7 +170,7 @@ async def test_wishes_arrive_and_a_reader_is_woken(linked):
     await asyncio.wait_for(waiting, 40)
     other.stop_waiting(RUN)
     assert not other._watched
-    assert wishes.empty(), "a look at oneself is no wish"
+    assert commands.empty(), "a look at oneself is no command"
 
 
 async def test_a_run_that_begins_or_ends_wakes_those_that_watch_its_session(linked):

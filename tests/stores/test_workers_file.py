@@ -253,15 +253,15 @@ async def test_a_run_in_the_background_is_flushed_before_its_client_is_answered(
     assert await store.runs.find("r", owner=ME) is not None
 
 
-async def test_a_wish_and_a_new_piece_are_noticed_without_a_beat(files):
+async def test_a_command_and_a_new_piece_are_noticed_without_a_beat(files):
     one, other = await files(), await files()
-    wishes = asyncio.Queue()
-    one.runs.on_pulse = wishes.put_nowait
+    commands = asyncio.Queue()
+    one.runs.on_pulse = commands.put_nowait
     await one.runs.begin(run())
     await other.runs.want_stop(run())
-    assert (await asyncio.wait_for(wishes.get(), 50)).stops == [(ME, "r")]
+    assert (await asyncio.wait_for(commands.get(), 50)).stops == [(ME, "r")]
     await other.runs.note_followed([(ME, "r")])
-    assert (await asyncio.wait_for(wishes.get(), 50)).followed == [(ME, "r")]
+    assert (await asyncio.wait_for(commands.get(), 50)).followed == [(ME, "r")]
     log = RunLog()
     one.runs.follow(run(), log)
     log.append(TextAdded("m", "a"))
@@ -269,7 +269,7 @@ async def test_a_wish_and_a_new_piece_are_noticed_without_a_beat(files):
         while not await other.runs.events(run()):
             await other.runs.wait_for_more(run(), 0)
     await other.delete("s", owner=ME)
-    assert (await asyncio.wait_for(wishes.get(), 50)).stops == [(ME, "r")]
+    assert (await asyncio.wait_for(commands.get(), 50)).stops == [(ME, "r")]
 
 
 async def test_a_session_that_another_worker_uses_does_not_expire_and_is_not_rewound(files):

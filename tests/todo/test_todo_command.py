@@ -80,7 +80,7 @@ def test_a_file_that_is_no_database(capsys, tmp_path):
     assert refused(capsys, "--db", str(file)) == f"holodeck-todo: cannot write to {file}: file is not a database\n"
 
 
-def test_a_folder_is_no_file(capsys, tmp_path):
+def test_a_folder_is_not_a_file(capsys, tmp_path):
     assert f"cannot open {tmp_path}: unable to open database file" in refused(capsys, "--db", str(tmp_path))
 
 

@@ -90,7 +90,7 @@ async def test_a_function_may_answer_with_parts_or_its_own_failure():
     ],
     ids=["object", "cycle", "inner object"],
 )
-async def test_a_result_that_is_no_json_is_a_failure(value, problem):
+async def test_a_result_that_is_not_json_is_a_failure(value, problem):
     result = await call(lambda: value)
     assert result.failed
     assert problem in result.text

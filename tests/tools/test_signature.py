@@ -140,7 +140,7 @@ def test_names_that_pydantic_would_not_take_are_parameters_like_others():
     }
 
 
-def test_a_default_that_is_no_json_is_not_shown():
+def test_a_default_that_is_not_json_is_not_shown():
     assert "default" not in shown(Any, object())["properties"]["value"]
 
 

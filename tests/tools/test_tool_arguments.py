@@ -228,7 +228,7 @@ def _nested(levels):
     [{"default": object()}, {"title": "\ud800"}, _nested(100_000), _nested(200)],
     ids=["object", "text", "deep", "less"],
 )
-def test_a_schema_that_is_no_json_lets_everything_pass(schema, caplog):
+def test_a_schema_that_is_not_json_lets_everything_pass(schema, caplog):
     with caplog.at_level(logging.WARNING):
         assert read_arguments('{"a": 1}', tool(schema)) == {"a": 1}
     assert "arguments of strange are not checked" in caplog.text

@@ -85,7 +85,7 @@ def test_one_string_cannot_be_larger_than_a_file_may_be():
         b'"' + b"x" * MAX_PLAIN_BODY + b'" "' + b"y" * MAX_PLAIN_BODY + b'"',
     ],
 )
-def test_large_bodies_that_are_no_json_are_refused(body):
+def test_large_bodies_that_are_not_json_are_refused(body):
     with pytest.raises((InvalidRequest, PayloadTooLarge)):
         parse(body)
 

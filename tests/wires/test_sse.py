@@ -122,7 +122,7 @@ def test_a_frame() -> None:
     assert sse.frame([]) == b"data: []\n\n"
 
 
-def test_a_keepalive_is_no_event() -> None:
+def test_a_keepalive_is_not_an_event() -> None:
     assert whatwg(sse.KEEPALIVE) == []
     assert agui_client(sse.KEEPALIVE) == []
 

@@ -4,7 +4,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-Kind: TypeAlias = Literal["missing", "invalid", "expired", "two-credentials", "forbidden", "limited", "unavailable"]
+FailureKind: TypeAlias = Literal[
+    "missing", "invalid", "expired", "two-credentials", "forbidden", "limited", "unavailable"
+]
 """The kinds of failure for the client. Each has one answer, whatever the reason."""
 
 Reason: TypeAlias = Literal[
@@ -35,7 +37,7 @@ BAD_PROXY = "The identity that the proxy sent is not valid."
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """A request whose credential is missing or invalid."""
 
-    kind: Kind
+    kind: FailureKind
     reason: Reason
     message: str
     credential_id: str | None = None  # for the log, if the credential contains an id

@@ -4,13 +4,13 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-Kind: TypeAlias = Literal["static", "open", "principal", "scope"]
+AccessKind: TypeAlias = Literal["static", "open", "principal", "scope"]
 
 
 class RouteAccess(msgspec.Struct, frozen=True, kw_only=True):
     """`open_as` is the word in `server.auth.public` that opens the route to strangers."""
 
-    kind: Kind
+    kind: AccessKind
     scope: str | None = None
     open_as: str | None = None
     takes_ticket: bool = False  # for a run, in the query (`holodeck.access.tickets`)

@@ -140,7 +140,7 @@ class RunEmitter:
         self.tools_ran = True
         self.emit(e.ToolFinished(own_id, self._names[own_id], new_message_id(), content, failed))
 
-    def ended_in_silence(self) -> bool:
+    def timed_out_without_output(self) -> bool:
         return self.silent and self.limit is not None and self.limit.expired()
 
     def warning(self, code: str, message: str) -> None:

@@ -76,7 +76,7 @@ class Predictor:
         self.warning = self.emitter.warning
         self.call_answered = self.emitter.call_answered
         self.raw = self.emitter.raw
-        self.ended_in_silence = self.emitter.ended_in_silence
+        self.timed_out_without_output = self.emitter.timed_out_without_output
 
     def call_started(self, call_id: str, name: str) -> None:
         self.watched[call_id] = [_Watched(p) for p in self.predictions if p.tool == name]

@@ -340,5 +340,5 @@ class _DiscardedReply:
 
     def call_answered(self, call_id: str, content: Content, *, failed: bool = False) -> None: ...
 
-    def ended_in_silence(self) -> bool:
+    def timed_out_without_output(self) -> bool:
         return self.silent and self.limit is not None and self.limit.expired()

@@ -1,10 +1,10 @@
 """The one place that ends a run: it stores the ending, and then shows readers exactly that one.
 
 Invariant: readers see the ending that is stored. Whichever ending is given to the store first counts: completed, waiting
-for input, out of iterations, failed, out of time, or stopped. A stop, a time limit or a failure that comes while the
-store is still writing it comes too late, however often it comes.
+for input, out of iterations, failed, out of time, or stopped. Once the store has been given an ending, later stops, time
+limits and failures have no effect.
 
-Two endings are shown before they are stored, or without it. If the store is lost, a failure or a stop is shown, since
+There are two exceptions to the invariant. If the store is lost, a failure or a stop is shown, since
 readers must not wait for ever; `AgentContext.not_stored` is called with it, and `runs/unstored_endings.py` stores it as
 soon as the store takes it. If another process has taken the run over, that process stores the ending, and readers here
 are shown the stored messages first. A run whose log was cut has no ending here at all: it is neither stored nor shown.

@@ -20,12 +20,12 @@ from holodeck.config.upstream_format import nearest
 
 IN_A_SHELL = "`holodeck init` writes one, and --demo runs the bundled agent"
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
 
 demo_option = click.option("--demo", is_flag=True, help="The bundled todo agent on the offline demo model.")
 
 
-def agent_arguments(command: Command) -> Command:
+def agent_arguments(command: CommandFunction) -> CommandFunction:
     """Adds PATH and --demo, the same for every command that takes an agent."""
     return click.argument("path", required=False, metavar="[PATH]", shell_complete=_files)(demo_option(command))
 

@@ -11,14 +11,14 @@ from typing import Any, get_args
 import click
 import msgspec
 
-from holodeck.cli.agent_choice import Command, agent_arguments, chosen
+from holodeck.cli.agent_choice import CommandFunction, agent_arguments, chosen
 from holodeck.config.serving import WORKER_VARIABLE, LogFormat, LogLevel, ServeOptions, WorkerSeat
 from holodeck.server.wires import DEFAULT_WIRES, WIRES
 
 _ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 
 
-def _setting(option: str, *more: str, default: Any, **rest: Any) -> Callable[[Command], Command]:
+def _setting(option: str, *more: str, default: Any, **rest: Any) -> Callable[[CommandFunction], CommandFunction]:
     """Defines an option that shows its default and has an environment variable: --log-level is HOLODECK_LOG_LEVEL."""
     variable = "HOLODECK_" + option.split("/", maxsplit=1)[0].removeprefix("--").replace("-", "_").upper()
     return click.option(option, *more, default=default, envvar=variable, show_default=bool(default), **rest)

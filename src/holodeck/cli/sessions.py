@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 import msgspec
 
-from holodeck.cli.agent_choice import Command, chosen
+from holodeck.cli.agent_choice import CommandFunction, chosen
 from holodeck.config.build_stores import build_durable, sessions_path
 from holodeck.config.load import LoadedConfig
 from holodeck.core.ids import is_valid_id
@@ -33,13 +33,13 @@ T = TypeVar("T")
 Store: TypeAlias = "SqliteSessionStore | PostgresSessionStore"
 
 
-def agent_options(command: Command) -> Command:
+def agent_options(command: CommandFunction) -> CommandFunction:
     help_ = "The agent file or its folder. Default: agent.yaml here."
     demo_option = click.option("--demo", is_flag=True, help="The bundled agent's conversations.")
     return click.option("--agent", "path", metavar="PATH", help=help_)(demo_option(command))
 
 
-def owner_options(command: Command) -> Command:
+def owner_options(command: CommandFunction) -> CommandFunction:
     tenant_option = click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="The user's tenant.")
     return click.option("--user", help="Owner of the session, if several users have the same id.")(
         tenant_option(command)

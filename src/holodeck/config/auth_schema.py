@@ -9,13 +9,13 @@ from pydantic import Discriminator, Field, SecretStr, StringConstraints, Tag
 
 from holodeck.config.tool_schema import Block, FilePath, Identifier, Url
 
-Item = TypeVar("Item")
+T = TypeVar("T")
 Mode: TypeAlias = Literal["none", "api_key", "jwt", "proxy", "hook"]
 PublicRoute: TypeAlias = Literal["health", "openapi", "metrics", "capabilities"]
 ScopeWord = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^\S+$")]
 NameText = Annotated[str, StringConstraints(min_length=1, max_length=255)]
 ClaimPath = Annotated[str, StringConstraints(min_length=1, max_length=255)]
-HeaderName = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9-]+$")]
+ProxyHeader = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9-]+$")]
 SecretText = Annotated[SecretStr, Field(max_length=4096)]
 
 
@@ -96,9 +96,9 @@ Issuers: TypeAlias = Annotated[
 class ProxyHeaderSettings(Block):
     """Names of the headers that the proxy sets."""
 
-    user_id: HeaderName = Field("X-Auth-Request-User", description="The user; a request must have it exactly once")
-    tenant: HeaderName | None = Field(None, description="The tenant. Default: auth.tenant")
-    scopes: HeaderName | None = Field(None, description="Scopes, separated by spaces or commas. Default: auth.scopes")
+    user_id: ProxyHeader = Field("X-Auth-Request-User", description="The user; a request must have it exactly once")
+    tenant: ProxyHeader | None = Field(None, description="The tenant. Default: auth.tenant")
+    scopes: ProxyHeader | None = Field(None, description="Scopes, separated by spaces or commas. Default: auth.scopes")
 
 
 class ProxyAuthSettings(Block):
@@ -111,7 +111,7 @@ class ProxyAuthSettings(Block):
         None, description="What the proxy sends in X-HoloDeck-Proxy; needed unless `from` is unix only"
     )
     headers: ProxyHeaderSettings = Field(ProxyHeaderSettings(), description="The names of the headers")
-    client_address: HeaderName | None = Field(
+    client_address: ProxyHeader | None = Field(
         None, description="Header with the client's address, e.g. X-Forwarded-For; the last entry not in `from` counts"
     )
 
@@ -159,5 +159,5 @@ def audiences_of(issuer: JwtSettings) -> frozenset[str]:
     return frozenset(_listed(issuer.audience))
 
 
-def _listed(value: Item | list[Item]) -> tuple[Item, ...]:
+def _listed(value: T | list[T]) -> tuple[T, ...]:
     return tuple(value) if isinstance(value, list) else (value,)

@@ -14,7 +14,7 @@ from holodeck.config.tool_schema import Block, Identifier
 from holodeck.core.sizes import KIB, MB
 
 Requests = Annotated[int, Field(ge=1, le=10_000_000)]
-Tokens = Annotated[int, Field(ge=1, le=10**12)]
+TokenCount = Annotated[int, Field(ge=1, le=10**12)]
 Money = Annotated[float, Field(gt=0, le=10**9)]
 _SUBJECTS = ("tenant:", "user:", "key:", "address:")
 RunsAtATime = Annotated[int, Field(ge=1, le=100_000)]
@@ -89,7 +89,7 @@ class SubjectLimits(Block):
         None,
         description="Runs that may start in a minute; an empty conversation (`POST /v1/conversations`) counts as one",
     )
-    tokens_per_day: Tokens | None = Field(None, description="Tokens in 24 hours, over all runs")
+    tokens_per_day: TokenCount | None = Field(None, description="Tokens in 24 hours, over all runs")
     money_per_day: Money | None = Field(None, description="Money in 24 hours; needs model.price")
     runs: RunsAtATime | None = Field(None, description="Concurrent runs")
     streams: RunsAtATime | None = Field(None, description="Concurrent responses, streamed or not")
@@ -143,7 +143,7 @@ class ServerLimits(Block):
     )
     request: RequestLimits = Field(RequestLimits(), description="How large and how slow one request may be")
     requests_per_minute: Requests | None = Field(None, description="The same as user.requests_per_minute")
-    tokens_per_day: Tokens | None = Field(None, description="The same as user.tokens_per_day")
+    tokens_per_day: TokenCount | None = Field(None, description="The same as user.tokens_per_day")
     message_characters: int = Field(
         1_000_000,
         ge=1000,

@@ -15,7 +15,7 @@ import msgspec
 from pydantic import ValidationError
 
 from holodeck.config.environment import Keys, YamlDocument, dotted, expand, read_environment
-from holodeck.config.model_schema import Provider
+from holodeck.config.model_schema import ProviderName
 from holodeck.config.schema import AgentFile
 from holodeck.config.tool_schema import McpToolSettings
 from holodeck.config.upstream_format import UpstreamParts, nearest
@@ -89,7 +89,7 @@ def with_model(config: LoadedConfig, name: str) -> LoadedConfig:
     """
     before = config.agent.model
     provider, slash, rest = name.partition("/")
-    names_provider = (slash and provider in get_args(Provider)) or name == "demo"
+    names_provider = (slash and provider in get_args(ProviderName)) or name == "demo"
     if before.provider == "demo" and not names_provider:
         raise ConfigError(_no_provider(name))
     changed = {"provider": provider, "name": rest} if names_provider else {"provider": before.provider, "name": name}
@@ -107,7 +107,7 @@ def with_model(config: LoadedConfig, name: str) -> LoadedConfig:
 
 def _no_provider(name: str) -> str:
     provider, slash, _ = name.partition("/")
-    known = get_args(Provider)
+    known = get_args(ProviderName)
     if slash:
         close = nearest(provider, known, cutoff=0.6)  # as for a value in the file
         advice = f"did you mean {close}?" if close else f"known are {', '.join(known)}"

@@ -18,35 +18,19 @@ from pydantic import (
 )
 
 from holodeck.config.tool_schema import Block, Identifier, Url
-from holodeck.models.providers import is_claude, is_gemini
+from holodeck.models.providers import PROVIDERS, is_claude, is_gemini
 
-Provider: TypeAlias = Literal[
+ProviderName: TypeAlias = Literal[
     "openai", "anthropic", "gemini", "azure_openai", "ollama", "openai_compatible", "bedrock", "vertex", "demo"
 ]  # fmt: skip
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 ShortText = Annotated[str, StringConstraints(max_length=2000)]
 HeaderName = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
 
-ANTHROPIC = "anthropic"
 TIMEOUT, LOCAL_TIMEOUT = 30.0, 300.0
 SMALLEST_BUDGET = 1024  # Anthropic's minimum
-_WITHOUT_BUDGET = frozenset({"openai", "azure_openai", "ollama", "openai_compatible"})
-_WITHOUT_APIS = frozenset({ANTHROPIC, "gemini", "ollama", "bedrock", "vertex", "demo"})
-_CHAT_ONLY = frozenset({("chat", "gemini"), ("chat", "ollama")})
-_OF_PROVIDERS = {  # keys that only some providers have
-    "auth_token": (ANTHROPIC,),
-    "betas": (ANTHROPIC, "bedrock", "vertex"),
-    "region": ("bedrock",),
-    "profile": ("bedrock",),
-    "project": ("vertex",),
-    "location": ("vertex",),
-}
-_NOT_OF = {  # keys that an API has no member for
-    "seed": (ANTHROPIC, "bedrock"),
-    "verbosity": (ANTHROPIC, "bedrock"),
-    "parallel_tool_calls": ("bedrock",),
-}
-_COOL = frozenset({ANTHROPIC, "bedrock"})  # providers with a maximum temperature of 1
+_OWN_KEYS = sorted({key for provider in PROVIDERS.values() for key in provider.own_keys})
+_LACKED = sorted({key for provider in PROVIDERS.values() for key in provider.lacks})
 
 
 def _secret_of_text(value: object) -> object:
@@ -96,7 +80,7 @@ class ReasoningSettings(Block):
 class ModelChoice(Block):
     """One model behind one endpoint."""
 
-    provider: Provider = Field(description="Who serves the model; demo needs no key and no network")
+    provider: ProviderName = Field(description="Who serves the model; demo needs no key and no network")
     api: Literal["auto", "chat", "responses"] = Field(
         "auto",
         description="Chat completions or the Responses API. auto: Responses for OpenAI's own reasoning models",
@@ -126,7 +110,7 @@ class ModelChoice(Block):
         None,
         ge=1,
         le=1_000_000,
-        description="Longest answer of one model call, its thoughts included; default: the provider's, enough to think",
+        description="Maximum tokens of one reply, including reasoning; default: the provider's; Anthropic's models: 16,000, more with reasoning",
     )
     tool_choice: Identifier | None = Field(
         None,
@@ -191,7 +175,8 @@ class ModelChoice(Block):
     @classmethod
     def _api_fits(cls, api: str, info: ValidationInfo) -> str:
         provider = info.data.get("provider")
-        if api != "auto" and provider in _WITHOUT_APIS and (api, provider) not in _CHAT_ONLY:
+        row = PROVIDERS.get(str(provider))
+        if api != "auto" and provider is not None and (row is None or api not in row.apis):
             raise ValueError(f"provider {provider} has no api: {api}; leave it out")
         return api
 
@@ -205,10 +190,11 @@ class ModelChoice(Block):
             raise ValueError("chat completions have no such tools; set api: responses, or leave them out")
         return tools
 
-    @field_validator(*_OF_PROVIDERS)
+    @field_validator(*_OWN_KEYS)
     @classmethod
     def _is_of_provider(cls, value: object, info: ValidationInfo) -> object:
-        provider, having = info.data.get("provider"), _OF_PROVIDERS[info.field_name or ""]
+        provider = info.data.get("provider")
+        having = [each.name for each in PROVIDERS.values() if info.field_name in each.own_keys]
         if value and provider is not None and provider not in having:
             only = f"only {having[0]} has" if len(having) == 1 else f"only {', '.join(having)} have"
             raise ValueError(f"provider {provider} has no {info.field_name}; {only}. Leave it out")
@@ -216,20 +202,21 @@ class ModelChoice(Block):
             raise ValueError("set api_key or auth_token, not both")
         return value
 
-    @field_validator(*_NOT_OF)
+    @field_validator(*_LACKED)
     @classmethod
     def _has_member(cls, value: object, info: ValidationInfo) -> object:
-        provider = info.data.get("provider")
-        if value is not None and provider in _NOT_OF[info.field_name or ""]:
+        row = PROVIDERS.get(str(provider := info.data.get("provider")))
+        if value is not None and row is not None and info.field_name in row.lacks:
             raise ValueError(f"provider {provider} has no {info.field_name}. Leave it out")
         return value
 
     @field_validator("temperature")
     @classmethod
     def _fits_provider(cls, temperature: float, info: ValidationInfo) -> float:
-        provider = info.data.get("provider")
-        if temperature > 1 and (provider in _COOL or is_claude(str(provider), info.data.get("name", ""))):
-            raise ValueError(f"provider {provider} takes a temperature from 0 to 1")
+        provider, name = info.data.get("provider"), info.data.get("name", "")
+        row = PROVIDERS.get("anthropic" if is_claude(str(provider), name) else str(provider))
+        if row is not None and temperature > row.max_temperature:
+            raise ValueError(f"provider {provider} takes a temperature from 0 to {row.max_temperature:g}")
         return temperature
 
     @field_validator("extra")
@@ -280,7 +267,8 @@ def _problem_of_budget(budget: int, reasoning: ReasoningSettings, others: dict[s
     claude = is_claude(str(provider), name)
     if most is not None and budget >= most:
         return f"budget_tokens ({budget}) must be less than max_tokens ({most}); raise max_tokens or lower it"
-    if provider in _WITHOUT_BUDGET:
+    row = PROVIDERS.get(str(provider))
+    if row is not None and not row.takes_budget:
         return f"provider {provider} takes no budget_tokens; set effort instead"
     if provider == "bedrock" and not claude:
         return (

@@ -159,7 +159,7 @@ def _kind_of_instructions(value: object) -> str:
     return next((kind for kind in ("file", "inline") if kind in value), "prompt")
 
 
-Instructions: TypeAlias = Annotated[
+InstructionsSetting: TypeAlias = Annotated[
     Annotated[Prose, Tag("text")]
     | Annotated[InstructionsFile, Tag("file")]
     | Annotated[InlineInstructions, Tag("inline")]
@@ -392,7 +392,7 @@ class AgentFile(Block):
     name: AgentName = Field(description="Letters, digits, spaces and . _ -; part of the REST address")
     description: ShortText = Field("", description="What the agent is for, in a sentence")
     model: ModelSettings = Field(description="Which model answers")
-    instructions: Instructions | None = Field(
+    instructions: InstructionsSetting | None = Field(
         None, description="The system prompt: text, {file: …}, {inline: …} or the four parts of SystemPrompt"
     )
     response_format: Annotated[dict[str, Any], Field(max_length=1000)] | FilePath | None = Field(

@@ -66,7 +66,9 @@ class ToolBlock(Block):
 
     name: ToolName = Field(description="Letters, digits, - and _; shown in messages")
     description: str = Field(
-        "", max_length=4000, description="For people; the model reads a function's description instead of its docstring"
+        "",
+        max_length=4000,
+        description="Shown to people. For a function it also replaces the docstring that the model sees",
     )
     bind: dict[Identifier, Any] = Field(
         default={}, max_length=20, description="Arguments filled in by the runtime and hidden from the model"

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from holodeck.config.environment import Keys, YamlDocument, dotted
-from holodeck.config.model_schema import Provider
+from holodeck.config.model_schema import ProviderName
 from holodeck.config.schema import AgentFile
 from holodeck.config.upstream_format import GATEWAYS, OPTIONS_OF_SERVE, OTHER_PROVIDERS, SLIPS, SLIPS_OF_MODEL, nearest
 from holodeck.config.yaml_source import located
@@ -133,7 +133,7 @@ def _short_model(keys: Keys, value: object) -> str:
     if keys != ("model",) or not isinstance(value, str) or not value:
         return ""
     provider, slash, name = value.partition("/")
-    if value in get_args(Provider):
+    if value in get_args(ProviderName):
         provider, slash, name = value, "/", ""
     known = OTHER_PROVIDERS.get(provider, provider) if slash else "…"
     named = "" if provider == "demo" else f", name: {one_line(name or '…' if slash else value, 40)}"

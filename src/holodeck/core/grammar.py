@@ -25,7 +25,7 @@ class GrammarError(Exception):
     """An event came where the table does not allow it: a bug in HoloDeck, never a user's mistake."""
 
 
-class Part(Enum):
+class RunPart(Enum):
     STEP = auto()
     REASONING = auto()
     TEXT = auto()
@@ -42,26 +42,26 @@ class Action(Enum):
     END = auto()  # the run's ending
 
 
-Key = Callable[[Any], str]
+KeyOf = Callable[[Any], str]
 
-MESSAGE: Key = lambda event: event.message_id  # noqa: E731  a column of the table below
-CALL: Key = lambda event: event.call_id  # noqa: E731  a column of the table below
-NUMBER: Key = lambda event: str(event.number)  # noqa: E731  a column of the table below
+MESSAGE: KeyOf = lambda event: event.message_id  # noqa: E731  a column of the table below
+CALL: KeyOf = lambda event: event.call_id  # noqa: E731  a column of the table below
+NUMBER: KeyOf = lambda event: str(event.number)  # noqa: E731  a column of the table below
 
-TABLE: dict[type[e.Event], tuple[Action, Part | None, Key | None]] = {
+TABLE: dict[type[e.Event], tuple[Action, RunPart | None, KeyOf | None]] = {
     e.RunStarted: (Action.BEGIN, None, None),
-    e.StepStarted: (Action.OPEN, Part.STEP, NUMBER),
-    e.StepFinished: (Action.CLOSE, Part.STEP, NUMBER),
-    e.ReasoningStarted: (Action.OPEN, Part.REASONING, MESSAGE),
-    e.ReasoningAdded: (Action.CONTINUE, Part.REASONING, MESSAGE),
-    e.ReasoningEnded: (Action.CLOSE, Part.REASONING, MESSAGE),
-    e.TextStarted: (Action.OPEN, Part.TEXT, MESSAGE),
-    e.TextAdded: (Action.CONTINUE, Part.TEXT, MESSAGE),
-    e.TextEnded: (Action.CLOSE, Part.TEXT, MESSAGE),
-    e.ToolCallStarted: (Action.OPEN, Part.CALL, CALL),
-    e.ToolArgumentsAdded: (Action.CONTINUE, Part.CALL, CALL),
-    e.ToolCallEnded: (Action.CLOSE, Part.CALL, CALL),
-    e.ToolFinished: (Action.RESULT, Part.CALL, CALL),
+    e.StepStarted: (Action.OPEN, RunPart.STEP, NUMBER),
+    e.StepFinished: (Action.CLOSE, RunPart.STEP, NUMBER),
+    e.ReasoningStarted: (Action.OPEN, RunPart.REASONING, MESSAGE),
+    e.ReasoningAdded: (Action.CONTINUE, RunPart.REASONING, MESSAGE),
+    e.ReasoningEnded: (Action.CLOSE, RunPart.REASONING, MESSAGE),
+    e.TextStarted: (Action.OPEN, RunPart.TEXT, MESSAGE),
+    e.TextAdded: (Action.CONTINUE, RunPart.TEXT, MESSAGE),
+    e.TextEnded: (Action.CLOSE, RunPart.TEXT, MESSAGE),
+    e.ToolCallStarted: (Action.OPEN, RunPart.CALL, CALL),
+    e.ToolArgumentsAdded: (Action.CONTINUE, RunPart.CALL, CALL),
+    e.ToolCallEnded: (Action.CLOSE, RunPart.CALL, CALL),
+    e.ToolFinished: (Action.RESULT, RunPart.CALL, CALL),
     e.StateReplaced: (Action.NOTE, None, None),
     e.StatePatched: (Action.NOTE, None, None),
     e.ActivityShown: (Action.NOTE, None, None),
@@ -75,8 +75,8 @@ TABLE: dict[type[e.Event], tuple[Action, Part | None, Key | None]] = {
     e.RunFailed: (Action.END, None, None),
 }
 
-ONE_AT_A_TIME = frozenset({Part.STEP, Part.REASONING, Part.TEXT})
-REOPENED = frozenset({Part.TEXT})
+ONE_AT_A_TIME = frozenset({RunPart.STEP, RunPart.REASONING, RunPart.TEXT})
+REOPENED = frozenset({RunPart.TEXT})
 
 
 @dataclass
@@ -85,8 +85,8 @@ class GrammarChecker:
 
     started: bool = False
     ended: bool = False
-    open: dict[Part, set[str]] = field(default_factory=lambda: {part: set() for part in Part})
-    seen: dict[Part, set[str]] = field(default_factory=lambda: {part: set() for part in Part})
+    open: dict[RunPart, set[str]] = field(default_factory=lambda: {part: set() for part in RunPart})
+    seen: dict[RunPart, set[str]] = field(default_factory=lambda: {part: set() for part in RunPart})
     awaiting: set[str] = field(default_factory=set)  # calls of earlier runs that may be answered in this one
     answered: set[str] = field(default_factory=set)
 
@@ -101,12 +101,12 @@ class GrammarChecker:
         self.started = True
         self.ended = action is Action.END
 
-    def _move(self, event: e.Event, action: Action, part: Part, key: str) -> None:
+    def _move(self, event: e.Event, action: Action, part: RunPart, key: str) -> None:
         opened = self.open[part]
         fits = {
             Action.OPEN: self._may_open(part, key),
             Action.CONTINUE: key in opened,
-            Action.CLOSE: key in opened and not (part is Part.STEP and self._anything_open(besides=Part.STEP)),
+            Action.CLOSE: key in opened and not (part is RunPart.STEP and self._anything_open(besides=RunPart.STEP)),
             Action.RESULT: key not in opened | self.answered and key in self.seen[part] | self.awaiting,
         }[action]
         if not fits:
@@ -119,13 +119,13 @@ class GrammarChecker:
         elif action is Action.RESULT:
             self.answered.add(key)
 
-    def _may_open(self, part: Part, key: str) -> bool:
+    def _may_open(self, part: RunPart, key: str) -> bool:
         fresh = key not in self.seen[part] or part in REOPENED
         alone = not (part in ONE_AT_A_TIME and self.open[part]) and key not in self.open[part]
-        inside_step = part is Part.STEP or bool(self.open[Part.STEP])
+        inside_step = part is RunPart.STEP or bool(self.open[RunPart.STEP])
         return fresh and alone and inside_step
 
-    def _anything_open(self, besides: Part | None = None) -> bool:
+    def _anything_open(self, besides: RunPart | None = None) -> bool:
         return any(keys for part, keys in self.open.items() if part is not besides)
 
     def _misplaced(self, event: e.Event) -> GrammarError:

@@ -1,9 +1,11 @@
 """Plain JSON values: how deep they nest, and how to make their texts valid UTF-8."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from holodeck.core.text import clean
+
+JsonObject: TypeAlias = dict[str, Any]
 
 MAX_DEPTH = 64
 

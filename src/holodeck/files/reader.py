@@ -29,7 +29,7 @@ from holodeck.files.types import JPEG, MODEL_IMAGES, FileType
 from holodeck.files.upload import Upload, encode_base64
 
 T = TypeVar("T")
-Progress: TypeAlias = Callable[[str, int, int], None]  # a file, the page that is read now, how many there are
+ReportProgress: TypeAlias = Callable[[str, int, int], None]  # a file, the page that is read now, how many there are
 
 
 class FileRead(NamedTuple):
@@ -96,7 +96,7 @@ class FileReader:
         self._workers = asyncio.Semaphore(self._limits.workers)
 
     async def read(
-        self, uploads: Sequence[Upload], *, tenant: str = DEFAULT_TENANT, progress: Progress | None = None
+        self, uploads: Sequence[Upload], *, tenant: str = DEFAULT_TENANT, progress: ReportProgress | None = None
     ) -> list[FileRead]:
         """Reads every file of a tenant, in order. Raises for the first that cannot be read.
 
@@ -113,7 +113,7 @@ class FileReader:
         *,
         first: int = 0,
         tenant: str = DEFAULT_TENANT,
-        progress: Progress | None = None,
+        progress: ReportProgress | None = None,
     ) -> tuple[tuple[Message, ...], tuple[FileNote, ...]]:
         """Returns messages in which every file has been read, and notes about those of the newest turn.
 
@@ -132,7 +132,7 @@ class FileReader:
         return (*map(_named, messages[:first]), *(message for message, _ in resolved)), tuple(notes)
 
     async def _resolve_message(
-        self, message: Message, field: str, tenant: str, progress: Progress | None, *, fresh: bool
+        self, message: Message, field: str, tenant: str, progress: ReportProgress | None, *, fresh: bool
     ) -> tuple[Message, list[FileNote]]:
         if isinstance(message, AssistantMessage) or isinstance(message.content, str):
             return message, []
@@ -146,7 +146,7 @@ class FileReader:
         return msgspec.structs.replace(message, content=content), [note for _, note in resolved if note]
 
     async def _resolve_part(
-        self, part: Part, field: str, tenant: str, progress: Progress | None, *, fresh: bool
+        self, part: Part, field: str, tenant: str, progress: ReportProgress | None, *, fresh: bool
     ) -> tuple[Part, FileNote | None]:
         if isinstance(part, TextPart):
             return part, None
@@ -162,7 +162,7 @@ class FileReader:
         if number > self._limits.max_files:
             raise InvalidRequest(f"{number} files are too many; {self._limits.max_files} is the limit", field=field)
 
-    async def _read(self, upload: Upload, tenant: str, progress: Progress | None = None) -> FileRead:
+    async def _read(self, upload: Upload, tenant: str, progress: ReportProgress | None = None) -> FileRead:
         if len(upload.data) > self._limits.max_file_bytes:
             raise PayloadTooLarge(
                 f"{upload.name} has {len(upload.data):,} bytes; {self._limits.max_file_bytes:,} is the limit"
@@ -202,7 +202,7 @@ class FileReader:
         return FileRead(part, FileNote(name=upload.name, mime_type=mime, read_as="native"))
 
     async def _recognized(
-        self, upload: Upload, answer: WorkerAnswer, tenant: str, progress: Progress | None
+        self, upload: Upload, answer: WorkerAnswer, tenant: str, progress: ReportProgress | None
     ) -> WorkerAnswer:
         """Returns the document with the text of its scanned pages. An unreadable page becomes a line that says why."""
         text, rest, found = answer.text, answer.text, False

@@ -271,8 +271,8 @@ class ClientConnection(asyncio.Protocol):
         """Pauses for one loop iteration, so that a fast peer cannot starve the others."""
         if not self.transport.is_closing() and self.transport.is_reading():
             self.transport.pause_reading()
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._resume_reading)
 
-    def _go_on(self) -> None:
+    def _resume_reading(self) -> None:
         if not self.transport.is_closing():
             self.transport.resume_reading()

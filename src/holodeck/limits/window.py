@@ -151,7 +151,7 @@ class MemoryWindows:
     async def take(self, uses: Sequence[Use]) -> Taken | Full:
         now = self._clock()
         if len(self._windows) >= MOST_WINDOWS:
-            self._make_room(now)
+            self._drop_unused(now)
         fresh = next((use for use in uses if (use.window.name, use.window.subject) not in self._windows), None)
         if fresh is not None and len(self._windows) >= MOST_WINDOWS:
             return Full(fresh.window, fresh.window.seconds)
@@ -185,12 +185,12 @@ class MemoryWindows:
         if buckets is None:
             buckets = Buckets(window)
             if len(self._windows) >= self._sweep_at:
-                self._make_room(now)
+                self._drop_unused(now)
             self._windows[key] = buckets
         buckets.forget(now)
         return buckets
 
-    def _make_room(self, now: float) -> None:
+    def _drop_unused(self, now: float) -> None:
         """Drops windows without uses. A user's usage is not forgotten because of other names (F5)."""
         for key, buckets in list(self._windows.items()):
             buckets.forget(now)

@@ -30,7 +30,7 @@ from holodeck.models.chunks import (
     present,
     usage_of,
 )
-from holodeck.models.pieces import Pieces
+from holodeck.models.pieces import TextPieces
 from holodeck.models.port import Listener, ModelReply
 
 PINGS = frozenset({b"ping", b"keepalive", b"keep-alive", b"heartbeat"})
@@ -76,8 +76,8 @@ class Answer:
         self.finish_reason: str | None = None
         self._listener = listener
         self._debug = debug
-        self._text = Pieces(listener.text)
-        self._reasoning = Pieces(listener.reasoning)
+        self._text = TextPieces(listener.text)
+        self._reasoning = TextPieces(listener.reasoning)
         self._calls = CallAssembly(listener, taken_ids)
         self._call_deltas = self._images = 0
         self._usage: TokenUsage | None = None

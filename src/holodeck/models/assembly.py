@@ -7,8 +7,8 @@ gateways in front of it send index 0 for every call, Ollama sends no id. The rul
 2. An id that is new is a new call. Two ids are never merged, whatever their index.
 3. Without an id, the index finds the latest call that has it; without either, the latest call is meant, or, in a list
    with several entries, the call that had the same place in the list before (Moonshot).
-4. A name that comes when the call found by rule 3 has its arguments, and either is another name or finds the arguments
-   complete, begins a new call.
+4. A name begins a new call if the call of rule 3 already has arguments, and either the name differs or those arguments
+   are complete JSON.
 
 Members that are not understood are kept on the call. Nothing here knows of HTTP, SSE or the rest of the reply.
 """
@@ -24,7 +24,7 @@ from holodeck.core.messages import ToolCall
 from holodeck.core.text import clean
 from holodeck.errors import ModelProtocolError
 from holodeck.models.chunks import cleaned, merged, present
-from holodeck.models.pieces import Pieces
+from holodeck.models.pieces import TextPieces
 from holodeck.models.port import Listener
 
 _KNOWN = frozenset({"id", "index", "function", "type", "name", "arguments"})
@@ -43,7 +43,7 @@ class _Call:
         self.id = ""
         self.name = ""
         self.fresh: list[str] = []  # deltas of the arguments that the listener has not seen
-        self.arguments = Pieces(self.fresh.append)
+        self.arguments = TextPieces(self.fresh.append)
         self.extra: dict[str, Any] = {}
         self.saw_arguments = False
         self.started = False

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from holodeck.core.json_values import JsonObject
 from holodeck.core.messages import (
     AssistantMessage,
     Content,
@@ -34,18 +35,16 @@ _ASSISTANT_MEMBERS = frozenset({"role", "content", "tool_calls", "function_call"
 _OTHER_APIS = frozenset({"openai_responses", "anthropic"})  # what other APIs keep in `extra`; no chat endpoint knows it
 _AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
-Chat = dict[str, Any]
 
-
-def to_chat(prompt: Prompt, *, vision: bool = False, without: Collection[str] = ()) -> list[Chat]:
+def to_chat(prompt: Prompt, *, vision: bool = False, without: Collection[str] = ()) -> list[JsonObject]:
     """The `messages` of a request, the system prompt first.
 
     Results of tools hold only text in this API. With `vision`, their images follow in a message of the user. `without`
     names members of messages and calls that the endpoint refuses.
     """
     left_out = _OTHER_APIS.union(without)
-    chats: list[Chat] = [{"role": "system", "content": prompt.system}] if prompt.system else []
-    images: list[Chat] = []
+    chats: list[JsonObject] = [{"role": "system", "content": prompt.system}] if prompt.system else []
+    images: list[JsonObject] = []
     for message in prompt.messages:
         if images and not isinstance(message, ToolMessage):
             chats.append({"role": "user", "content": images})
@@ -68,7 +67,7 @@ def unsigned(message: AssistantMessage) -> AssistantMessage:
     return replace(message, tool_calls=calls, extra=_unsigned(message.extra))
 
 
-def _unsigned(extra: Chat) -> Chat:
+def _unsigned(extra: JsonObject) -> JsonObject:
     return {name: value for name, value in extra.items() if name != SIGNED}
 
 
@@ -83,7 +82,7 @@ def members_beyond_the_usual(messages: Iterable[Message]) -> set[str]:
     return found - _OTHER_APIS
 
 
-def _without(chat: Chat, members: frozenset[str]) -> Chat:
+def _without(chat: JsonObject, members: frozenset[str]) -> JsonObject:
     if not members.isdisjoint(chat):
         chat = {name: value for name, value in chat.items() if name not in members}
     if "tool_calls" in chat:
@@ -92,7 +91,7 @@ def _without(chat: Chat, members: frozenset[str]) -> Chat:
     return chat
 
 
-def _images_of(result: ToolMessage) -> list[Chat]:
+def _images_of(result: ToolMessage) -> list[JsonObject]:
     parts = () if isinstance(result.content, str) else result.content
     images = [part for part in parts if isinstance(part, MediaPart) and part.mime_type.startswith("image/")]
     if not images:
@@ -100,14 +99,14 @@ def _images_of(result: ToolMessage) -> list[Chat]:
     return [{"type": "text", "text": f"Images that {result.name} returned:"}, *map(_part_to_chat, images)]
 
 
-def message_to_chat(message: Message) -> Chat:
+def message_to_chat(message: Message) -> JsonObject:
     if isinstance(message, UserMessage):
         return {"role": "user", "content": _content_to_chat(message.content)}
     if isinstance(message, ToolMessage):
         # Gemini refuses a result without the tool's name; the other endpoints accept it.
         text = text_of(message.content)
         return {"role": "tool", "tool_call_id": message.call_id, "name": message.name, "content": text}
-    chat: Chat = {**message.extra, "role": "assistant", "content": message.content or None}
+    chat: JsonObject = {**message.extra, "role": "assistant", "content": message.content or None}
     if message.tool_calls:
         chat["tool_calls"] = [_call_to_chat(call) for call in message.tool_calls]
     elif chat["content"] is None:
@@ -153,11 +152,11 @@ def _is_empty(message: Message) -> bool:
     return not present(message.extra.get("images"))
 
 
-def _content_to_chat(content: Content) -> str | list[Chat]:
+def _content_to_chat(content: Content) -> str | list[JsonObject]:
     return content if isinstance(content, str) else [_part_to_chat(part) for part in content]
 
 
-def _part_to_chat(part: Part) -> Chat:
+def _part_to_chat(part: Part) -> JsonObject:
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
     if part.mime_type.startswith("image/"):
@@ -173,7 +172,7 @@ def _data_url(part: MediaPart) -> str:
     return f"data:{part.mime_type};base64,{part.data or ''}"
 
 
-def _call_to_chat(call: ToolCall) -> Chat:
+def _call_to_chat(call: ToolCall) -> JsonObject:
     inside = call.extra.get("function", {})
     function = {**inside, "name": call.name, "arguments": call.arguments or "{}"}
     return {"type": "function", **call.extra, "id": call.id, "function": function}
@@ -194,7 +193,7 @@ def _assistant_from_chat(chat: Mapping[str, Any], place: int) -> AssistantMessag
     )
 
 
-def _call_from_chat(call: Chat, place: int) -> ToolCall:
+def _call_from_chat(call: JsonObject, place: int) -> ToolCall:
     function = call.get("function")
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(function, dict) or not (isinstance(name, str) and isinstance(call.get("id"), str)):

@@ -12,11 +12,12 @@ from typing import Any, TypeGuard
 import msgspec
 from msgspec.structs import replace
 
+from holodeck.core.json_values import JsonObject
 from holodeck.core.messages import AssistantMessage, Message
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import ModelError, ModelRejected
 from holodeck.models.answer import Answer
-from holodeck.models.chat_format import Chat, is_signed, members_beyond_the_usual, to_chat, unsigned
+from holodeck.models.chat_format import is_signed, members_beyond_the_usual, to_chat, unsigned
 from holodeck.models.chunks import cleaned
 from holodeck.models.diagnosis import EndpointRefusal
 from holodeck.models.port import Listener, Prompt
@@ -111,7 +112,7 @@ def refuses_signatures(status: int, text: str) -> bool:
     return status in _COMPLAINTS and _BAD_SIGNATURE.search(text) is not None
 
 
-def _messages(settings: EndpointSettings, prompt: Prompt, without: frozenset[str]) -> list[Chat]:
+def _messages(settings: EndpointSettings, prompt: Prompt, without: frozenset[str]) -> list[JsonObject]:
     """Fills in the members that the endpoint requires in calls of another model."""
     chats = to_chat(prompt, vision=settings.vision, without=_of_messages(without))
     for chat in chats if without else ():

@@ -11,7 +11,7 @@ from holodeck.core.text import clean
 _HIGH_FIRST, _HIGH_LAST = "\ud800", "\udbff"
 
 
-class Pieces:
+class TextPieces:
     """The deltas so far. Holds back half a surrogate pair, and calls `on_delta` with each complete delta."""
 
     __slots__ = ("_half", "_on_delta", "deltas")

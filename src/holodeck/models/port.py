@@ -89,7 +89,7 @@ class Listener(Protocol):
     def call_answered(self, call_id: str, content: Content, *, failed: bool = False) -> None:
         """The result of an ended call that the provider ran itself. Such a call is not in the reply."""
 
-    def ended_in_silence(self) -> bool:
+    def timed_out_without_output(self) -> bool:
         """Whether the time of the step ran out before the model sent anything.
 
         A call whose time is over is cancelled exactly as one that a user stopped. A circuit breaker has to distinguish the

@@ -10,6 +10,7 @@ from holodeck.errors import ConfigError
 
 _CHAT = "/chat/completions"
 _PDF = frozenset({"pdf"})
+_BOTH = frozenset({"chat", "responses"})
 _RESPONSES = "/responses"
 _CLAUDE_ON_BEDROCK = re.compile(r"(^|[./])anthropic\.")  # also inside an inference profile's id or an ARN
 _GOOGLE_HOSTS = {"global": "aiplatform", "us": "aiplatform.us.rep", "eu": "aiplatform.eu.rep"}
@@ -25,8 +26,17 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     credential: str = "API key"  # how error messages call its credential
     sees_images: bool = False  # the default of `vision`
     native_files: frozenset[str] = frozenset()  # the default of `native_files`: kinds that the model reads itself
-    has_responses: bool = False  # its endpoints may serve OpenAI's Responses API
     needs_no_temperature: bool = False  # a temperature is sent only if the agent file sets one
+    max_temperature: float = 2
+    takes_budget: bool = True  # `reasoning.budget_tokens`
+    apis: frozenset[str] = frozenset()  # values of `api`, besides auto
+    own_keys: frozenset[str] = frozenset()  # keys of `model:` that only some providers have
+    lacks: frozenset[str] = frozenset()  # keys of `model:` that its API has no member for
+
+    @property
+    def has_responses(self) -> bool:
+        """Whether its endpoints may serve OpenAI's Responses API."""
+        return "responses" in self.apis
 
     def headers(self, api_key: str | None) -> dict[str, str]:
         if not api_key:
@@ -43,7 +53,8 @@ PROVIDERS: Mapping[str, Provider] = {
             key_variable="OPENAI_API_KEY",
             sees_images=True,
             native_files=_PDF,
-            has_responses=True,
+            takes_budget=False,
+            apis=_BOTH,
         ),
         Provider(
             name="gemini",
@@ -51,6 +62,7 @@ PROVIDERS: Mapping[str, Provider] = {
             key_variable="GEMINI_API_KEY",
             sees_images=True,
             native_files=frozenset({"audio"}),
+            apis=frozenset({"chat"}),
         ),
         Provider(
             name="anthropic",
@@ -61,16 +73,29 @@ PROVIDERS: Mapping[str, Provider] = {
             sees_images=True,
             native_files=_PDF,
             needs_no_temperature=True,
+            max_temperature=1,
+            own_keys=frozenset({"auth_token", "betas"}),
+            lacks=frozenset({"seed", "verbosity"}),
         ),
         Provider(
             name="azure_openai",
             key_variable="AZURE_OPENAI_API_KEY",
             key_header="api-key",
             sees_images=True,
-            has_responses=True,
+            takes_budget=False,
+            apis=_BOTH,
         ),
-        Provider(name="ollama", endpoint="http://localhost:11434/v1", key_variable="OLLAMA_API_KEY", needs_key=False),
-        Provider(name="openai_compatible", key_variable="OPENAI_API_KEY", needs_key=False, has_responses=True),
+        Provider(
+            name="ollama",
+            endpoint="http://localhost:11434/v1",
+            key_variable="OLLAMA_API_KEY",
+            needs_key=False,
+            takes_budget=False,
+            apis=frozenset({"chat"}),
+        ),
+        Provider(
+            name="openai_compatible", key_variable="OPENAI_API_KEY", needs_key=False, takes_budget=False, apis=_BOTH
+        ),
         Provider(
             name="bedrock",
             key_variable="AWS_BEARER_TOKEN_BEDROCK",
@@ -80,6 +105,9 @@ PROVIDERS: Mapping[str, Provider] = {
             sees_images=True,
             native_files=_PDF,
             needs_no_temperature=True,
+            max_temperature=1,
+            own_keys=frozenset({"betas", "region", "profile"}),
+            lacks=frozenset({"seed", "verbosity", "parallel_tool_calls"}),
         ),
         Provider(
             name="vertex",
@@ -89,6 +117,7 @@ PROVIDERS: Mapping[str, Provider] = {
             credential="Google credentials",
             sees_images=True,
             needs_no_temperature=True,
+            own_keys=frozenset({"betas", "project", "location"}),
         ),
     )
 }

@@ -10,7 +10,7 @@ from holodeck.errors import ModelProtocolError
 
 MAX_EVENT = 1_000_000
 
-Event: TypeAlias = tuple[bytes, bytes]
+SseEvent: TypeAlias = tuple[bytes, bytes]
 """The event's name (empty when the stream gave none) and its data."""
 
 _BOM = b"\xef\xbb\xbf"
@@ -34,7 +34,7 @@ class SseReader:
         self._id = b""
         self.last_id = b""  # id of the last event that was returned, for `Last-Event-ID`
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[SseEvent]:
         if self._at_start or self._after_cr:
             chunk = self._opening(chunk)
         if _LF not in chunk and _CR not in chunk:
@@ -48,7 +48,7 @@ class SseReader:
             return self._read_lines(chunk)
         return self._read_frames(chunk)
 
-    def end(self) -> list[Event]:
+    def end(self) -> list[SseEvent]:
         """Events left when the stream ends without a blank line; the last one may be incomplete."""
         if not (self._partial or self._data or self._name):
             return []
@@ -81,7 +81,7 @@ class SseReader:
                 f"The model endpoint sent an event of more than {self._max:,} bytes, which no chat model does."
             )
 
-    def _read_frames(self, chunk: bytes) -> list[Event]:
+    def _read_frames(self, chunk: bytes) -> list[SseEvent]:
         """The ordinary case: plain events with a blank line after each, LF only. Anything else goes line by line."""
         whole, blank, rest = chunk.rpartition(b"\n\n")
         small = len(chunk) <= self._max
@@ -95,8 +95,8 @@ class SseReader:
             events.extend(self._read_lines(rest))
         return events
 
-    def _read_lines(self, chunk: bytes) -> list[Event]:
-        events: list[Event] = []
+    def _read_lines(self, chunk: bytes) -> list[SseEvent]:
+        events: list[SseEvent] = []
         for line in chunk.splitlines(keepends=True):  # bytes.splitlines splits at LF, CR and CRLF only
             content = line.rstrip(b"\r\n")
             if len(content) == len(line):
@@ -122,7 +122,7 @@ class SseReader:
             self._check(len(value))
             self._id = value
 
-    def _dispatch(self, events: list[Event]) -> None:
+    def _dispatch(self, events: list[SseEvent]) -> None:
         if self._data:
             events.append((self._name, b"\n".join(self._data)))
             self.last_id = self._id
@@ -131,7 +131,7 @@ class SseReader:
         self._name = b""
 
 
-def _unnamed_events(frames: bytes) -> list[Event]:
+def _unnamed_events(frames: bytes) -> list[SseEvent]:
     """The events of frames that have only a `data:` line; an empty list if any frame is different.
 
     Nearly all tokens arrive like this, alone or many at once: they are split here in one call.
@@ -144,7 +144,7 @@ def _unnamed_events(frames: bytes) -> list[Event]:
     return events if len(events) == len(lines) else []
 
 
-def _plain_event(frame: bytes) -> Event | None:
+def _plain_event(frame: bytes) -> SseEvent | None:
     """The event of a frame that has only a `data:` line and an optional `event:` line; None for any other frame."""
     if frame.startswith(b"data: "):
         return (b"", frame[6:]) if _LF not in frame else None

@@ -98,7 +98,7 @@ class AnswerListener:
         self._answers: set[str] = set()
         self.text, self.reasoning = listener.text, listener.reasoning
         self.call_answered, self.warning, self.raw = listener.call_answered, listener.warning, listener.raw
-        self.ended_in_silence = listener.ended_in_silence
+        self.timed_out_without_output = listener.timed_out_without_output
 
     def call_started(self, call_id: str, name: str) -> None:
         if name == ANSWER_TOOL:

@@ -50,7 +50,7 @@ class GuardedModel(WrappedModel):
             admission.succeeded()
             raise
         except BaseException as error:  # a cancelled call, or a bug of ours
-            if isinstance(error, asyncio.CancelledError) and listener.ended_in_silence():
+            if isinstance(error, asyncio.CancelledError) and listener.timed_out_without_output():
                 admission.failed("It sent nothing before the step's timeout.")
             else:
                 admission.withdrawn()

@@ -50,7 +50,7 @@ class RetriedRequests:
 
 
 class SentRequest(NamedTuple):
-    """A request as far as its duplicates are equal to it. Only equal requests have equal fingerprints."""
+    """What identifies a request: equal values mean a duplicate. Only equal requests have equal fingerprints."""
 
     wire: str
     owner: Owner
@@ -110,7 +110,7 @@ class Claim:
     __slots__ = ("_looks", "_of", "_released", "_sent", "fingerprint", "run")
 
     def __init__(self, of: Idempotency, sent: SentRequest, *, starts_first: bool = False) -> None:
-        """`starts_first`: starting is cheap, so the stored runs are looked up only if that is refused.
+        """`starts_first`: start the run before the lookup in the store. The store refuses a duplicate.
 
         A resume under a run's own id always starts first: `Runs.start` knows whether its question is still open.
         """

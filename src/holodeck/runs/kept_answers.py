@@ -1,7 +1,7 @@
 """Stores answers to the interrupts of one step that arrive one by one, until all have arrived, or ends the wait for them.
 
-They are stored with the step, so another replica, or the server after a restart, has them. They decide nothing by
-themselves: a client resumes the run with them.
+They are stored with the step, so another replica, or the server after a restart, has them. Storing an answer does not
+resume the run: a client does, with all answers.
 """
 
 from collections.abc import Collection, Sequence

@@ -19,7 +19,7 @@ from holodeck.runs.run import state_after
 
 MAX_RUNS = 100_000
 
-Key = TypeVar("Key")
+K = TypeVar("K")
 
 
 class MemoryRunStore:
@@ -147,7 +147,7 @@ def _ended(record: RunRecord, ending: Ending) -> RunRecord:
     return msgspec.structs.replace(record, request=request, ending=ending, state=state_after(ending), finished_at=now())
 
 
-def _remove(ids: "dict[Key, dict[str, None]]", key: Key, run_id: str) -> None:
+def _remove(ids: "dict[K, dict[str, None]]", key: K, run_id: str) -> None:
     ids[key].pop(run_id, None)
     if not ids[key]:
         del ids[key]

@@ -17,15 +17,15 @@ import msgspec
 
 from holodeck.core import events as e
 from holodeck.core.encoder import WithMetadata, bare
-from holodeck.core.grammar import TABLE, Action, Part
+from holodeck.core.grammar import TABLE, Action, RunPart
 from holodeck.core.messages import AssistantMessage, Message, ToolCall, ToolMessage
 from holodeck.core.tools import ToolSchema
 
 Numbered: TypeAlias = tuple[int | None, e.Event]
-Batch: TypeAlias = Iterable[Numbered]
-Stage: TypeAlias = Callable[[Batch], Batch]
+NumberedEvents: TypeAlias = Iterable[Numbered]
+Stage: TypeAlias = Callable[[NumberedEvents], NumberedEvents]
 Own: TypeAlias = Callable[[e.Event], "e.Event | Iterable[e.Event] | None"]
-Report: TypeAlias = Callable[[str], None]
+ReportFailure: TypeAlias = Callable[[str], None]
 
 LEFT_OUT = "[left out]"
 MAX_ANSWER = 1_000  # events that a function may return for one
@@ -51,7 +51,7 @@ class EventMiddleware:
         self._stages = tuple(stages)
         self.is_empty = not self._stages
 
-    def __call__(self, batch: Batch) -> Batch:
+    def __call__(self, batch: NumberedEvents) -> NumberedEvents:
         for stage in self._stages:
             batch = stage(batch)
         return batch
@@ -94,7 +94,7 @@ class _Log:
     def __init__(self, report: Callable[[int | None, e.Event], None], *, deltas: bool) -> None:
         self._report, self._deltas = report, deltas
 
-    def __call__(self, batch: Batch) -> Iterator[Numbered]:
+    def __call__(self, batch: NumberedEvents) -> Iterator[Numbered]:
         for n, event in batch:
             if self._deltas or not isinstance(bare(event), e.DELTAS):
                 self._report(n, event)
@@ -110,7 +110,7 @@ def hide(families: Iterable[str]) -> Stage:
     hidden = frozenset[type[e.Event]]().union(*(FAMILIES[name] for name in names))
     of_messages = _IN_MESSAGES.intersection(names)
 
-    def stage(batch: Batch) -> Iterator[Numbered]:
+    def stage(batch: NumberedEvents) -> Iterator[Numbered]:
         for n, event in batch:
             plain = bare(event)
             if type(plain) in hidden:
@@ -159,7 +159,7 @@ class _HiddenTools:
         self._hides = hides
         self._calls: set[str] = set()
 
-    def __call__(self, batch: Batch) -> Iterator[Numbered]:
+    def __call__(self, batch: NumberedEvents) -> Iterator[Numbered]:
         for n, event in batch:
             shown = self._shown(event)
             if shown is not None:
@@ -196,7 +196,7 @@ def throttle(limit: int = 2000) -> Stage:
     It uses no clock. It joins only events that already wait for the reader, so it delays nothing.
     """
 
-    def stage(batch: Batch) -> Iterator[Numbered]:
+    def stage(batch: NumberedEvents) -> Iterator[Numbered]:
         held: Numbered | None = None
         for n, event in batch:
             if held is not None:
@@ -224,14 +224,14 @@ def annotate(metadata: Mapping[str, Any], families: Iterable[str] = FAMILIES) ->
     kinds = frozenset[type[e.Event]]().union(*(FAMILIES[name] for name in families)).difference(e.DELTAS)
     fixed = dict(metadata)
 
-    def stage(batch: Batch) -> Iterator[Numbered]:
+    def stage(batch: NumberedEvents) -> Iterator[Numbered]:
         for n, event in batch:
             yield n, (WithMetadata(event, fixed) if type(bare(event)) in kinds else event)
 
     return stage
 
 
-def own(function: Own, report: Report) -> Stage:
+def own(function: Own, report: ReportFailure) -> Stage:
     """Makes a stage of a user's function, which gets an event and returns an event, several, or None to drop it.
 
     None for the start of a text, a reasoning or a call drops the whole part; for a call also its result, and the call
@@ -243,24 +243,25 @@ def own(function: Own, report: Report) -> Stage:
 
 
 class _Own:
-    def __init__(self, function: Own, report: Report) -> None:
+    def __init__(self, function: Own, report: ReportFailure) -> None:
         self._function, self._report = function, report
         self._has_failed = False
         self._name = getattr(function, "__qualname__", repr(function))
-        self._dropped: set[tuple[Part, str]] = set()
+        self._dropped: set[tuple[RunPart, str]] = set()
         self._seen: set[str] = set()  # calls that were started in this stream
 
-    def __call__(self, batch: Batch) -> Iterator[Numbered]:
+    def __call__(self, batch: NumberedEvents) -> Iterator[Numbered]:
         for n, event in batch:
             answer = self._answered(event)
             last = len(answer) - 1
             for i, each in enumerate(answer):
-                yield (n if i == last else None), each  # a reader that resumes after half of an answer gets all of it
+                # only the last event has the number: a client that reconnects in between gets all of them again
+                yield (n if i == last else None), each
 
     def _answered(self, event: e.Event) -> tuple[e.Event, ...]:
         plain = bare(event)
         action, part, key = TABLE[type(plain)]
-        place = None if part is None or key is None or part is Part.STEP else (part, key(plain))
+        place = None if part is None or key is None or part is RunPart.STEP else (part, key(plain))
         if isinstance(plain, e.ToolCallStarted):
             self._seen.add(plain.call_id)
         elif isinstance(plain, e.ToolFinished) and plain.call_id not in self._seen:  # a call of the run before
@@ -289,7 +290,7 @@ class _Own:
         except Exception as error:  # noqa: BLE001  a user's own code; what it does must not end the stream
             self._failed(f" failed at {type(plain).__name__}, which was dropped: {error!r}")
             return ()
-        return tuple(_rewrapped(event, each) if _place(each) == _place(event) else each for each in answer)
+        return tuple(_rewrapped(event, each) if _grammar_key(each) == _grammar_key(event) else each for each in answer)
 
     def _failed(self, how: str) -> None:
         if not self._has_failed:
@@ -298,7 +299,7 @@ class _Own:
 
     def _hides(self, call: ToolCall, message_id: str) -> bool:
         """Whether the function drops this call. Calls the function with a `ToolCallStarted`, as if the call started now."""
-        place = (Part.CALL, call.id)
+        place = (RunPart.CALL, call.id)
         if call.id not in self._seen:
             self._seen.add(call.id)
             if not self._asked(e.ToolCallStarted(call.id, call.name, message_id)):
@@ -331,7 +332,7 @@ def _answer(answer: Any) -> tuple[e.Event, ...]:
 
 def _fits(event: e.Event, answer: tuple[e.Event, ...]) -> bool:
     action, _, _ = TABLE[type(bare(event))]
-    same = [i for i, each in enumerate(answer) if _place(each) == _place(event)]
+    same = [i for i, each in enumerate(answer) if _grammar_key(each) == _grammar_key(event)]
     if len(same) + sum(_is_note(each) for i, each in enumerate(answer) if i not in same) != len(answer):
         return False
     if action in {Action.NOTE, Action.CONTINUE}:
@@ -340,7 +341,7 @@ def _fits(event: e.Event, answer: tuple[e.Event, ...]) -> bool:
     return len(same) == 1 and stays.get(action, True)
 
 
-def _place(event: e.Event) -> tuple[type[e.Event], str]:
+def _grammar_key(event: e.Event) -> tuple[type[e.Event], str]:
     """The position of an event in the grammar: its type and the id of its part."""
     plain = bare(event)
     _, _, key = TABLE.get(type(plain), (None, None, None))

@@ -149,7 +149,7 @@ class RunStore(Protocol):
     async def events(self, record: RunRecord, first: int = 0) -> list[tuple[int, list[Event]]]:
         """The log's copy from event `first` on, in pieces without gaps, each with the number of its first event.
 
-        A part that another process has added after a crash begins at a multiple of `HOLE`.
+        A part that another process has added after a crash begins at a multiple of `PART_STRIDE`.
         """
 
     def follow(self, record: RunRecord, log: RunLog, first_number: int = 0) -> None:

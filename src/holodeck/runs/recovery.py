@@ -34,8 +34,11 @@ from holodeck.sessions.port import StoredSession
 M = TypeVar("M", bound=Message)
 
 CALL_AGAIN = "Interrupted by a restart of the server; it may be called again."
-HOLE = 1_000_000_000
-"""The first event after a crash gets the next multiple: the dead process may have shown events that were not copied."""
+PART_STRIDE = 1_000_000_000
+"""Event numbers restart at the next multiple of this after a crash.
+
+They cannot collide with those of events that the dead process sent but did not copy.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +50,7 @@ class Remains:
     settles_step: bool = False  # `messages` complete the pending step
     is_certain: bool = True  # no call may have taken effect unnoticed: the run can continue
     steps: int = 0  # how many were begun
-    has_moved_on: bool = (
-        False  # the session continued without the run, in a terminal: neither its text nor it fits there
-    )
+    has_moved_on: bool = False  # a terminal has added turns: the run cannot continue, its partial text is not stored
 
 
 @dataclass
@@ -188,7 +189,7 @@ def _closings(seen: _Seen, results: dict[str, ToolMessage]) -> list[e.Event]:
 def correction(events: Sequence[e.Event], history: Sequence[Message]) -> e.MessagesReplaced:
     """The event that shows the stored conversation to readers of a run that was cut after these events.
 
-    A run shows its client the messages that the client lacks before its first step.
+    Before the first step the client has seen only a snapshot of the history, so the event is not a correction then.
     """
     return e.MessagesReplaced(tuple(history), corrects=e.StepStarted in map(type, events))
 

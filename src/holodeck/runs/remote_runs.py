@@ -1,7 +1,7 @@
 """Runs of other processes, which this process reads from the growing copies of their logs.
 
 A reader sees no difference: it reads a `RunLog`. If the other process dies and a third continues the run, the log is
-cut. A later part follows it, whose event numbers begin at the next multiple of `HOLE`.
+cut. A later part follows it, whose event numbers begin at the next multiple of `PART_STRIDE`.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from holodeck.core.owner import OwnedId
 from holodeck.errors import HoloDeckError, InternalError
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, SharedRunStore
-from holodeck.runs.recovery import HOLE, correction, log_of, remains_of, result_of
+from holodeck.runs.recovery import PART_STRIDE, correction, log_of, remains_of, result_of
 from holodeck.runs.resumed_parts import is_continued_elsewhere, lacks_part
 from holodeck.runs.run import Run
 from holodeck.runs.run_settings import RunSettings
@@ -140,7 +140,7 @@ class RemoteRuns:
         has_snapshot = any(MessagesReplaced in map(type, events) for _, events in pieces)
         history = await self._history(record) if has_snapshot else ()  # may fail, so before anything is added
         for first, events in pieces:
-            if first // HOLE > run.first_number // HOLE and first % HOLE == 0:
+            if first // PART_STRIDE > run.first_number // PART_STRIDE and first % PART_STRIDE == 0:
                 part = self._part_after(run, record, first)
                 run.log.cut()
                 run = part
@@ -189,7 +189,7 @@ def parts_of(record: RunRecord, pieces: Pieces, history: Sequence[Message], limi
     """
     parts = [run_of(record, RunLog(limit))]
     for first, events in pieces:
-        if first // HOLE > parts[-1].first_number // HOLE and first % HOLE == 0:
+        if first // PART_STRIDE > parts[-1].first_number // PART_STRIDE and first % PART_STRIDE == 0:
             parts[-1].log.cut()
             parts.append(run_of(record, RunLog(limit), earlier=parts[-1], first_number=first))
         elif parts[-1].log.ended and first == parts[-1].next_number:
@@ -217,7 +217,7 @@ def flattened(pieces: Pieces) -> list[Event]:
     events: list[Event] = []
     expected = 0
     for first, piece in pieces:
-        if first == expected or (first % HOLE == 0 and first > expected):
+        if first == expected or (first % PART_STRIDE == 0 and first > expected):
             events += piece
             expected = first + len(piece)
     return events

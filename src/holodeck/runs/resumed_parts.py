@@ -27,7 +27,7 @@ def check_continues(run: Run, request: RunRequest, session: OwnedId, *, is_idle:
         raise InvalidRequest(f"Run id {request.run_id!r} is already used by another request.", field="runId")
     if len(run.parts) >= MAX_PARTS:
         raise InvalidRequest(
-            f"Run {request.run_id!r} has {MAX_PARTS} parts, the most one id may have; resume it under a new run id.",
+            f"Run {request.run_id!r} has {MAX_PARTS} parts, one for each resume, which is the maximum; resume it under a new run id.",
             field="runId",
         )
 

@@ -134,7 +134,7 @@ class Run:
     conversation: Conversation | None = None  # while it is in progress
     meter: RunMeter | None = None  # while it is in progress, if its owner has limits
     readers: int = 0
-    returning: int = 0  # those of its readers that reconnect by themselves if their connection ends without an ending
+    returning: int = 0  # readers (of `readers`) whose client reconnects automatically
     stopped_by: HoloDeckError | None = None
     task: "asyncio.Task[None] | None" = None
     grace: asyncio.TimerHandle | None = None
@@ -161,11 +161,9 @@ class Run:
         self.emit = self.log.append
 
     def release(self) -> None:
-        """Drops observers, which reference the run, so that no cycle keeps the log.
+        """Drops what only a live run needs, and references that would keep the log alive.
 
-        Also drops what only a live run needs.
-
-        A task holds the context of the request that started it.
+        The observers and the run reference each other. The task holds the context of its request.
         """
         self.log.observers, self.log.on_ending, self.conversation, self.slot, self.meter = (), None, None, None, None
         if not self.is_remote:
@@ -199,7 +197,7 @@ class Run:
     def next_number(self) -> int:
         """The number of the next event.
 
-        After a crash it exceeds the count: numbering resumes at a multiple of `HOLE`.
+        After a crash it exceeds the count: numbering resumes at a multiple of `PART_STRIDE`.
         """
         return self.first_number + len(self.log)
 
@@ -268,7 +266,7 @@ def kept_after_end(request: RunRequest) -> RunRequest:
 def _shortened(encoding: Mapping[str, Any], limit: int) -> Mapping[str, Any]:
     """Returns an encoding without its longest members, so that it has at most `limit` bytes as JSON.
 
-    The members of an object in it count as its own. Readers get the wire's default for a member that is left out.
+    Members of a nested object are removed one by one, like those of the encoding. Readers get the wire's default for a member that is left out.
     Nothing is left of an encoding that is not valid as JSON, since no store can keep it.
     """
     try:

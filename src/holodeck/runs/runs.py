@@ -56,8 +56,8 @@ from holodeck.sessions.transcript import Transcript
 
 log = logging.getLogger(__name__)
 
-DETACHED_SECONDS = 600.0  # the least time that a run which continued without readers can be read again
-SWEEP_SECONDS = 0.25  # runs that may be forgotten so soon after each other are forgotten together
+DETACHED_SECONDS = 600.0  # minimum replay window of a run that continued without readers
+SWEEP_SECONDS = 0.25  # resolution of the expiry timer: runs that expire within this time are removed together
 STOP_SECONDS = 5.0  # for a run to end after it was cancelled, when the server stops
 AGAIN_SECONDS = 1.0  # until a run that waits for its turn asks a store again that cannot be used
 
@@ -386,7 +386,7 @@ class Runs:
             raise ShuttingDown("The server is shutting down; try again in a moment.")
 
     def _refuse_behind(self, session_id: str, ahead: int) -> None:
-        """Refuses a run if too many of its session are ahead of it, or if `close` would miss it."""
+        """Raises SessionBusy if the queue of the session is full, ShuttingDown if the server is closing."""
         self._refuse_at_end()
         if self.settings.when_busy is WhenBusy.REJECT and ahead:
             raise SessionBusy(f"Session {session_id!r} has a run in progress; wait for it or stop it.")
@@ -550,9 +550,9 @@ class Runs:
         return server_tools(self.agent)
 
     def _ended(self, run: Run, _task: "asyncio.Task[None]") -> None:
-        """Cleans up after a task.
+        """Cleans up when the task of a run ends.
 
-        Also after one that was cancelled before its first step, which did nothing of the above.
+        A task that was cancelled before its first step has neither ended its run nor released its slot, so this does.
         """
         if run.slot is not None:
             run.slot.release()
@@ -575,7 +575,7 @@ class Runs:
         limits = self.settings
         window = max(limits.replay_window, DETACHED_SECONDS) if run.request.detached else limits.replay_window
         self._finished[run] = asyncio.get_running_loop().time() + window
-        self._sweep_by(self._finished[run])  # before anything that may fail: otherwise the run is never forgotten
+        self._sweep_by(self._finished[run])  # set first: if the code below fails, the run still expires
         run.size = run.log.size() + size_of_request(run.request)
         self._finished_bytes += run.size
         same_session = self._by_session.get((run.owner, run.session_id), ())

@@ -24,7 +24,7 @@ from holodeck.errors import HoloDeckError, InvalidRequest, LostClaim, RunInterru
 from holodeck.runs.client_history import Change, change_of, context_of, results_for
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, RunResult, RunState, RunStore, SharedRunStore
-from holodeck.runs.recovery import HOLE, correction, log_of, remains_of, result_of
+from holodeck.runs.recovery import PART_STRIDE, correction, log_of, remains_of, result_of
 from holodeck.runs.remote_runs import Pieces, RemoteRuns, flattened, parts_of, run_of
 from holodeck.runs.resumed_parts import is_continued_elsewhere, lacks_part
 from holodeck.runs.run import Run, stopped
@@ -178,7 +178,7 @@ class StoredRuns:
         return _joined(await self._open_runs(owner, session_id), here)
 
     async def _open_runs(self, owner: Owner, session_id: str | None = None) -> list[RunRecord]:
-        """The runs that have not ended in any process. One whose ending only waits for the store has."""
+        """Runs without an ending. A run whose ending is not stored yet counts as ended."""
         if self.remote is None:
             return []
         found = await self.remote.records.open_runs(owner=owner, session_id=session_id)
@@ -305,8 +305,9 @@ class StoredRuns:
         limit = self._runs.settings.max_log_events
         parts = parts_of(record, pieces, history, limit)
         parts[-1].log.cut()
-        block = max(parts[-1].first_number // HOLE, record.recovered) + 1  # a part may have been shown and never copied
-        return run_of(record, RunLog(limit), earlier=parts[-1], first_number=block * HOLE)
+        # a part may have been shown and never copied
+        block = max(parts[-1].first_number // PART_STRIDE, record.recovered) + 1
+        return run_of(record, RunLog(limit), earlier=parts[-1], first_number=block * PART_STRIDE)
 
     # taking up
 
@@ -420,7 +421,7 @@ class StoredRuns:
     def _change(self, record: RunRecord, stored: StoredSession | None) -> Change:
         """The change of a request whose process ended before it compared the request with the session.
 
-        Its client may lack any message of a run, so only what it has changed itself is rewound.
+        It cannot be known which replies the client had seen, so only a message that the client edited causes a rewind.
         """
         request, messages = record.request, () if stored is None else stored.messages
         known, runs = {message.id for message in messages}, frozenset([message.run_id for message in messages])

@@ -89,7 +89,7 @@ class UnstoredEndings:
                 continue  # dropped meanwhile
             try:
                 await self._records.end(record, record.ending)
-            except ServerError as error:  # it goes last, so that it does not keep the others waiting
+            except ServerError as error:  # the next attempt begins with the other endings
                 log.info("the ending of run %s is still not stored: %s", record.run_id, error.message)
                 if self._kept.get(run) is record:
                     self._kept[run] = self._kept.pop(run)

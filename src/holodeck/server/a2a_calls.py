@@ -50,13 +50,13 @@ from holodeck.wires.a2a.request import (
     push_config,
     send_request,
 )
-from holodeck.wires.a2a.task import TERMINAL, Json, TaskEncoder, TaskReader
+from holodeck.wires.a2a.task import TERMINAL, TaskEncoder, TaskReader
 from holodeck.wires.body import valid_id
 
 NAME = "a2a"
 
 
-async def send(request: Request, params: Json) -> Json:
+async def send(request: Request, params: JsonObject) -> JsonObject:
     """Waits until the run ends or asks for input. Returns immediately if the client wants to poll."""
     server, wanted = server_of(request), _wanted(request, params)
     chain = await _started(request, wanted, params)
@@ -66,12 +66,12 @@ async def send(request: Request, params: Json) -> Json:
     return {"task": await task_of(server, chain, history_length=wanted.history_length)}
 
 
-async def stream(request: Request, params: Json, form: UpdateForm) -> Response:
+async def stream(request: Request, params: JsonObject, form: UpdateForm) -> Response:
     wanted = _wanted(request, params)
     return await task_stream(server_of(request), await _started(request, wanted, params), form)
 
 
-def _wanted(request: Request, params: Json) -> SendRequest:
+def _wanted(request: Request, params: JsonObject) -> SendRequest:
     server = server_of(request)
     wanted = send_request(params, server.settings.limits.message_characters)
     if wanted.push is not None and not server.push_sender.enabled:
@@ -79,7 +79,7 @@ def _wanted(request: Request, params: Json) -> SendRequest:
     return wanted
 
 
-async def _started(request: Request, wanted: SendRequest, params: Json) -> list[Run]:
+async def _started(request: Request, wanted: SendRequest, params: JsonObject) -> list[Run]:
     """Returns the task that the message belongs to. Its last run is the one that the message starts."""
     server, owner = server_of(request), owner_of(request)
     before = await _answered(server, wanted, owner)
@@ -141,14 +141,14 @@ def open_encoder(_server: AgentServer, run: Run, _accept: str | None) -> Encoder
     return TaskEncoder(TaskReader(run.root, run.session_id, run.run_id), lambda update: update)
 
 
-async def get(request: Request, params: Json) -> Json:
+async def get(request: Request, params: JsonObject) -> JsonObject:
     server = server_of(request)
     require(request, RUNS_READ)
     chain = await chain_of(server, valid_id(params.get("id"), "id"), owner_of(request))
     return await task_of(server, chain, history_length=history_length(params.get("historyLength"), "historyLength"))
 
 
-async def cancel(request: Request, params: Json) -> Json:
+async def cancel(request: Request, params: JsonObject) -> JsonObject:
     """Stops a task that is working, and abandons one that waits for input."""
     server, task_id = server_of(request), valid_id(params.get("id"), "id")
     require(request, RUNS_STOP)
@@ -160,19 +160,19 @@ async def cancel(request: Request, params: Json) -> Json:
     return await task_of(server, chain)
 
 
-async def subscribe(request: Request, params: Json, form: UpdateForm) -> Response:
+async def subscribe(request: Request, params: JsonObject, form: UpdateForm) -> Response:
     server, task_id = server_of(request), valid_id(params.get("id"), "id")
     require(request, RUNS_READ)
     chain = await chain_of(server, task_id, owner_of(request))
-    place = len(chain[-1].log)
+    position = len(chain[-1].log)
     task = await task_of(server, chain)
     if task["status"]["state"] in TERMINAL:
         raise unsupported_operation("The task has ended; there is nothing to subscribe to.")
     await slot_of(request).take(request, owner_of(request))
-    return TaskSubscription(server, chain, place, task, form)
+    return TaskSubscription(server, chain, position, task, form)
 
 
-async def list_tasks(request: Request, params: Json) -> Json:
+async def list_tasks(request: Request, params: JsonObject) -> JsonObject:
     """The caller's tasks, most recently changed first. Looks at the newest thousand only."""
     server, wanted, owner = server_of(request), list_request(params), owner_of(request)
     require(request, RUNS_READ)
@@ -195,7 +195,7 @@ async def list_tasks(request: Request, params: Json) -> Json:
     }
 
 
-async def _listed(server: AgentServer, root: str, owner: Owner, wanted: ListRequest) -> Json | None:
+async def _listed(server: AgentServer, root: str, owner: Owner, wanted: ListRequest) -> JsonObject | None:
     """Returns the task of a chain, or None if it was deleted meanwhile."""
     try:
         chain = await chain_of(server, root, owner)
@@ -209,7 +209,7 @@ async def _listed(server: AgentServer, root: str, owner: Owner, wanted: ListRequ
 # push notifications
 
 
-async def create_push(request: Request, params: Json) -> Json:
+async def create_push(request: Request, params: JsonObject) -> JsonObject:
     server, owner, task_id = await _own_task(request, params)
     config = _with_id(push_config(params))
     sender, chain = server.push_sender, await chain_of(server, task_id, owner)
@@ -224,7 +224,7 @@ def _with_id(config: PushConfig) -> PushConfig:
     return config if config.id else msgspec.structs.replace(config, id=new_ulid())
 
 
-async def get_push(request: Request, params: Json) -> Json:
+async def get_push(request: Request, params: JsonObject) -> JsonObject:
     server, owner, task_id = await _own_task(request, params)
     configs, wanted = await server.push_sender.of_task(owner, task_id), params.get("id")
     config = next(iter(configs.values()), None) if wanted in (None, "") else configs.get(str(wanted))
@@ -233,13 +233,13 @@ async def get_push(request: Request, params: Json) -> Json:
     return _push_json(config, task_id)
 
 
-async def list_push(request: Request, params: Json) -> Json:
+async def list_push(request: Request, params: JsonObject) -> JsonObject:
     server, owner, task_id = await _own_task(request, params)
     configs = await server.push_sender.of_task(owner, task_id)
     return {"configs": [_push_json(each, task_id) for each in configs.values()], "nextPageToken": ""}
 
 
-async def delete_push(request: Request, params: Json) -> Json:
+async def delete_push(request: Request, params: JsonObject) -> JsonObject:
     """Idempotent."""
     server, owner, task_id = await _own_task(request, params)
     if is_valid_id(config_id := str(params.get("id") or "")):  # a database may reject a value that is not an id
@@ -247,7 +247,7 @@ async def delete_push(request: Request, params: Json) -> Json:
     return {}
 
 
-async def _own_task(request: Request, params: Json) -> tuple[AgentServer, Owner, str]:
+async def _own_task(request: Request, params: JsonObject) -> tuple[AgentServer, Owner, str]:
     """Returns the task that push notifications are about. It has to belong to the caller."""
     server, owner = server_of(request), owner_of(request)
     require(request, RUNS_READ)
@@ -258,9 +258,9 @@ async def _own_task(request: Request, params: Json) -> tuple[AgentServer, Owner,
     return server, owner, task_id
 
 
-def _push_json(config: PushConfig, task_id: str) -> Json:
+def _push_json(config: PushConfig, task_id: str) -> JsonObject:
     """Returns the configuration as the client gave it, without the client's credentials."""
-    shown: Json = {"id": config.id, "taskId": task_id, "url": config.url}
+    shown: JsonObject = {"id": config.id, "taskId": task_id, "url": config.url}
     if config.scheme:
         shown["authentication"] = {"scheme": config.scheme}
     return shown
@@ -269,7 +269,7 @@ def _push_json(config: PushConfig, task_id: str) -> Json:
 # cards
 
 
-def card_of(server: AgentServer, url: str, *, extended: bool = False, also_old: bool = True) -> Json:
+def card_of(server: AgentServer, url: str, *, extended: bool = False, also_old: bool = True) -> JsonObject:
     agent = server.agent
     return agent_card(
         name=agent.name,
@@ -284,9 +284,9 @@ def card_of(server: AgentServer, url: str, *, extended: bool = False, also_old: 
     )
 
 
-Operation = Callable[[Request, Json], Awaitable[Any]]
-StreamOperation = Callable[[Request, Json, UpdateForm], Awaitable[Response]]
-OPERATIONS: Mapping[str, Operation] = {
+TaskOperation = Callable[[Request, JsonObject], Awaitable[Any]]
+StreamOperation = Callable[[Request, JsonObject, UpdateForm], Awaitable[Response]]
+OPERATIONS: Mapping[str, TaskOperation] = {
     "SendMessage": send,
     "GetTask": get,
     "ListTasks": list_tasks,

@@ -13,6 +13,7 @@ from typing import Any
 from starlette.responses import Response
 
 from holodeck.core.events import RunFinished
+from holodeck.core.json_values import JsonObject
 from holodeck.core.messages import Message, UserMessage
 from holodeck.core.owner import Owner
 from holodeck.errors import HoloDeckError, RunNotFound
@@ -24,7 +25,7 @@ from holodeck.server.run_feed import RunFeed
 from holodeck.server.stream import Cursor, EventStream
 from holodeck.wires import sse
 from holodeck.wires.a2a.error_form import task_not_found
-from holodeck.wires.a2a.task import CANCELED, SUBMITTED, WORKING, Json, TaskEncoder, TaskReader, message_json, task_json
+from holodeck.wires.a2a.task import CANCELED, SUBMITTED, WORKING, TaskEncoder, TaskReader, message_json, task_json
 from holodeck.wires.reply import time_text
 
 MAX_CHAIN = 50
@@ -35,7 +36,7 @@ MAX_LISTED = 1_000  # tasks that a list looks at, newest first
 class UpdateForm:
     """The encoding of task updates, and of an error between updates, for one binding."""
 
-    update: Callable[[Json], Any]
+    update: Callable[[JsonObject], Any]
     error: Callable[[Exception], Response]
 
 
@@ -54,12 +55,12 @@ async def chain_of(server: AgentServer, task_id: str, owner: Owner) -> list[Run]
 
 async def task_of(
     server: AgentServer, chain: Sequence[Run], *, history_length: int | None = None, artifacts: bool = True
-) -> Json:
+) -> JsonObject:
     first, last = chain[0], chain[-1]
-    found: dict[str, Json] = {}
-    history: list[Json] = []
+    found: dict[str, JsonObject] = {}
+    history: list[JsonObject] = []
     stored = await _messages(server, chain) if history_length != 0 else {}
-    status: Json = {}
+    status: JsonObject = {}
     for run in chain:
         reader = _reader(first.run_id, run)
         for event in server.shown_events(run):

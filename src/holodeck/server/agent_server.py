@@ -1,4 +1,4 @@
-"""One agent being served: its runs, its sessions, its limits, its state. It knows no routes and no wires."""
+"""The parts of one agent that is served: its runs, sessions, limits and state. Routes find them here."""
 
 import asyncio
 import logging

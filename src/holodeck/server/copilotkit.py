@@ -27,7 +27,7 @@ from holodeck.server.agent_server import AgentServer, slot_of
 from holodeck.server.agui_run import capabilities_of, start
 from holodeck.server.identity import owner_of, require
 from holodeck.server.intake import decoded, json_body, server_of, session_id
-from holodeck.server.routing import Routes
+from holodeck.server.routing import ResponseSchemas, Routes
 from holodeck.server.stream import Cursor, EventStream
 from holodeck.wires import sse
 from holodeck.wires.agui.decode import AguiInput, decode
@@ -38,7 +38,7 @@ from holodeck.wires.body import MAX_NAME, parse, refuse_repeated_names
 routes = Routes("/copilotkit", tag="CopilotKit", responses=schemas.PROBLEMS)
 
 DEFAULT = "default"  # the agent that a front end asks for when it names none
-_STREAM: schemas.Described = {200: schemas.SSE_STREAM}
+_STREAM: ResponseSchemas = {200: schemas.SSE_STREAM}
 _ANY_OF_THEM = schemas.json_response("What that route answers", {}, streams=True)
 _RUN_ID = string("Only this run of the thread", maxLength=MAX_NAME)
 _STOP_BODY = schemas.json_request(object_of({"runId": _RUN_ID})) | {"required": False}
@@ -212,7 +212,7 @@ class LateCursor(Cursor):
     """
 
     def __post_init__(self) -> None:
-        self.place = len(self.run.log)
+        self.position = len(self.run.log)
         self._conversation = self.run.conversation
         self._older: Sequence[Message] = ()  # messages stored before those that the run has read
 
@@ -229,10 +229,10 @@ class LateCursor(Cursor):
 
     def take(self) -> bytes:
         log = self.run.log
-        self.place = len(log)
+        self.position = len(log)
         if not log.ended:
             return b""
-        (ending,) = log.since(self.place - 1)
+        (ending,) = log.since(self.position - 1)
         return self._encoded(*self._state(), *self._history(), (self.run.next_number - 1, ending))
 
     def _encoded(self, *batch: Numbered) -> bytes:

@@ -53,8 +53,8 @@ def owner_of(request: HTTPConnection, user_id: str | None = None) -> Owner:
     """Returns the owner of what a request reads or creates: the user of its credential.
 
     A credential with the scope `act-as` or `admin` may name another user of its tenant, in the header `X-HoloDeck-User`
-    or, on the chat-stream wire, as `user_id` in the body. Any other credential gets 403: ignoring the name would look
-    as if it had worked. Every use by an admin is logged.
+    or, on the chat-stream wire, as `user_id` in the body. Any other credential gets 403, instead of being
+    served silently as its own user. Every use by an admin is logged.
     """
     principal = principal_of(request)
     headers = _named_users(request.scope)

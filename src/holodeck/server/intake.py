@@ -19,7 +19,7 @@ from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.core.text import clean
 from holodeck.errors import InvalidRequest, RunNotFound, SessionNotFound, UnsupportedMediaType
-from holodeck.files.reader import Progress
+from holodeck.files.reader import ReportProgress
 from holodeck.runs.client_history import first_of_use
 from holodeck.runs.idempotency import Claim, SentRequest
 from holodeck.runs.port import RunKey

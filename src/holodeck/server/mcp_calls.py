@@ -94,7 +94,7 @@ def _fingerprint(content: object) -> bytes:
     return sha256(sse.json_bytes(content)).digest()
 
 
-async def go_on(request: Request, call: McpCall, given: dict[str, Any]) -> Response:
+async def continue_run(request: Request, call: McpCall, given: dict[str, Any]) -> Response:
     """The tool `continue`: a person's decisions, for clients that cannot show a form."""
     wanted = continue_arguments(given).run_request()
     return await _answer(request, call, await begin(Arrival(request, NAME, wanted, _fingerprint(given))))
@@ -116,11 +116,11 @@ async def _run_named(request: Request, run_id: str) -> Run:
         raise RpcError(INVALID_PARAMS, error.message) from error
 
 
-Tool = Callable[[Request, McpCall, dict[str, Any]], Awaitable[Response]]
-TOOLS: Mapping[str, Tool] = {ASK: ask, CONTINUE: go_on, WAIT: wait}
+McpTool = Callable[[Request, McpCall, dict[str, Any]], Awaitable[Response]]
+TOOLS: Mapping[str, McpTool] = {ASK: ask, CONTINUE: continue_run, WAIT: wait}
 
 
-async def call_tool(request: Request, call: McpCall, tools: Mapping[str, Tool] = TOOLS) -> Response:
+async def call_tool(request: Request, call: McpCall, tools: Mapping[str, McpTool] = TOOLS) -> Response:
     name = call.params.get("name")
     tool = tools.get(name) if isinstance(name, str) else None
     if tool is None:

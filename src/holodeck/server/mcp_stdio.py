@@ -26,7 +26,7 @@ from holodeck.server.main import Traces, build_server, run_to_end, settings_of
 from holodeck.server.mcp_calls import NAME, WITHOUT_HEADERS
 from holodeck.telemetry import logs
 from holodeck.tools.stdio import LineFramer, Oversize
-from holodeck.wires.jsonrpc import INVALID_REQUEST, ErrorObject, RequestId, error_body
+from holodeck.wires.jsonrpc import INVALID_REQUEST, ErrorObject, JsonRpcId, error_body
 
 CANCELLED = "notifications/cancelled"
 FLUSH_SECONDS = 5.0  # for answers in progress after the client has closed its end, besides the time of one answer
@@ -42,7 +42,7 @@ _HEADERS = [
 class _Head(msgspec.Struct):
     """The members of a message that are needed before the application reads it."""
 
-    id: RequestId = None
+    id: JsonRpcId = None
     method: str = ""
     params: dict[str, object] = {}
 
@@ -116,7 +116,7 @@ class StdioServer:
     def __init__(self, app: Application, write: Callable[[bytes], None], *, max_line: int) -> None:
         self._app, self._write = app, write
         self._framer = LineFramer(max_line)
-        self._open: dict[RequestId, StdioExchange] = {}
+        self._open: dict[JsonRpcId, StdioExchange] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def feed(self, data: bytes) -> None:
@@ -154,7 +154,7 @@ class StdioServer:
         self._tasks.add(task)
         task.add_done_callback(lambda _: self._done(task, head.id, exchange))
 
-    def _done(self, task: "asyncio.Task[None]", request_id: RequestId, exchange: StdioExchange) -> None:
+    def _done(self, task: "asyncio.Task[None]", request_id: JsonRpcId, exchange: StdioExchange) -> None:
         self._tasks.discard(task)
         if self._open.get(request_id) is exchange:
             del self._open[request_id]

@@ -21,6 +21,7 @@ import msgspec
 
 from holodeck.core.encoder import bare
 from holodeck.core.ids import new_ulid
+from holodeck.core.json_values import JsonObject
 from holodeck.core.owner import Owner
 from holodeck.errors import HoloDeckError, InvalidRequest
 from holodeck.files.fetch import AllowedHost, public_addresses
@@ -37,7 +38,7 @@ from holodeck.wires import sse
 from holodeck.wires.a2a import v03
 from holodeck.wires.a2a.card import OLD_VERSION
 from holodeck.wires.a2a.request import PushConfig
-from holodeck.wires.a2a.task import TERMINAL, Json, TaskReader, task_json
+from holodeck.wires.a2a.task import TERMINAL, TaskReader, task_json
 
 log = logging.getLogger(__name__)
 
@@ -233,8 +234,8 @@ class _Follower:
 class _Update(NamedTuple):
     """An update in the form of 1.0, and the task at that time: clients of 0.3 get the task when its status changes."""
 
-    update: Json
-    task: Json
+    update: JsonObject
+    task: JsonObject
 
     def body_for(self, config: PushConfig) -> bytes | None:
         if config.version != OLD_VERSION:
@@ -251,14 +252,14 @@ class _Updates:
 
     @property
     def at_end(self) -> bool:
-        return self._run.log.ended and self._place == len(self._run.log)
+        return self._run.log.ended and self._position == len(self._run.log)
 
     @property
     def last_status(self) -> _Update:
         ids = {"taskId": self._task_id, "contextId": self._run.session_id}
         return _Update({"statusUpdate": {**ids, "status": self._reader.status}}, self._task())
 
-    def _task(self) -> Json:
+    def _task(self) -> JsonObject:
         return task_json(
             task_id=self._task_id,
             context_id=self._run.session_id,
@@ -270,7 +271,7 @@ class _Updates:
     async def more(self) -> list[_Update]:
         """Returns the updates since the last call. Waits for the next event if there are none. ReplayGone."""
         log = self._run.log
-        if self._place == len(log) and not log.ended:
+        if self._position == len(log) and not log.ended:
             await _next_event(self._run)
         new = log.since(self._place)
         events = [bare(event) for _, event in self._middleware(enumerate(new, self._place))]
@@ -285,7 +286,7 @@ class _Updates:
     def skip_what_is_gone(self) -> None:
         """Continues at the first event that the log still has."""
         log = self._run.log
-        self._place = max(self._place, len(log) - len(log.kept))
+        self._position = max(self._position, len(log) - len(log.kept))
 
 
 async def _next_event(run: Run) -> None:

@@ -14,7 +14,7 @@ from holodeck.core.encoder import Encoder, bare
 from holodeck.core.events import ActivityShown, Event, RunStarted, failure
 from holodeck.core.ids import new_message_id
 from holodeck.errors import HoloDeckError, InternalError
-from holodeck.runs.middleware import Batch
+from holodeck.runs.middleware import NumberedEvents
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.stream import Cursor, EventStream
@@ -67,7 +67,10 @@ async def started_or_reading(
 
 
 class ReadingStream(EventStream):
-    """Streams the pages being read, then the run. If the client leaves, reading continues, then the grace begins."""
+    """Streams the pages being read, then the run.
+
+    If the client disconnects, the files are still read; then the run's grace period starts.
+    """
 
     def __init__(
         self,

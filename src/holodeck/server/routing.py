@@ -22,7 +22,7 @@ from holodeck.server.problems import answer_to
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 AnswerError: TypeAlias = Callable[[Exception], Response]
-Described: TypeAlias = Mapping[int | str, Any]
+ResponseSchemas: TypeAlias = dict[int | str, Any]
 """Answers by status: an object of OpenAPI, or the type of a JSON body."""
 
 _PARAMETER = re.compile(r"{(\w+)(:path)?}")
@@ -44,7 +44,7 @@ class Operation:
     tag: str | None = None
     parameters: Sequence[Mapping[str, Any]] = ()
     body: Mapping[str, Any] | None = None
-    responses: Described
+    responses: ResponseSchemas
     before_ready: bool = False  # answered while the agent is starting
     is_probe: bool = False  # monitors call it every few seconds: logged at debug level only
     takes_files: bool = False  # its body may be as large as an upload
@@ -80,7 +80,7 @@ class Routes:
         prefix: str = "",
         *,
         tag: str | None = None,
-        responses: Described | None = None,
+        responses: ResponseSchemas | None = None,
         before_ready: bool = False,
         is_probe: bool = False,
         takes_files: bool = False,
@@ -108,7 +108,7 @@ class Routes:
         summary: str,
         *,
         access: RouteAccess,
-        responses: Described | None = None,
+        responses: ResponseSchemas | None = None,
         parameters: Sequence[Mapping[str, Any]] = (),
         body: Mapping[str, Any] | None = None,
     ) -> Callable[[Endpoint], Endpoint]:

@@ -4,7 +4,8 @@ from typing import Any
 
 from holodeck.core.ids import MAX_ID_LENGTH
 from holodeck.core.json_schema import array, object_of, string
-from holodeck.server.schemas import OBJECT, SSE_STREAM, Described, json_request, json_response, parameter
+from holodeck.server.routing import ResponseSchemas
+from holodeck.server.schemas import OBJECT, SSE_STREAM, json_request, json_response, parameter
 from holodeck.wires.a2a.request import MAX_PARTS
 from holodeck.wires.body import MAX_NAME
 from holodeck.wires.jsonrpc import MAX_ID, MAX_METHOD
@@ -42,20 +43,20 @@ RPC_BODY = json_request(RPC_MESSAGE, {"jsonrpc": "2.0", "id": 1, "method": "Send
 PUSH_BODY = json_request(object_of({"id": string(maxLength=MAX_ID_LENGTH)}, required=["url"]))
 _OLD_PUSH = {"pushNotificationConfig": {"type": "object", "required": ["url"]}}
 OLD_PUSH_BODY = json_request(object_of(_OLD_PUSH, required=["pushNotificationConfig"]))
-_FAILED: Described = {"default": json_response("An error in the protocol's form")[200]}
+_FAILED: ResponseSchemas = {"default": json_response("An error in the protocol's form")[200]}
 CARD: dict[str, Any] = json_response("The card")[200]
 CARD_OR_ERROR = json_response("The card") | _FAILED
 TASK = json_response("The task") | _FAILED
 LIST = json_response("A page of tasks") | _FAILED
 EMPTY = json_response("What is registered") | _FAILED
-STREAM: Described = {200: {**SSE_STREAM, "description": "The task, then its updates"}, **_FAILED}
+STREAM: ResponseSchemas = {200: {**SSE_STREAM, "description": "The task, then its updates"}, **_FAILED}
 RPC_RESULT = json_response("The response, or a stream of them", streams=True) | _FAILED
 VERSION = parameter("A2A-Version", "header", "1.0; without it a request is one of 0.3", maxLength=MAX_NAME)
 
 
 _CALL = {"name": "ask", "arguments": {"message": "What is due tomorrow?"}}
 MCP_BODY = json_request(RPC_MESSAGE, {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": _CALL})
-MCP_ANSWER: Described = {
+MCP_ANSWER: ResponseSchemas = {
     **json_response("The response; to a call that takes a while, a stream of progress that ends with it", streams=True),
     202: {"description": "A notification was taken"},
     "default": json_response("A JSON-RPC error; `error.data` has the problem")[200],

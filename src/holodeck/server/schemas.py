@@ -8,12 +8,10 @@ from msgspec import UNSET, UnsetType
 
 from holodeck.core.ids import MAX_ID_LENGTH
 from holodeck.core.json_schema import array, object_of, string
+from holodeck.server.routing import ResponseSchemas
 from holodeck.wires.agui.decode import MAX_CONTEXT, MAX_RESUMES
 from holodeck.wires.body import MAX_NAME
 from holodeck.wires.problem import CONTENT_TYPE as PROBLEM
-
-Described: TypeAlias = dict[int | str, Any]
-"""Answers by status, as OpenAPI describes them."""
 
 StateName: TypeAlias = Literal["queued", "running", "finished", "failed", "cancelled", "interrupted"]
 
@@ -26,7 +24,7 @@ def json_request(schema: dict[str, Any], example: Any = None, **more_content: An
     return {"required": True, "content": {"application/json": described, **more_content}}
 
 
-def json_response(description: str, schema: dict[str, Any] = OBJECT, *, streams: bool = False) -> Described:
+def json_response(description: str, schema: dict[str, Any] = OBJECT, *, streams: bool = False) -> ResponseSchemas:
     """Describes a JSON answer. `streams`: or as server-sent events."""
     stream = {"text/event-stream": {"schema": {"type": "string"}}} if streams else {}
     return {200: {"description": description, "content": {"application/json": {"schema": schema}, **stream}}}
@@ -92,8 +90,8 @@ REPEAT_KEY = parameter(
     **ID_IN_HEADER,
 )
 LAST_EVENT_ID = parameter("last-event-id", "header", "`<run>:<number>`", maxLength=200)
-PROBLEMS: Described = {"4XX": _PROBLEM, "5XX": _PROBLEM, 422: _PROBLEM}
-REFUSALS: Described = {"4XX": _PROBLEM}
+PROBLEMS: ResponseSchemas = {"4XX": _PROBLEM, "5XX": _PROBLEM, 422: _PROBLEM}
+REFUSALS: ResponseSchemas = {"4XX": _PROBLEM}
 
 Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
 """A time with a zone: in OpenAPI, `format: date-time`."""

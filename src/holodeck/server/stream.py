@@ -40,7 +40,7 @@ def _head(content_type: str) -> list[tuple[bytes, bytes]]:
 
 @dataclass
 class Cursor:
-    """The position of one reader in one run: `place` is the index in its log of the next event to send."""
+    """The position of one reader in one run: `position` is the index in its log of the next event to send."""
 
     run: Run
     encoder: Encoder
@@ -143,7 +143,7 @@ class EventStream(Response):
         run_log = cursor.run.log
         try:
             while not self._left:
-                if cursor.place < len(run_log):
+                if cursor.position < len(run_log):
                     body = cursor.take()
                     await self._write(body, final=last and run_log.has_ending and not cursor.has_more)
                 elif run_log.ended:
@@ -264,16 +264,16 @@ class EventStream(Response):
             self._connection.transport.abort()
 
 
-def place_of(part: Run, first: int, encoder: Encoder) -> int:
+def first_position(part: Run, first: int, encoder: Encoder) -> int:
     """Returns the index in the log of a part at which a reader begins. A copied log may lag behind its reader.
 
-    If a log was lost, a reader gets the snapshot that corrects it, not the texts again, provided that its wire shows
-    snapshots: those wires have encoders without state.
+    In a rebuilt log, a reader that reconnects starts at the snapshot. Only encoders without state can; the others must
+    read from the first event.
     """
     if part.is_rebuilt and 0 < first < part.first_number and not encoder.needs_all_events:
         return next((n for n, event in enumerate(part.log.kept) if isinstance(event, MessagesReplaced)), 0)
-    place = max(0, first - part.first_number)
-    return place if part.is_remote and not part.log.ended else min(place, len(part.log))
+    position = max(0, first - part.first_number)
+    return position if part.is_remote and not part.log.ended else min(position, len(part.log))
 
 
 def follow(

@@ -28,7 +28,7 @@ from holodeck.sessions.transcript import (
     AddedAtOnce,
     SessionChange,
     check_room,
-    place_of,
+    index_of_message,
     size_of,
     summary_after_cut,
     title_of,
@@ -241,7 +241,7 @@ class MemorySessionStore:
     async def fork(self, session_id: str, at: str | None = None, *, owner: Owner) -> str:
         kept = self._existing(session_id, owner)
         if at is not None:
-            place_of(at, kept.steps.messages())
+            index_of_message(at, kept.steps.messages())
         copy = self._created(new_ulid(), owner)
         self._replace(kept, copy, at)
         return copy.session_id
@@ -263,7 +263,7 @@ class MemorySessionStore:
         if shelf is None:
             return ()
         living = (_described(kept) for kept in reversed(shelf.kept.values()) if not self._expired(kept))
-        return list(islice((each for each in living if after is None or _place(each) < _place(after)), limit))
+        return list(islice((each for each in living if after is None or _sort_key(each) < _sort_key(after)), limit))
 
     async def cleanup_expired(self) -> int:
         expired = self._all_expired()
@@ -302,7 +302,7 @@ class MemorySessionStore:
         shelf.size += added
         self._of_tenants[kept.owner.tenant] += added
         if self._max_owner_bytes is not None and shelf.size > self._max_owner_bytes:
-            self._make_space(shelf, self._max_owner_bytes)
+            self._evict_by_size(shelf, self._max_owner_bytes)
 
     def _created(self, session_id: str, owner: Owner) -> _Kept:
         kept = self._find(session_id, owner)
@@ -312,7 +312,7 @@ class MemorySessionStore:
         expired = self._shelf(owner).kept.get(session_id)
         if expired is not None:
             self._drop(expired)
-        self._make_room(owner)
+        self._evict_by_count(owner)
         present, shelf = time.time(), self._shelf(owner)
         kept = _Kept(session_id, owner, shelf, present, present, self._clock() + self._ttl)
         self._all[kept] = None
@@ -364,7 +364,7 @@ class MemorySessionStore:
         if self._on_drop is not None:
             self._on_drop(kept.owner, kept.session_id)
 
-    def _make_room(self, owner: Owner) -> None:
+    def _evict_by_count(self, owner: Owner) -> None:
         """Drops the least recently used sessions: the owner's own first, then those of other owners."""
         theirs = self._shelf(owner).kept
         is_spared = self._spares_anonymous and owner.is_anonymous
@@ -376,14 +376,14 @@ class MemorySessionStore:
         while len(self._all) >= self._max and (idle := _longest_idle(self._all)) is not None:
             self._drop(idle)
 
-    def _make_space(self, shelf: _Shelf, limit: int) -> None:
+    def _evict_by_size(self, shelf: _Shelf, limit: int) -> None:
         while shelf.size > limit and (idle := _longest_idle(shelf.kept.values())) is not None:
             self._drop(idle)
 
     def _replace(self, source: _Kept, target: _Kept, before: str | None) -> None:
         """Gives `target` the history of `source` before a message. It never awaits, so no reader sees half of it."""
         messages = source.steps.messages()
-        kept = messages if before is None else messages[: place_of(before, messages)]
+        kept = messages if before is None else messages[: index_of_message(before, messages)]
         target.pending = source.pending if before is None else None
         target.state = source.state
         self._fill(target, kept, None if source.summary is None else _decoded_summary(source.summary))
@@ -444,7 +444,7 @@ class _MemoryConversation(AddedAtOnce):
 
     async def rewind(self, before: str) -> None:
         messages = self._kept.steps.messages()
-        self.messages, self.earlier, self._cut = messages[: place_of(before, messages)], 0, before
+        self.messages, self.earlier, self._cut = messages[: index_of_message(before, messages)], 0, before
 
     def _add(self, change: SessionChange) -> None:
         messages = change.messages
@@ -516,7 +516,7 @@ def _described(kept: _Kept) -> ServerSession:
     )
 
 
-def _place(session: ServerSession) -> tuple[datetime, str]:
+def _sort_key(session: ServerSession) -> tuple[datetime, str]:
     """The sort key of a session in the list of its owner. The highest comes first."""
     return session.last_activity, session.session_id
 

@@ -20,7 +20,7 @@ from holodeck.errors import InvalidRequest, SessionFull
 from holodeck.sessions.port import KEEP, Keep, StoredSession
 
 
-def place_of(message_id: str, messages: Sequence[Message]) -> int:
+def index_of_message(message_id: str, messages: Sequence[Message]) -> int:
     """The index of this user message. Histories are cut only before user messages, so that no call loses its result."""
     for index, message in enumerate(messages):
         if message.id == message_id and isinstance(message, UserMessage):
@@ -30,7 +30,7 @@ def place_of(message_id: str, messages: Sequence[Message]) -> int:
 
 def cut_before(stored: StoredSession, message_id: str) -> StoredSession:
     """The session before this user message. A pending step belongs to the part that was cut off."""
-    kept = stored.messages[: place_of(message_id, stored.messages)]
+    kept = stored.messages[: index_of_message(message_id, stored.messages)]
     return msgspec.structs.replace(stored, messages=kept, pending=None)
 
 
@@ -168,7 +168,7 @@ class Transcript(HeldParts, AddedAtOnce):
         self.pending = step
 
     async def rewind(self, before: str) -> None:
-        del self.messages[place_of(before, self.messages) :]
+        del self.messages[index_of_message(before, self.messages) :]
         self.pending, self.summary = None, summary_after_cut(self.summary, self.messages)
 
     def close(self) -> None:

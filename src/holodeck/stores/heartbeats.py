@@ -36,7 +36,7 @@ class Heartbeats:
         self._followed: dict[OwnedId, int] = {}
         self._missing: set[OwnedId] = set()
         self._unknown: set[int] = set()
-        self.strays: list[int] = []  # keys of open rows of this process that it does not know: it could not end them
+        self.strays: list[int] = []  # keys of open rows of this process whose run it does not have
 
     @property
     def has_others(self) -> bool:
@@ -64,9 +64,9 @@ class Heartbeats:
         ]
 
     def pulse(self, mine: Iterable[OpenRun], known: Collection[OwnedId], noted: Collection[OwnedId]) -> Pulse:
-        """The news about the open runs of this process. `known` are those that it had before and after they were read.
+        """Compares the rows of this process with its memory.
 
-        `noted` are those that it had then or has now, including those that it is about to begin.
+        `known`: runs that it had throughout the read. `noted`: runs that it had at any time during the read, or is starting.
         """
         rows = {row.run: row for row in mine}
         unknown = {row.key for run, row in rows.items() if run not in noted}

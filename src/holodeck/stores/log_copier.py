@@ -58,7 +58,7 @@ class _Copy:
     run: OwnedId
     log: RunLog
     first_number: int
-    place: int
+    position: int
     session: str
     is_hurried: bool = False  # the run is read elsewhere
 
@@ -125,7 +125,7 @@ class LogCopier:
         if copy.is_hurried:
             is_quiet = asyncio.get_running_loop().time() >= self._begun + self.hurried_seconds
             return 0.0 if is_quiet else min(self.seconds, self.hurried_seconds)
-        return min(self.seconds, self.news_seconds) if copy.place == 0 or copy.log.ended else self.seconds
+        return min(self.seconds, self.news_seconds) if copy.position == 0 or copy.log.ended else self.seconds
 
     def _pause(self) -> float:
         return min(map(self._seconds_for, self._due), default=self.seconds)
@@ -144,7 +144,7 @@ class LogCopier:
         batch = self._take_due()
         is_begun = False
         if self._at_once is not None:
-            with suppress(Exception):  # the other way reports it, for the log that has it
+            with suppress(Exception):  # `_copy` tries again, and reports which log failed
                 is_begun = self._at_once([piece for _, piece in batch if piece.events], partial(self._answered, batch))
         if not is_begun:
             self._answered(batch, is_stored=False)
@@ -152,7 +152,7 @@ class LogCopier:
     def _answered(self, batch: _Batch, is_stored: bool) -> None:  # noqa: FBT001  a callback
         if is_stored:
             self._is_failing = False
-            self._go_on()
+            self._end_copy()
         else:
             self._task = asyncio.get_running_loop().create_task(self._copy(batch), name="copy of run logs")
 
@@ -165,7 +165,7 @@ class LogCopier:
             except HoloDeckError:  # the store reports it; the run does not depend on it
                 self._is_failing = True
                 for copy, piece in some:
-                    copy.place = piece.first - copy.first_number
+                    copy.position = piece.first - copy.first_number
                     self._due[copy] = None
             except Exception:  # a defect, or an event that cannot be written: the other runs are copied all the same
                 if len(some) > 1:
@@ -175,11 +175,11 @@ class LogCopier:
             else:
                 for copy, _ in some:
                     if copy.run in gone:
-                        copy.place = 0
+                        copy.position = 0
                         self._due[copy] = None
-        self._go_on()
+        self._end_copy()
 
-    def _go_on(self) -> None:
+    def _end_copy(self) -> None:
         self._is_writing = False
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
@@ -191,13 +191,13 @@ class LogCopier:
         taken: _Batch = []
         for copy in due:
             try:
-                events = copy.log.since(copy.place)
+                events = copy.log.since(copy.position)
             except ReplayGone:  # it writes faster than it can be copied: the beginning is enough
                 continue
-            first, is_beginning = copy.first_number + copy.place, copy.place == 0
+            first, is_beginning = copy.first_number + copy.position, copy.position == 0
             taken.append((copy, LogPiece(copy.run, first, events, is_beginning, copy.session)))
-            copy.place += len(events)
-            if not copy.log.ended:  # not even by a cut: the log and its copy would keep each other
+            copy.position += len(events)
+            if not copy.log.ended:  # a cut log has ended too: following it would form a reference cycle
                 copy.log.call_at_next(partial(self._is_due, copy))
         return taken
 

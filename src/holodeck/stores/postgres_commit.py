@@ -14,14 +14,13 @@ from holodeck.errors import LostClaim
 from holodeck.sessions.port import StoredSession
 from holodeck.sessions.transcript import summary_after_cut
 from holodeck.stores import records
-from holodeck.stores.postgres_database import Connection
+from holodeck.stores.postgres_database import PostgresConnection
 from holodeck.stores.postgres_run_statements import RunClause
-from holodeck.stores.stored_conversation import SessionRow, Step, size_of_steps, steps_of
+from holodeck.stores.stored_conversation import LOST, SessionRow, Step, size_of_steps, steps_of
 
-# How much a first commit raises the session's epoch. They differ, so that a run whose commit had no effect knows whether
-# the database has that commit already (its connection was lost), or one of a terminal or another writer without a run.
+# A run's first commit raises the session's epoch by 1, that of any other writer by 2. After a commit without effect, the
+# epoch therefore shows whether our own commit succeeded before the connection broke.
 RAISED_BY_RUN, RAISED_BY_OTHERS = 1, 2
-LOST = "Another process writes to this conversation now; this run can no longer store messages."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +99,7 @@ class Commit:
             values |= {f"seq{i}": row.steps + i, f"count{i}": count, f"by_user{i}": by_user, f"body{i}": body}
         return values
 
-    async def after_cut(self, connection: Connection, kept: StoredSession) -> SessionRow:
+    async def after_cut(self, connection: PostgresConnection, kept: StoredSession) -> SessionRow:
         """The commit for a history that is cut first, within a transaction."""
         row = await fill(connection, self.row, kept, self.now)
         commit = replace(self, row=row, epoch=row.epoch)
@@ -109,7 +108,7 @@ class Commit:
         return commit.row_after
 
 
-async def fill(connection: Connection, row: SessionRow, content: StoredSession, used: float) -> SessionRow:
+async def fill(connection: PostgresConnection, row: SessionRow, content: StoredSession, used: float) -> SessionRow:
     """Replaces the whole content of a session, within a transaction.
 
     A run that has the session open loses its claim.

@@ -27,9 +27,12 @@ from holodeck.stores.postgres_schema import LOCK, MIGRATIONS
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
+PostgresConnection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
 Values: TypeAlias = Mapping[str, Any]
 NO_VALUES: Values = MappingProxyType({})
+
+OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"
+NAMED = f"{OF_OWNER} AND id = %(id)s"  # one session, or one run
 
 CONNECT_SECONDS = 5
 CLOSE_SECONDS = 2.0  # for attempts to connect that are under way
@@ -55,9 +58,9 @@ class PostgresDatabase:
         self._url = url
         self._connections = connections  # beside the one for beats
         self._in_use = 0
-        self._busy: set[Connection] = set()  # those with a statement that is not answered yet
-        self._pool: AsyncConnectionPool[Connection] | None = None
-        self._beats: AsyncConnectionPool[Connection] | None = None
+        self._busy: set[PostgresConnection] = set()  # those with a statement that is not answered yet
+        self._pool: AsyncConnectionPool[PostgresConnection] | None = None
+        self._beats: AsyncConnectionPool[PostgresConnection] | None = None
 
     async def open(self) -> None:
         """Connects and brings the schema up to date. Raises StartError if the database cannot be used."""
@@ -71,7 +74,7 @@ class PostgresDatabase:
         await self._pool.open()
         await self._beats.open()
 
-    def _new_pool(self, least: int, most: int) -> "AsyncConnectionPool[Connection]":
+    def _new_pool(self, least: int, most: int) -> "AsyncConnectionPool[PostgresConnection]":
         return AsyncConnectionPool(
             self._url,
             min_size=least,
@@ -135,7 +138,7 @@ class PostgresDatabase:
         `again`: it may be repeated if its connection is lost.
         """
 
-        async def execute(connection: Connection) -> Sequence[tuple[Any, ...]]:
+        async def execute(connection: PostgresConnection) -> Sequence[tuple[Any, ...]]:
             cursor = await connection.execute(statement, values, binary=True)
             return [] if cursor.rownumber is None else await cursor.fetchall()
 
@@ -147,16 +150,16 @@ class PostgresDatabase:
         found = await self.rows(statement, values, again=again, lane=lane)
         return found[0] if found else None
 
-    async def transaction(self, job: Callable[[Connection], Awaitable[T]]) -> T:
+    async def transaction(self, job: Callable[[PostgresConnection], Awaitable[T]]) -> T:
         """Executes several statements, all of them or none."""
 
-        async def execute(connection: Connection) -> T:
+        async def execute(connection: PostgresConnection) -> T:
             async with connection.transaction():
                 return await job(connection)
 
         return await noticing_cancellation(self._attempt(execute, again=False, lane=Lane.RUN))
 
-    async def _attempt(self, job: Callable[[Connection], Awaitable[T]], *, again: bool, lane: Lane) -> T:
+    async def _attempt(self, job: Callable[[PostgresConnection], Awaitable[T]], *, again: bool, lane: Lane) -> T:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
@@ -179,7 +182,7 @@ class PostgresDatabase:
             return again
         return lane is Lane.RUN  # it had no connection, so it had no effect
 
-    async def _once(self, job: Callable[[Connection], Awaitable[T]], lane: Lane) -> T:
+    async def _once(self, job: Callable[[PostgresConnection], Awaitable[T]], lane: Lane) -> T:
         """Executes a statement without the pool's context manager.
 
         Autocommit leaves that manager nothing to end, and it takes longer than a short statement.
@@ -199,7 +202,7 @@ class PostgresDatabase:
             silent.cancel()
             await pool.putconn(connection)
 
-    async def _first_connection(self) -> Connection:
+    async def _first_connection(self) -> PostgresConnection:
         """Opens a connection outside the pool, whose error explains the problem."""
         try:
             return await psycopg.AsyncConnection.connect(
@@ -218,7 +221,7 @@ class PostgresDatabase:
         return {name: value for name, value in defaults.items() if name not in given}
 
 
-async def _prepare_if_direct(connection: Connection) -> None:
+async def _prepare_if_direct(connection: PostgresConnection) -> None:
     """Lets the server prepare repeated statements, unless a pooler may give each transaction another server process.
 
     A pooler answers a new client itself, with a process number of its own. Behind one, a statement that another client
@@ -229,7 +232,7 @@ async def _prepare_if_direct(connection: Connection) -> None:
         connection.prepare_threshold = PREPARE_AFTER
 
 
-async def _prepare(connection: Connection) -> None:
+async def _prepare(connection: PostgresConnection) -> None:
     """Checks the schema and migrates it, completely or not at all."""
     (encoding,) = await _one(connection, "SHOW server_encoding")
     if encoding != "UTF8":
@@ -254,7 +257,7 @@ async def _prepare(connection: Connection) -> None:
             await connection.execute("UPDATE holodeck.version SET migrations = %s", (len(MIGRATIONS),))
 
 
-def _break(connection: Connection) -> None:
+def _break(connection: PostgresConnection) -> None:
     """Ends a connection whose server does not answer. Its statement fails as if the server had closed the connection.
 
     Cancelling the statement instead would wait for the server's answer as well.
@@ -263,7 +266,7 @@ def _break(connection: Connection) -> None:
         line.shutdown(socket.SHUT_RDWR)
 
 
-async def _one(connection: Connection, statement: str) -> tuple[Any, ...]:
+async def _one(connection: PostgresConnection, statement: str) -> tuple[Any, ...]:
     found = await (await connection.execute(statement)).fetchone()
     if found is None:
         raise StoreUnavailable("The database returned nothing.")

@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 
 from holodeck.core.messages import Message
 from holodeck.stores import records
+from holodeck.stores.postgres_database import NAMED, OF_OWNER
 from holodeck.stores.stored_conversation import COLUMNS, SessionRow
 
-OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"
-NAMED = f"{OF_OWNER} AND id = %(id)s"
 SMALL_SESSION = 65_536  # bytes of messages that are read when a run begins
 SAME_SESSION = (
     "other.agent = runs.agent AND other.tenant = runs.tenant AND other.user_name = runs.user_name"
@@ -89,10 +88,10 @@ UPDATE holodeck.runs SET state = %(state_after)s, ending = %(ending)s, ended = %
 WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL
 """
 
-END_RELEASED = """
+END_RELEASED = f"""
 WITH named AS (
   UPDATE holodeck.runs SET state = %(state_after)s, ending = %(ending)s, ended = %(ended)s, v = %(v)s, request = %(request)s
-  WHERE agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s AND id = %(id)s AND ended IS NOT NULL
+  WHERE {NAMED} AND ended IS NOT NULL
   RETURNING 1)
 INSERT INTO holodeck.runs (agent, tenant, user_name, id, session, wire, repeat_key, fingerprint, replica, state,
   accepted, v, request, root, ending, ended)
@@ -101,8 +100,10 @@ SELECT %(agent)s, %(tenant)s, %(user)s, %(id)s, %(session)s, %(wire)s, %(repeat_
 WHERE NOT EXISTS (SELECT 1 FROM named)
 ON CONFLICT DO NOTHING
 """
-# A run that waited had ended and was released before its wait is withdrawn; a run that never began has no row yet. A
-# row that has not ended belongs to the process that runs it, and does not change.
+# END_RELEASED changes the row of a run that has ended, because its interrupt is withdrawn, and inserts the row of a run
+# that never began.
+#
+# It does not change the row of a run in progress, which belongs to the process that runs it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +125,7 @@ class RunClause:
         if self.has_ended:
             return (
                 "changed AS (UPDATE holodeck.runs SET state = %(state_after)s, ending = %(ending)s, ended = %(ended)s"
-                " WHERE agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s AND id = %(run)s"
-                f" AND ended IS NOT NULL AND {condition})"
+                f" WHERE {OF_OWNER} AND id = %(run)s AND ended IS NOT NULL AND {condition})"
             )
         return (
             "changed AS (UPDATE holodeck.runs SET request = coalesce(%(request)s::bytea, request), v = %(v)s, root = %(root)s,"

@@ -25,13 +25,11 @@ from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.heartbeats import Heartbeats, OpenRun
 from holodeck.stores.log_copier import LogCopier, LogPiece
-from holodeck.stores.postgres_database import Lane, PostgresDatabase
+from holodeck.stores.postgres_database import NAMED, OF_OWNER, Lane, PostgresDatabase
 from holodeck.stores.postgres_run_statements import (
     BEGIN,
     END,
     END_RELEASED,
-    NAMED,
-    OF_OWNER,
     SAME_SESSION,
     TURN,
     FoundSession,
@@ -97,10 +95,10 @@ class PostgresRunStore:
         return self._heartbeats.has_others
 
     def connect(self, link: "ValkeyLink") -> None:
-        """Lets a Valkey carry logs and wishes. Called before `join`."""
+        """Lets a Valkey carry logs and commands. Called before `join`."""
         self._link = link
         self._copier.news_seconds = self._copier.hurried_seconds = LINKED_COPY_SECONDS
-        link.on_wish, link.on_session = self._wished, self._sessions.changed
+        link.on_command, link.on_session = self._on_command, self._sessions.changed
 
     def _watched(self, session: OwnedId) -> None:
         if self._link is not None:
@@ -134,18 +132,18 @@ class PostgresRunStore:
                 log.warning("runs of other processes cannot be read: %s", error.message)
             await asyncio.sleep(NEWS_SECONDS)
 
-    def _wished(self, wish: str, run: OwnedId) -> None:
-        if wish == "stop":
+    def _on_command(self, command: str, run: OwnedId) -> None:
+        if command == "stop":
             self.on_pulse(Pulse(stops=[run]))
-        elif wish == "follow":
+        elif command == "follow":
             self._copier.hurry(run)
             self.on_pulse(Pulse(followed=[run]))
 
-    async def _send(self, wish: str, found: Iterable[Sequence[Any]]) -> None:
-        """Sends a stored wish also through Valkey, to the processes that have the runs."""
+    async def _send(self, command: str, found: Iterable[Sequence[Any]]) -> None:
+        """Sends a stored command also through Valkey, to the processes that have the runs."""
         if self._link is not None:
             for replica, tenant, user, run_id in found:
-                await self._link.send(replica, wish, (Owner(tenant, user), run_id))
+                await self._link.send(replica, command, (Owner(tenant, user), run_id))
 
     # this process among the others
 

@@ -40,6 +40,7 @@ from holodeck.stores.stored_conversation import (
     COLUMNS,
     FIRST_STEP,
     LAST_TIME,
+    LOST,
     TTL_SECONDS,
     SessionRow,
     SqlSessionStore,
@@ -58,8 +59,6 @@ log = logging.getLogger(__name__)
 
 MAX_UNCHECKED = 10_000  # owners; the total of any other is read with its next commit
 CHECKED_SHARE = 16  # an owner's total is read again after it has grown by this part of the limit
-_OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"
-_NAMED = f"{_OF_OWNER} AND id = %(id)s"
 _MICROSECONDS = f"floor(least(greatest(used, 0), {LAST_TIME}) * 1000000)::bigint"
 _TITLE = FIRST_STEP.format(steps="holodeck.steps", sessions="s")
 LEAVE_SECONDS = 5.0
@@ -83,7 +82,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         self.database = database
         self.values = PostgresValues(database, agent, self.now)
         self._unchecked: dict[Owner, int] = {}  # bytes that an owner has added since the total was read
-        self._making_space: dict[Owner, asyncio.Task[None]] = {}
+        self._evicting: dict[Owner, asyncio.Task[None]] = {}
 
     async def start(self) -> None:
         await self.database.open()
@@ -109,7 +108,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
     async def _leave(self) -> None:
         if self._cleaner is not None:
             self._cleaner.cancel()
-            await asyncio.wait({self._cleaner, *self._making_space.values()})
+            await asyncio.wait({self._cleaner, *self._evicting.values()})
             self._cleaner = None
         if self.runs is not None:
             await self.runs.leave()
@@ -118,7 +117,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         session_id, now = session_id or new_ulid(), self.now()
         row = await self._find(owner, session_id, now)
         if row is None:
-            await self.make_way(owner, session_id, now)
+            await self.evict_by_count(owner, session_id, now)
             await self.database.rows(
                 "INSERT INTO holodeck.sessions (agent, tenant, user_name, id, created, used, v)"
                 " VALUES (%(agent)s, %(tenant)s, %(user)s, %(id)s, %(now)s, %(now)s, %(v)s) ON CONFLICT DO NOTHING",
@@ -149,7 +148,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         self.take(owner, session_id)
         try:
             found = None if self.runs is None else self.runs.found_session(owner, run_id)
-            if found is None or owner in self._making_space:
+            if found is None or owner in self._evicting:
                 found = FoundSession(await self._find(owner, session_id, now, own_use=1), None)
             if found.row is None and not create:
                 raise SessionNotFound(f"There is no session {session_id!r}.")  # noqa: TRY301  gives the use back
@@ -175,16 +174,16 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         """
         values = {**self.name(owner, ""), "batch": BATCH}
         counted = await self.database.row(
-            f"SELECT count(*) FROM holodeck.sessions WHERE {_OF_OWNER}", values, again=True
+            f"SELECT count(*) FROM holodeck.sessions WHERE {OF_OWNER}", values, again=True
         )
         some = (
-            f"SELECT id FROM holodeck.sessions WHERE {_OF_OWNER} UNION"
-            f" SELECT session FROM holodeck.runs WHERE {_OF_OWNER} LIMIT %(batch)s"
+            f"SELECT id FROM holodeck.sessions WHERE {OF_OWNER} UNION"
+            f" SELECT session FROM holodeck.runs WHERE {OF_OWNER} LIMIT %(batch)s"
         )
         while found := await self.database.rows(some, values, again=True):
             for (name,) in found:  # one by one, so that no run waits long
                 await self._delete(name, owner)
-        await self.database.rows(f"DELETE FROM holodeck.kept_values WHERE {_OF_OWNER} RETURNING 1", values, again=True)
+        await self.database.rows(f"DELETE FROM holodeck.kept_values WHERE {OF_OWNER} RETURNING 1", values, again=True)
         return 0 if counted is None else int(counted[0])
 
     async def _delete(self, session_id: str, owner: Owner) -> None:
@@ -290,12 +289,12 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         )
         return None if found is None else SessionRow(*found)
 
-    async def make_way(self, owner: Owner, session_id: str, now: float) -> None:
+    async def evict_by_count(self, owner: Owner, session_id: str, now: float) -> None:
         """Deletes the row of an expired session. At `max_per_user`, also deletes the least recently used one."""
         most = self.most_sessions(owner)
-        counted = "0" if most is None else f"(SELECT count(*) FROM holodeck.sessions WHERE {_OF_OWNER})"
+        counted = "0" if most is None else f"(SELECT count(*) FROM holodeck.sessions WHERE {OF_OWNER})"
         left = await self.database.row(
-            f"WITH gone AS (DELETE FROM holodeck.sessions s WHERE {_NAMED} AND used <= %(before)s AND NOT {_OPEN_RUN}"
+            f"WITH gone AS (DELETE FROM holodeck.sessions s WHERE {NAMED} AND used <= %(before)s AND NOT {_OPEN_RUN}"
             f" RETURNING 1) SELECT {counted} - count(*) FROM gone",
             {**self.name(owner, session_id), "before": now - self._ttl},
             again=True,
@@ -316,12 +315,12 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         self._unchecked[owner] = total = (unchecked or 0) + added
         if len(self._unchecked) > MAX_UNCHECKED:
             del self._unchecked[next(iter(self._unchecked))]
-        if owner not in self._making_space and (unchecked is None or total * CHECKED_SHARE >= self._max_owner_bytes):
+        if owner not in self._evicting and (unchecked is None or total * CHECKED_SHARE >= self._max_owner_bytes):
             self._unchecked[owner] = 0
-            self._making_space[owner] = task = asyncio.create_task(self._make_space(owner, self._max_owner_bytes))
-            task.add_done_callback(lambda _: self._making_space.pop(owner))
+            self._evicting[owner] = task = asyncio.create_task(self._evict_by_size(owner, self._max_owner_bytes))
+            task.add_done_callback(lambda _: self._evicting.pop(owner))
 
-    async def _make_space(self, owner: Owner, limit: int) -> None:
+    async def _evict_by_size(self, owner: Owner, limit: int) -> None:
         """Deletes the owner's least recently used sessions."""
         try:
             theirs = await self._by_last_use(owner)
@@ -343,7 +342,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
     async def _by_last_use(self, owner: Owner) -> Sequence[tuple[int, int, bool]]:
         """Key, size and whether it is in use, the least recently used first."""
         statement = (
-            f"SELECT key, size, {_OPEN_RUN} OR {_USED_HERE} FROM holodeck.sessions s WHERE {_OF_OWNER} ORDER BY used"
+            f"SELECT key, size, {_OPEN_RUN} OR {_USED_HERE} FROM holodeck.sessions s WHERE {OF_OWNER} ORDER BY used"
         )
         found = await self.database.rows(statement, {**self.name(owner, ""), **self._used_here()}, again=True)
         return [(int(key), int(size), bool(used)) for key, size, used in found]
@@ -357,10 +356,10 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         return {"used_tenants": tenants, "used_users": users, "used_names": names}
 
     async def _find(self, owner: Owner, session_id: str, now: float, *, own_use: int = 0) -> SessionRow | None:
-        if owner in self._making_space:  # the session may be deleted in a moment
-            await asyncio.wait({self._making_space[owner]})
+        if owner in self._evicting:  # the session may be deleted in a moment
+            await asyncio.wait({self._evicting[owner]})
         found = await self.database.row(
-            f"SELECT {COLUMNS}, {_OPEN_RUN} FROM holodeck.sessions s WHERE {_NAMED}",
+            f"SELECT {COLUMNS}, {_OPEN_RUN} FROM holodeck.sessions s WHERE {NAMED}",
             self.name(owner, session_id),
             again=True,
         )
@@ -403,9 +402,9 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
     async def _store_new(
         self, owner: Owner, session_id: str, content: StoredSession, created: float, used: float
     ) -> None:
-        await self.make_way(owner, session_id, self.now())
+        await self.evict_by_count(owner, session_id, self.now())
 
-        async def job(connection: Connection) -> None:
+        async def job(connection: PostgresConnection) -> None:
             cursor = await connection.execute(
                 "INSERT INTO holodeck.sessions (agent, tenant, user_name, id, created, used, v)"
                 " VALUES (%(agent)s, %(tenant)s, %(user)s, %(id)s, %(now)s, %(now)s, %(v)s) RETURNING key",
@@ -419,7 +418,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
     async def _listed(
         self, owner: Owner | None, limit: int, after: ServerSession | None = None, *, session_id: str | None = None
     ) -> list[ServerSession]:
-        whose = "agent = %(agent)s" if owner is None else _OF_OWNER
+        whose = "agent = %(agent)s" if owner is None else OF_OWNER
         values = {"agent": self.agent} if owner is None else self.name(owner, "")
         if after is not None:
             whose += f' AND ({_MICROSECONDS}, id COLLATE "C") < (%(place)s, %(last)s)'
@@ -442,7 +441,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         """Marks an unreadable session, so that it is reported once and its bytes are kept."""
         cause = repr(error.__cause__)
         marked = await self.database.rows(
-            f"UPDATE holodeck.sessions SET broken = %(cause)s WHERE {_NAMED} AND broken IS NULL RETURNING 1",
+            f"UPDATE holodeck.sessions SET broken = %(cause)s WHERE {NAMED} AND broken IS NULL RETURNING 1",
             {**self.name(owner, session_id), "cause": cause},
         )
         if marked:
@@ -498,7 +497,7 @@ class _PostgresConversation(StoredConversation):
         if row.key is None and (
             run is None or store.most_sessions(self._owner) is not None
         ):  # a run keeps an expired session
-            await store.make_way(self._owner, self._session_id, now)
+            await store.evict_by_count(self._owner, self._session_id, now)
         raised = RAISED_BY_RUN if has_run else RAISED_BY_OTHERS
         commit = Commit(
             name=store.name(self._owner, self._session_id),
@@ -545,7 +544,7 @@ class _PostgresConversation(StoredConversation):
 
     async def _created(self) -> SessionRow | None:
         found = await self._store.database.row(
-            f"SELECT {COLUMNS} FROM holodeck.sessions WHERE {_NAMED}",
+            f"SELECT {COLUMNS} FROM holodeck.sessions WHERE {NAMED}",
             self._store.name(self._owner, self._session_id),
             again=True,
         )

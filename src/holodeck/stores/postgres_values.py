@@ -6,10 +6,9 @@ from typing import Any
 from holodeck.core.owner import Owner
 from holodeck.sessions.values import KeptValue
 from holodeck.stores.batches import BATCH, in_batches
-from holodeck.stores.postgres_database import PostgresDatabase
+from holodeck.stores.postgres_database import OF_OWNER, PostgresDatabase
 
-_OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"
-_OF_KIND = f"{_OF_OWNER} AND kind = %(kind)s"
+_OF_KIND = f"{OF_OWNER} AND kind = %(kind)s"
 _NAMED = f"{_OF_KIND} AND topic = %(topic)s AND name = %(name)s"
 _INSERT = (
     "INSERT INTO holodeck.kept_values (agent, tenant, user_name, kind, topic, name, session, body, expires) VALUES"

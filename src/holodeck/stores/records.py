@@ -18,7 +18,7 @@ from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import RunInterrupted, SessionBroken, SessionNewer
 from holodeck.runs.port import RunRecord, RunState
-from holodeck.runs.recovery import HOLE
+from holodeck.runs.recovery import PART_STRIDE
 
 log = logging.getLogger(__name__)
 
@@ -79,8 +79,8 @@ def pieces_of(stored: Iterable[Sequence[Any]], first: int = 0) -> list[tuple[int
     pieces: list[tuple[int, list[Event]]] = []
     expected = first
     for number, body in stored:
-        if number // HOLE > expected // HOLE:
-            expected = number // HOLE * HOLE
+        if number // PART_STRIDE > expected // PART_STRIDE:
+            expected = number // PART_STRIDE * PART_STRIDE
         try:
             events: list[Event] = [*_events.decode(body)] if number <= expected else []
         except (msgspec.MsgspecError, UnicodeError, RecursionError):

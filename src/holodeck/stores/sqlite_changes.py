@@ -21,7 +21,7 @@ from holodeck.stores.session_watches import SessionWatches
 from holodeck.stores.sqlite_file import SqliteFile
 
 AWAITED_SECONDS = 0.02  # between two reads while a caller waits for something
-BUSY_SECONDS = 0.1  # while this process has something that others may have wishes for
+BUSY_SECONDS = 0.1  # while this process has something that others may have commands for
 IDLE_SECONDS = 0.5
 _ENDS_OF_COPIES = "SELECT value, (SELECT max(first) FROM pieces WHERE run = value) FROM json_each(?)"
 # The newest run of all, those in progress, and those that have begun and ended since the last read. The plus signs keep
@@ -141,11 +141,11 @@ class SqliteChanges:
     def _read_runs(self, before: _Runs | None) -> _Runs:
         values = self._agent, before.newest if before is not None else sys.maxsize
         newest, *found = self._file.glance(lambda connection: connection.execute(_RUNS, values).fetchall())
-        rows = [(key, (Owner(tenant, user), session), goes_on) for key, tenant, user, session, goes_on in found]
+        rows = [(key, (Owner(tenant, user), session), is_open) for key, tenant, user, session, is_open in found]
         return _Runs(
             newest=newest[0] or 0,
-            in_progress=frozenset((key, session) for key, session, goes_on in rows if goes_on),
-            ended_since=frozenset(session for _, session, goes_on in rows if not goes_on),
+            in_progress=frozenset((key, session) for key, session, is_open in rows if is_open),
+            ended_since=frozenset(session for _, session, is_open in rows if not is_open),
         )
 
 

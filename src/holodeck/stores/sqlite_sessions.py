@@ -41,6 +41,7 @@ from holodeck.stores.sqlite_values import SqliteValues
 from holodeck.stores.stored_conversation import (
     COLUMNS,
     FIRST_STEP,
+    LOST,
     TTL_SECONDS,
     SessionRow,
     SqlSessionStore,
@@ -304,7 +305,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
 
         Raises LostClaim if one exists that has not expired: another process began it meanwhile.
         """
-        self._make_room(connection, owner)
+        self._evict_by_count(connection, owner)
         row = new_row(now).grown(steps, epoch=0, used=now)
         columns = "".join([f", {name}" for name in parts])
         statement = (
@@ -333,8 +334,8 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         self._count(owner, added)
         limit = self._max_owner_bytes
         if added > 0 and limit is not None and (counted := self._stored[owner]) > limit:
-            future = self.file.write(lambda connection: self._make_space(connection, owner, limit))
-            future.add_done_callback(lambda done: self._made_space(owner, counted, done))
+            future = self.file.write(lambda connection: self._evict_by_size(connection, owner, limit))
+            future.add_done_callback(lambda done: self._evicted(owner, counted, done))
 
     # in the file's thread
 
@@ -383,7 +384,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
             raise SessionNotFound(f"There is no session {session_id!r}.")
         return row
 
-    def _make_room(self, connection: sqlite3.Connection, owner: Owner) -> None:
+    def _evict_by_count(self, connection: sqlite3.Connection, owner: Owner) -> None:
         most = self.most_sessions(owner)
         if most is None:
             return
@@ -397,7 +398,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
             raise RateLimited(f"Session limit reached: {len(theirs)} active (sessions.max_per_user).")
         connection.executemany("DELETE FROM sessions WHERE key = ?", [(key,) for key in idle[: max(0, surplus)]])
 
-    def _make_space(self, connection: sqlite3.Connection, owner: Owner, limit: int) -> int:
+    def _evict_by_size(self, connection: sqlite3.Connection, owner: Owner, limit: int) -> int:
         """Deletes the owner's least recently used sessions. Returns the total size of the others in bytes."""
         theirs = self._by_last_use(connection, owner)
         stored = sum(size for _, _, size in theirs)
@@ -410,7 +411,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
                 freed += size
         return stored - freed
 
-    def _made_space(self, owner: Owner, counted: int, done: "asyncio.Future[int]") -> None:
+    def _evicted(self, owner: Owner, counted: int, done: "asyncio.Future[int]") -> None:
         """Adopts the sum from the file. Ours lacks deletions that made room, and those of other processes."""
         if not done.cancelled() and done.exception() is None:
             self._count(owner, done.result() - counted)
@@ -552,7 +553,7 @@ def _add(
     )
     if cursor.rowcount == 0:
         if row.key is not None and has_session(connection, row.key):
-            raise LostClaim("Another process writes to this conversation now; this run can no longer store messages.")
+            raise LostClaim(LOST)
         raise SessionDeleted
     if steps:
         _add_steps(connection, row.key, row.steps, steps)

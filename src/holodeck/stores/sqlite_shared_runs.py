@@ -5,7 +5,7 @@ in the order of their rows. A process whose counter stands still is taken over. 
 itself, so one statement there may be several here. Other workers notice a change with `SqliteChanges`; the table
 `wishes` is their inbox.
 
-Pieces of logs, wishes and counters are not flushed to the disk by themselves, since nothing acknowledges them. They
+Pieces of logs, commands and counters are not flushed to the disk by themselves, since nothing acknowledges them. They
 survive the end of a process without a flush, and a power loss ends all processes anyway. A run's row is flushed with
 its first commit, before anything of the run is shown.
 """
@@ -77,7 +77,7 @@ class SharedSqliteRunStore(SqliteRunStore):
         self._changed: set[OwnedId] = set()  # runs whose request the next commit stores
         self._heartbeats = Heartbeats()
         self._others: frozenset[str] = frozenset()
-        self._last_wish = 0
+        self._last_command = 0
         self._changes = SqliteChanges(file, agent, self._look_around, is_busy=lambda: bool(self._keys))
         self._copier.seconds = COPY_SECONDS
 
@@ -110,7 +110,7 @@ class SharedSqliteRunStore(SqliteRunStore):
     def _beat(self, connection: sqlite3.Connection) -> tuple[list[tuple[str, int]], list[OpenRun]] | None:
         if not connection.execute("UPDATE replicas SET beats = beats + 1 WHERE id = ?", (self.replica,)).rowcount:
             return None
-        connection.execute("DELETE FROM wishes WHERE replica = ? AND key <= ?", (self.replica, self._last_wish))
+        connection.execute("DELETE FROM wishes WHERE replica = ? AND key <= ?", (self.replica, self._last_command))
         counters = connection.execute("SELECT id, beats FROM replicas WHERE agent = ?", (self._agent,)).fetchall()
         mine = connection.execute(
             "SELECT key, tenant, user, id, stop_wanted, followed,"
@@ -163,10 +163,10 @@ class SharedSqliteRunStore(SqliteRunStore):
 
     def _look_around(self) -> None:
         """Reads what others want of the runs of this process, and whether one of them has left."""
-        wishes = self._file.glance(
+        commands = self._file.glance(
             lambda connection: connection.execute(
                 "SELECT key, wish, tenant, user, id FROM wishes WHERE replica = ? AND key > ? ORDER BY key",
-                (self.replica, self._last_wish),
+                (self.replica, self._last_command),
             ).fetchall()
         )
         present = self._file.glance(
@@ -174,12 +174,12 @@ class SharedSqliteRunStore(SqliteRunStore):
                 name for (name,) in connection.execute("SELECT id FROM replicas WHERE agent = ?", (self._agent,))
             )
         )
-        named = [(wish, (Owner(tenant, user), run_id)) for _, wish, tenant, user, run_id in wishes]
+        named = [(command, (Owner(tenant, user), run_id)) for _, command, tenant, user, run_id in commands]
         stops, followed = ([run for each, run in named if each == wanted] for wanted in (STOP, FOLLOW))
         for run in followed:
             self._copier.hurry(run)
         left, self._others = bool(self._others - present), present
-        self._last_wish = wishes[-1][0] if wishes else self._last_wish
+        self._last_command = commands[-1][0] if commands else self._last_command
         if stops or followed or left:
             self.on_pulse(Pulse(stops=stops, followed=followed, left=left))
 
@@ -323,7 +323,7 @@ class SharedSqliteRunStore(SqliteRunStore):
             found = connection.execute(
                 f"UPDATE runs SET stop_wanted = 1 WHERE {NAMED} AND ended IS NULL RETURNING key", name
             ).fetchall()
-            self._wish(connection, STOP, "key = ?", [key for (key,) in found])
+            self._send_command(connection, STOP, "key = ?", [key for (key,) in found])
             return bool(found)
 
         return await self._file.write(job, synced=False)
@@ -335,7 +335,7 @@ class SharedSqliteRunStore(SqliteRunStore):
             for name in names:
                 where = f"{NAMED} AND ended IS NULL"
                 connection.execute(f"UPDATE runs SET followed = followed + 1 WHERE {where}", name)
-                self._wish(connection, FOLLOW, where, name)
+                self._send_command(connection, FOLLOW, where, name)
 
         await self._file.write(job, synced=False)
 
@@ -388,7 +388,7 @@ class SharedSqliteRunStore(SqliteRunStore):
         raise LostClaim(_LOST)
 
     def stop_elsewhere(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> None:
-        self._wish(connection, STOP, f"{_SESSION} AND ended IS NULL", self._name(owner, session_id))
+        self._send_command(connection, STOP, f"{_SESSION} AND ended IS NULL", self._name(owner, session_id))
 
     def runs_elsewhere(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> bool:
         found = connection.execute(
@@ -397,13 +397,13 @@ class SharedSqliteRunStore(SqliteRunStore):
         )
         return found.fetchone() is not None
 
-    def _wish(self, connection: sqlite3.Connection, wish: str, where: str, values: Sequence[object]) -> None:
-        """Inserts a request (a row in `wishes`) for the process that has each of these runs."""
+    def _send_command(self, connection: sqlite3.Connection, command: str, where: str, values: Sequence[object]) -> None:
+        """Inserts a command (a row in `wishes`) for the process that has each of these runs."""
         if values:
             connection.execute(
                 "INSERT INTO wishes (replica, wish, tenant, user, id)"
                 f" SELECT replica, ?, tenant, user, id FROM runs WHERE {where} AND replica IS NOT NULL",
-                (wish, *values),
+                (command, *values),
             )
 
     async def _store_pieces(self, pieces: list[LogPiece]) -> tuple[()]:

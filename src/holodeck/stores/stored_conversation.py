@@ -32,7 +32,7 @@ from holodeck.sessions.transcript import (
     HeldParts,
     SessionChange,
     check_room,
-    place_of,
+    index_of_message,
     summary_after_cut,
     title_in,
     whole_turns,
@@ -45,9 +45,10 @@ ACCEPT_SECONDS = 0.002  # how long messages wait for a commit to join: one flush
 TTL_SECONDS = 30 * 24 * 3600.0
 CLEAN_SECONDS = 60.0
 DAY_SECONDS = 24 * 3600.0
-AHEAD_SECONDS = 2 * DAY_SECONDS  # by which a stored time may be ahead of a clock that was set back, or behind it
+AHEAD_SECONDS = 2 * DAY_SECONDS  # tolerated difference between a stored time and the clock
 DOUBT_SECONDS = 3600.0  # shorter than the time between the daily restarts of a server
 LAST_TIME = datetime(9999, 1, 1, tzinfo=UTC).timestamp()  # the latest that a session is shown with
+LOST = "Another process writes to this conversation now; this run can no longer store messages."
 COLUMNS = "key, epoch, created, used, messages, steps, size, v, pending, state, summary, broken"
 
 # The beginning of the first step that begins with a user's message, for the title: format it with both tables' names.
@@ -132,7 +133,7 @@ def seconds_of(moment: datetime, now: float) -> float:
 def described(owner: Owner, session_id: str, row: SessionRow, first_step: bytes | None = None) -> ServerSession:
     """Describes a session without its messages. It gets a title if the beginning of its first step is given.
 
-    A damaged time, which no clock has, is shown as the nearest that one has: it hides no other session of a list.
+    An invalid stored time is clamped, so that one damaged row does not break the list.
     """
     try:
         created, used = datetime.fromtimestamp(row.created, UTC), _EPOCH + int(row.used * 1e6) * _MICROSECOND
@@ -256,7 +257,7 @@ class StoredConversation(HeldParts, Committing):
 
     async def rewind(self, before: str) -> None:
         messages = await self.history()
-        kept = list(messages[: place_of(before, messages)])
+        kept = list(messages[: index_of_message(before, messages)])
         self.messages, self.earlier, self._cut = kept, 0, before
         self.pending, self.summary = None, summary_after_cut(self.summary, kept)
         self._size = size_of_steps(steps_of(kept))

@@ -1,8 +1,7 @@
 """A connection to Valkey for one command at a time whose answer is known in advance.
 
-The library connects it: it signs in, speaks TLS and asks the Sentinels. After that no task, no stream and no parser has
-a part in a command. Any other answer than the expected one closes the connection, and the caller repeats the command with
-the library, which knows what to do about it.
+redis-py connects it: it signs in, speaks TLS and asks the Sentinels. Commands are then written to the socket directly,
+without a task, a stream or a parser. Any unexpected reply closes the connection, and the caller retries through redis-py.
 """
 
 import asyncio

@@ -23,7 +23,7 @@ from holodeck.core.cancellations import noticing_cancellation
 from holodeck.core.events import ENDINGS
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.errors import StartError
-from holodeck.runs.recovery import HOLE
+from holodeck.runs.recovery import PART_STRIDE
 from holodeck.stores.log_copier import LogPiece
 from holodeck.stores.valkey_line import ValkeyLine
 from holodeck.stores.valkey_pool import pool_of
@@ -72,7 +72,7 @@ return answers
 """
 _ERRORS = (RedisError, OSError, TimeoutError)
 
-OnWish: TypeAlias = Callable[[str, OwnedId], None]
+OnCommand: TypeAlias = Callable[[str, OwnedId], None]
 LogName: TypeAlias = tuple[OwnedId, int]
 """A run, and the number of its row: a deleted run may have had the same id."""
 
@@ -96,7 +96,7 @@ class ValkeyLink:
         self._listening: asyncio.Task[None] | None = None
         self._sending: set[asyncio.Task[None]] = set()
         self._sessions: dict[bytes, tuple[str, OwnedId]] = {}  # watched sessions, and the last id that was seen
-        self.on_wish: OnWish = lambda _wish, _run: None
+        self.on_command: OnCommand = lambda _command, _run: None
         self.on_session: Callable[[OwnedId], None] = lambda _session: None  # a run of it has begun or ended
 
     @property
@@ -168,7 +168,7 @@ class ValkeyLink:
         if not (pieces and self.is_up and self._line.is_free and len(pieces) <= LOGS_AT_ONCE):
             return False
         for name, piece in pieces:
-            if _has_ended(piece) or self._key(name, piece.first // HOLE) not in self._complete:
+            if _has_ended(piece) or self._key(name, piece.first // PART_STRIDE) not in self._complete:
                 return False
         keys, arguments = self._entries(pieces)
         words = "EVALSHA", self._append.sha, len(keys), *keys, *arguments
@@ -181,8 +181,8 @@ class ValkeyLink:
         arguments: list[Any] = [NEWS_SECONDS]
         news: dict[str, None] = {}
         for name, piece in pieces:
-            key, place = self._key(name, piece.first // HOLE), piece.first % HOLE
-            entry = f"{place + len(piece.events)}-0"  # so the one that holds event n is the first above n-0
+            key, position = self._key(name, piece.first // PART_STRIDE), piece.first % PART_STRIDE
+            entry = f"{position + len(piece.events)}-0"  # so the one that holds event n is the first above n-0
             has_ended = _has_ended(piece)
             life = self._replay_seconds if has_ended else LIFE_SECONDS
             keys.append(key)
@@ -197,7 +197,7 @@ class ValkeyLink:
 
         None if Valkey is down.
         """
-        keys = {self._key(name, piece.first // HOLE): piece for name, piece in pieces if not piece.is_beginning}
+        keys = {self._key(name, piece.first // PART_STRIDE): piece for name, piece in pieces if not piece.is_beginning}
         doubtful = [key for key in keys if key not in self._complete]
         if not doubtful:
             return set()
@@ -210,7 +210,7 @@ class ValkeyLink:
         ends = [
             int(entries[0][0].partition(b"-")[0]) if isinstance(entries, list) and entries else 0 for entries in found
         ]
-        return {keys[key].run for key, end in zip(doubtful, ends, strict=True) if end < keys[key].first % HOLE}
+        return {keys[key].run for key, end in zip(doubtful, ends, strict=True) if end < keys[key].first % PART_STRIDE}
 
     async def read(self, log_name: LogName, first: int) -> list[tuple[int, bytes]]:
         """Numbers and bodies of the pieces that hold event `first` of a run's log or later ones.
@@ -219,10 +219,10 @@ class ValkeyLink:
         """
         if not self.is_up:
             return []
-        block = first // HOLE
+        block = first // PART_STRIDE
         pipeline = self._client.pipeline(transaction=False)
         for number in range(block, block + BLOCKS):
-            pipeline.xrange(self._key(log_name, number), min=f"{first % HOLE + 1 if number == block else 0}-0")
+            pipeline.xrange(self._key(log_name, number), min=f"{first % PART_STRIDE + 1 if number == block else 0}-0")
         found = await self._tried(pipeline.execute(raise_on_error=False)) or []
         entries = [fields for part in found if isinstance(part, list) for _, fields in part]
         return [(int(fields[b"f"]), fields[b"e"]) for fields in entries if b"e" in fields]
@@ -237,14 +237,14 @@ class ValkeyLink:
 
     async def wait(self, log_name: LogName, first: int, seconds: float) -> None:
         """Waits at most `seconds` until there may be more of a run's log."""
-        block, run = first // HOLE, log_name[0]
+        block, run = first // PART_STRIDE, log_name[0]
         changed = self._watches.get(run)
         if changed is None:
             changed = self._watches[run] = asyncio.Event()
-        places = {self._key(log_name, block): f"{first % HOLE}-0", self._key(log_name, block + 1): "0-0"}
-        new = {key.encode(): place for key, place in places.items() if key.encode() not in self._watched}
+        positions = {self._key(log_name, block): f"{first % PART_STRIDE}-0", self._key(log_name, block + 1): "0-0"}
+        new = {key.encode(): position for key, position in positions.items() if key.encode() not in self._watched}
         if new:
-            self._watched |= {key: (place, changed) for key, place in new.items()}
+            self._watched |= {key: (position, changed) for key, position in new.items()}
             await self.send(self._replica, LOOK, run)  # so that the listener listens there too
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):  # `wait_for` may lose a cancellation
@@ -268,14 +268,14 @@ class ValkeyLink:
     def stop_watching(self, session: OwnedId) -> None:
         self._sessions.pop(self._session_key(session).encode(), None)
 
-    # wishes
+    # commands
 
-    async def send(self, replica: str, wish: str, run: OwnedId) -> None:
+    async def send(self, replica: str, command: str, run: OwnedId) -> None:
         """Sends another process a request about its run. It may be lost: the database has it as well."""
         if not self.is_up:
             return
         owner, run_id = run
-        fields: dict[Any, Any] = {"wish": wish, "tenant": owner.tenant, "user": owner.user, "run": run_id}
+        fields: dict[Any, Any] = {"wish": command, "tenant": owner.tenant, "user": owner.user, "run": run_id}
         pipeline = self._client.pipeline(transaction=False)
         pipeline.xadd(self._inbox(replica), fields, maxlen=INBOX_LENGTH, approximate=True)
         pipeline.expire(self._inbox(replica), INBOX_SECONDS)
@@ -286,7 +286,7 @@ class ValkeyLink:
         inbox, last = self._inbox(self._replica).encode(), b"0-0"
         while True:
             try:
-                watched = {name: place for name, (place, _) in (*self._watched.items(), *self._sessions.items())}
+                watched = {name: position for name, (position, _) in (*self._watched.items(), *self._sessions.items())}
                 wanted: dict[Any, Any] = {inbox: last, **watched}
                 found: Any = await self._listener.xread(wanted, block=BLOCK_MILLISECONDS)
                 for name, entries in found:
@@ -309,10 +309,10 @@ class ValkeyLink:
                 log.exception("a message of another process cannot be read")
 
     def _pass_on(self, fields: dict[bytes, bytes]) -> None:
-        wish = fields.get(b"wish", b"").decode()
-        if wish != LOOK:
+        command = fields.get(b"wish", b"").decode()
+        if command != LOOK:
             tenant, user, run = (fields[name].decode() for name in (b"tenant", b"user", b"run"))
-            self.on_wish(wish, (Owner(tenant, user), run))
+            self.on_command(command, (Owner(tenant, user), run))
 
     async def _tried(self, work: Any) -> list[Any] | None:
         try:

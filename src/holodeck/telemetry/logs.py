@@ -41,7 +41,7 @@ _encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, default=str, skip
 _encode_fast = msgspec.json.Encoder(enc_hook=str).encode  # faster, but not always ASCII
 _NOT_FAST = (TypeError, ValueError, RecursionError)  # keys that are not strings, half surrogate pairs, endless values
 
-Line: TypeAlias = dict[str, Any]
+LogLine: TypeAlias = dict[str, Any]
 """The eight members of a line, not written out yet; its timestamp is in nanoseconds."""
 
 
@@ -137,7 +137,7 @@ _CURRENT: Any = object()  # stands for the value of the current request
 
 
 def note(
-    put: Callable[[Line], T],
+    put: Callable[[LogLine], T],
     level: str,
     event: str,
     /,
@@ -151,7 +151,7 @@ def note(
 ) -> T:
     """Queues a log line with the current time and request. `more` are details."""
     context = current()
-    line: Line = {
+    line: LogLine = {
         "timestamp": time.time_ns(),
         "level": level,
         "request_id": context.request_id if request_id is _CURRENT else request_id,
@@ -190,7 +190,7 @@ class LineFormat:
 
     _encoded: Callable[[dict[str, Any]], str] = staticmethod(_json)
 
-    def __call__(self, line: Line | bytes, *, is_plain: bool = False) -> bytes:
+    def __call__(self, line: LogLine | bytes, *, is_plain: bool = False) -> bytes:
         """Encodes a line. Never raises: that would end the writer's thread. `is_plain`: only texts and numbers."""
         if isinstance(line, bytes):
             return line  # encoded where it was logged
@@ -266,7 +266,7 @@ def _with_names(members: dict[str, Any], name: Callable[[str], str]) -> dict[str
     }
 
 
-def _unprintable(line: Line, error: Exception) -> Line:
+def _unprintable(line: LogLine, error: Exception) -> LogLine:
     """Replaces a line that cannot be encoded: keeps its texts, and says why the rest is missing."""
     texts = {name: value if type(value) is str else None for name, value in line.items()}
     plain = {"timestamp": line["timestamp"], "duration_ms": None}
@@ -289,7 +289,7 @@ class EventLog:
     def __init__(self) -> None:
         self.connect(_drop)
 
-    def connect(self, put: Callable[[Line | bytes], None], *, debug: bool = False) -> None:
+    def connect(self, put: Callable[[LogLine | bytes], None], *, debug: bool = False) -> None:
         self.debug: Callable[..., None] = partial(note, put, "debug") if debug else _ignore
         self.info: Callable[..., None] = partial(note, put, "info")
         self.warning: Callable[..., None] = partial(note, put, "warning")
@@ -303,7 +303,7 @@ def _ignore(_event: str, **_members: Any) -> None:
     """Discards lines that are not written."""
 
 
-def _drop(_line: Line | bytes) -> None:
+def _drop(_line: LogLine | bytes) -> None:
     """The output before `configure` is called, and after it is closed."""
 
 
@@ -317,7 +317,7 @@ class StandardBridge(logging.Handler):
     telemetry log this way.
     """
 
-    def __init__(self, put: Callable[[Line], None]) -> None:
+    def __init__(self, put: Callable[[LogLine], None]) -> None:
         """`put` encodes immediately: the caller may change these details afterwards."""
         super().__init__()
         self._put = put
@@ -343,7 +343,7 @@ def _message(record: logging.LogRecord) -> str:
 class Logging:
     """The configured output. Closing it writes the remaining lines and detaches it from Python's logging."""
 
-    def __init__(self, writer: LineWriter[Line | bytes], bridge: StandardBridge) -> None:
+    def __init__(self, writer: LineWriter[LogLine | bytes], bridge: StandardBridge) -> None:
         self.writer = writer
         self._bridge = bridge
 
@@ -368,7 +368,7 @@ def configure(
     """
     lowest = logging.DEBUG if debug else logging.getLevelNamesMapping()[level.upper()]
     line_format = (LineFormat if style == "json" else TextFormat)(secrets, name_user=name_user)
-    writer: LineWriter[Line | bytes] = LineWriter(fd, line_format, line_format.dropped)
+    writer: LineWriter[LogLine | bytes] = LineWriter(fd, line_format, line_format.dropped)
     event_log.connect(_from_level(writer.put, lowest), debug=lowest <= logging.DEBUG)
     bridge = StandardBridge(lambda line: writer.put(line_format(line)))
     root = logging.getLogger()
@@ -381,13 +381,13 @@ def configure(
     return Logging(writer, bridge)
 
 
-def _from_level(put: Callable[[Line | bytes], None], lowest: int) -> Callable[[Line | bytes], None]:
+def _from_level(put: Callable[[LogLine | bytes], None], lowest: int) -> Callable[[LogLine | bytes], None]:
     """Returns `put` for lines of this level and above."""
     if lowest <= logging.INFO:
         return put
     levels = {name.lower() for name, number in logging.getLevelNamesMapping().items() if number >= lowest}
 
-    def put_some(line: Line | bytes) -> None:
+    def put_some(line: LogLine | bytes) -> None:
         if isinstance(line, bytes) or line["level"] in levels:
             put(line)
 

@@ -18,7 +18,7 @@ from holodeck.telemetry.logs import event_log
 _MAX_SHOWN = 4000
 _MAX_REASON = 200
 
-Text: TypeAlias = Callable[[], str]
+TextGetter: TypeAlias = Callable[[], str]
 
 
 class RunLogger(e.Observer):
@@ -35,8 +35,8 @@ class RunLogger(e.Observer):
         session_id: str,
         user_id: str,
         debug: bool = False,
-        reply: Text = str,
-        reasoning: Text = str,
+        reply: TextGetter = str,
+        reasoning: TextGetter = str,
     ) -> None:
         request = current()
         self._request = request if request.request_id else RequestContext()  # a run that no request started

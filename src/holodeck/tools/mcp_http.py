@@ -31,7 +31,7 @@ from holodeck.tools.mcp_sdk import (
     streamable_http_client,
 )
 from holodeck.tools.mcp_settings import McpSettings
-from holodeck.tools.mcp_wire import Message
+from holodeck.tools.mcp_wire import McpMessage
 
 CONNECT_TIMEOUT = 5.0
 GOODBYE_TIMEOUT = 2.0
@@ -74,12 +74,12 @@ class HttpLink(Link):
 
     def __init__(self, server: str, advice: str) -> None:
         super().__init__(server, advice)
-        self._outbox: asyncio.Queue[Message] = asyncio.Queue(MAX_WAITING)
+        self._outbox: asyncio.Queue[McpMessage] = asyncio.Queue(MAX_WAITING)
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: McpMessage) -> None:
         await self._outbox.put(message)  # not to the SDK directly: a cancelled send may still have been sent
 
-    def send_now(self, message: Message) -> None:
+    def send_now(self, message: McpMessage) -> None:
         with contextlib.suppress(asyncio.QueueFull):
             self._outbox.put_nowait(message)
 
@@ -107,7 +107,7 @@ class HttpLink(Link):
 
     def _take(self, item: SessionMessage) -> None:
         try:
-            message = wire.read(item.message.model_dump(by_alias=True, exclude_none=True), Message)
+            message = wire.read(item.message.model_dump(by_alias=True, exclude_none=True), McpMessage)
         except msgspec.ValidationError as error:
             _log.warning("mcp_unreadable_message", extra={"details": {"reason": str(error)}})
         else:

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from enum import IntEnum
 
-from holodeck.tools.mcp_wire import Message
+from holodeck.tools.mcp_wire import McpMessage
 
 
 class CannotConnect(Exception):
@@ -35,7 +35,7 @@ class McpRefusal(IntEnum):
 NOT_SENT = frozenset({McpRefusal.UNKNOWN_SESSION, McpRefusal.UNREACHABLE})
 
 
-def _dropped(_message: Message) -> None:
+def _dropped(_message: McpMessage) -> None:
     return None
 
 
@@ -48,18 +48,18 @@ class Link:
     def __init__(self, server: str, advice: str = "") -> None:
         self.server = server
         self.advice = advice
-        self.receive: Callable[[Message], None] = _dropped
+        self.receive: Callable[[McpMessage], None] = _dropped
         self.on_end: Callable[[], None] = lambda: None
         self.ended = asyncio.Event()
         self.credentials_advice = "Check its `headers`."  # shown if the server refuses the credentials
         self.protocol_version: str | None = None  # set after the handshake; some transports send it with each request
         self._reason = ""
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: McpMessage) -> None:
         """Waits until the transport has taken the message. Raises LinkClosed if it was not sent."""
         raise NotImplementedError
 
-    def send_now(self, message: Message) -> None:
+    def send_now(self, message: McpMessage) -> None:
         """Sends without waiting. The message is dropped if the server no longer reads."""
         raise NotImplementedError
 

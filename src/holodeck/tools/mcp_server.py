@@ -38,7 +38,7 @@ from holodeck.tools.mcp_wire import (
     ListedResource,
     ListedTool,
     McpError,
-    Message,
+    McpMessage,
     Progress,
     PromptsPage,
     ReadResource,
@@ -62,7 +62,7 @@ RELIST_PAUSE = 1.0  # debounces list_changed to one listing a second
 _INSTALL = "pip install"  # error output that already contains advice
 PATIENCE = 3  # failures in a row after which calls no longer wait for the next attempt
 
-Page = TypeVar("Page", ToolsPage, PromptsPage, ResourcesPage)
+P = TypeVar("P", ToolsPage, PromptsPage, ResourcesPage)
 OpenLink = Callable[[McpSettings], AbstractAsyncContextManager[Link]]
 Listing = Callable[[list[ListedTool]], None]
 
@@ -112,7 +112,7 @@ class McpSession:
         except LinkClosed:
             raise McpError(CLOSED.code, CLOSED.message) from None
 
-    async def _pages(self, method: str, kind: type[Page]) -> AsyncIterator[Page]:
+    async def _pages(self, method: str, kind: type[P]) -> AsyncIterator[P]:
         where: dict[str, Any] = {}
         for _ in range(MAX_PAGES):
             page = wire.read(await self._ask(method, where), kind)
@@ -179,7 +179,7 @@ class McpSession:
             if not answer.done():
                 answer.set_result(CLOSED)
 
-    def _receive(self, message: Message) -> None:
+    def _receive(self, message: McpMessage) -> None:
         method = message.method
         if method is None:
             self._settle(message)
@@ -190,7 +190,7 @@ class McpSession:
         elif method == wire.PROGRESS:
             self._report(message.params or {})
 
-    def _settle(self, message: Message) -> None:
+    def _settle(self, message: McpMessage) -> None:
         number = message.answers
         answer = self._waiting.get(number) if number is not None else None
         if answer is None or answer.done():

@@ -63,7 +63,7 @@ class ErrorDetail(Struct, frozen=True):
     message: str
 
 
-class Message(Struct, frozen=True, omit_defaults=True):
+class McpMessage(Struct, frozen=True, omit_defaults=True):
     """A JSON-RPC message of any kind: a request has a method and an id, an answer a result or an error.
 
     Null counts as absent: some servers send `"error": null` with every result.
@@ -88,20 +88,20 @@ class Message(Struct, frozen=True, omit_defaults=True):
         return int(self.id) if isinstance(self.id, str) and _NUMBER.fullmatch(self.id) else self.id
 
 
-def request(number: int, method: str, params: dict[str, Any]) -> Message:
-    return Message("2.0", id=number, method=method, params=params or None)
+def request(number: int, method: str, params: dict[str, Any]) -> McpMessage:
+    return McpMessage("2.0", id=number, method=method, params=params or None)
 
 
-def notification(method: str, params: dict[str, Any] | None = None) -> Message:
-    return Message("2.0", method=method, params=params)
+def notification(method: str, params: dict[str, Any] | None = None) -> McpMessage:
+    return McpMessage("2.0", method=method, params=params)
 
 
-def result(number: RequestId, value: dict[str, Any]) -> Message:
-    return Message("2.0", id=number, result=value)
+def result(number: RequestId, value: dict[str, Any]) -> McpMessage:
+    return McpMessage("2.0", id=number, result=value)
 
 
-def error(number: RequestId, code: int, message: str) -> Message:
-    return Message("2.0", id=number, error=ErrorDetail(code, message))
+def error(number: RequestId, code: int, message: str) -> McpMessage:
+    return McpMessage("2.0", id=number, error=ErrorDetail(code, message))
 
 
 class Hello(Struct, frozen=True, rename="camel"):
@@ -183,11 +183,11 @@ class ResourceBlock(Struct, frozen=True, tag="resource"):
     resource: Resource
 
 
-Block = TextBlock | ImageBlock | AudioBlock | LinkBlock | ResourceBlock
+McpContent = TextBlock | ImageBlock | AudioBlock | LinkBlock | ResourceBlock
 
 
 class CallResult(Struct, frozen=True, rename="camel"):
-    content: list[Block] = field(default_factory=list)
+    content: list[McpContent] = field(default_factory=list)
     structured_content: dict[str, Any] | None = None
     is_error: bool = False
 
@@ -213,7 +213,7 @@ class PromptsPage(Struct, frozen=True, rename="camel"):
 
 class PromptMessage(Struct, frozen=True):
     role: str
-    content: Block
+    content: McpContent
 
 
 class FilledPrompt(Struct, frozen=True):
@@ -238,7 +238,7 @@ class ReadResource(Struct, frozen=True):
     contents: list[Resource]
 
 
-R = TypeVar("R", Message, Hello, ToolsPage, CallResult, PromptsPage, FilledPrompt, ResourcesPage, ReadResource)
+R = TypeVar("R", McpMessage, Hello, ToolsPage, CallResult, PromptsPage, FilledPrompt, ResourcesPage, ReadResource)
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _LENIENT = re.compile(rb"NaN|Infinity|\\u[dD][89a-fA-F]")
@@ -246,7 +246,7 @@ _SURROGATES = re.compile(  # escaped backslashes and complete pairs stay unchang
     rb"(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
 
-_decoder = msgspec.json.Decoder(Message)
+_decoder = msgspec.json.Decoder(McpMessage)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -254,7 +254,7 @@ class UnsendableMessage(ValueError):
     """A message that cannot be written as JSON, with the reason."""
 
 
-def encode(message: Message) -> bytes:
+def encode(message: McpMessage) -> bytes:
     try:
         return _encode(message)
     except UnicodeEncodeError as error:
@@ -263,7 +263,7 @@ def encode(message: Message) -> bytes:
         raise UnsendableMessage("they are not JSON, or nest too deeply") from error
 
 
-def decode(line: bytes) -> Message:
+def decode(line: bytes) -> McpMessage:
     """Decodes a message. Raises ValueError for a line that is not a JSON-RPC message."""
     try:
         try:
@@ -320,7 +320,7 @@ def _structured(value: Any) -> str:
     return msgspec.json.encode(clean_json(value)).decode()
 
 
-def _read(block: Block) -> tuple[str, MediaPart | None]:
+def _read(block: McpContent) -> tuple[str, MediaPart | None]:
     match block:
         case TextBlock():
             return clean(block.text), None
@@ -332,7 +332,7 @@ def _read(block: Block) -> tuple[str, MediaPart | None]:
             return _resource(block.resource)
 
 
-def text_of_block(block: Block) -> str:
+def text_of_block(block: McpContent) -> str:
     """The text of a block. Other content is named."""
     return _read(block)[0]
 

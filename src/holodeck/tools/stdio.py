@@ -34,7 +34,7 @@ from holodeck.tools import mcp_wire as wire
 from holodeck.tools import stdio_launcher
 from holodeck.tools.mcp_link import CannotConnect, Link, LinkClosed, McpRefusal
 from holodeck.tools.mcp_settings import McpSettings
-from holodeck.tools.mcp_wire import Message, RequestId
+from holodeck.tools.mcp_wire import McpMessage, RequestId
 
 INHERITED = frozenset({"PATH", "HOME", "LANG", "TZ", "USER", "TMPDIR"})  # and LC_*: nothing that could hold a secret
 GRACE = 2.0  # seconds between end of input, SIGTERM and SIGKILL
@@ -349,7 +349,7 @@ class StdioLink(Link):
         self._owed: dict[RequestId, None] = {}
         self._noise = 0
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: McpMessage) -> None:
         data = wire.encode(message) + b"\n"
         try:
             await self.process.writable()
@@ -359,7 +359,7 @@ class StdioLink(Link):
             self._owed[message.id] = None
         self.process.write(data)
 
-    def send_now(self, message: Message) -> None:
+    def send_now(self, message: McpMessage) -> None:
         if message.method == wire.CANCELLED:
             self._owed.pop((message.params or {}).get("requestId", ""), None)
         if self.process.unread < MAX_UNREAD:

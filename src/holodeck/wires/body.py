@@ -139,7 +139,8 @@ def _parse_halves(body: bytes, reason: Exception) -> Any:
         ) from reason
     if len(body) > MAX_MENDED_BODY:
         raise PayloadTooLarge(
-            f"The body holds half a surrogate pair; such a body may have {MAX_MENDED_BODY:,} bytes, besides its files"
+            "The body contains an unpaired surrogate (invalid Unicode); "
+            f"such a body may have at most {MAX_MENDED_BODY:,} bytes without its files"
         ) from reason
     try:
         return json.loads(body.decode(), parse_constant=_refuse_constant)

@@ -19,7 +19,7 @@ REFUSED = -32000  # our own code for access, limits, a busy session; `data` has 
 MAX_ID = 1024
 MAX_METHOD = 200
 
-RequestId: TypeAlias = str | int | None
+JsonRpcId: TypeAlias = str | int | None
 _BAD_JSON = 400  # the status of a body that is not JSON; an object of another shape is 422
 
 
@@ -28,7 +28,7 @@ class RpcMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     method: str
     params: dict[str, Any]
-    id: RequestId = None
+    id: JsonRpcId = None
     is_notification: bool = False
 
 
@@ -36,7 +36,7 @@ class RpcError(InvalidRequest):
     """An error with a code and data that a protocol defines. `status` is that of the HTTP answer."""
 
     def __init__(
-        self, rpc_code: int, message: str, *, status: int = 400, data: Any = None, request_id: RequestId = None
+        self, rpc_code: int, message: str, *, status: int = 400, data: Any = None, request_id: JsonRpcId = None
     ) -> None:
         super().__init__(message, status=status)
         self.rpc_code, self.data, self.request_id = rpc_code, data, request_id
@@ -76,7 +76,7 @@ def decode(body: bytes) -> RpcMessage:
     return RpcMessage(method=clean(method), params=params or {}, id=request_id, is_notification="id" not in raw)
 
 
-def result_message(request_id: RequestId, result: Any) -> dict[str, Any]:
+def result_message(request_id: JsonRpcId, result: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": request_id, "result": result}
 
 
@@ -95,9 +95,9 @@ def error_object(error: HoloDeckError, instance: str | None = None) -> ErrorObje
     return ErrorObject(code=code, message=message, data=problem(error, instance))
 
 
-def error_message(request_id: RequestId, error: ErrorObject) -> dict[str, Any]:
+def error_message(request_id: JsonRpcId, error: ErrorObject) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": request_id, "error": error}
 
 
-def error_body(request_id: RequestId, error: ErrorObject) -> bytes:
+def error_body(request_id: JsonRpcId, error: ErrorObject) -> bytes:
     return sse.json_bytes(error_message(request_id, error))

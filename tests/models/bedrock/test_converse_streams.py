@@ -226,7 +226,7 @@ def test_a_frame_without_an_end_is_bounded():
         answer.feed(b"\x00")
 
 
-def test_a_payload_that_is_no_json_is_malformed():
+def test_a_payload_that_is_not_json_is_malformed():
     with pytest.raises(Malformed):
         read(raw_frame({":message-type": "event", ":event-type": "contentBlockDelta"}, b"no json"))
 

@@ -39,7 +39,7 @@ class Ear:
         assert "".join(self.pieces[call.id]) == call.arguments
         self.ended.append(call)
 
-    def ended_in_silence(self) -> bool:
+    def timed_out_without_output(self) -> bool:
         return False
 
     def call_answered(self, call_id: str, content: Any, *, failed: bool = False) -> None:

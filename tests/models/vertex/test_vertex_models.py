@@ -293,11 +293,11 @@ async def test_a_refusal_says_what_to_do(tmp_path, response, error, words):
 
 async def test_the_loop_continues_while_a_token_is_fetched(tmp_path):
     """google-auth blocks; it does so in a thread."""
-    asked, go_on = asyncio.Event(), asyncio.Event()
+    asked, released = asyncio.Event(), asyncio.Event()
 
     async def slow(wire: Wire) -> None:
         asked.set()
-        await go_on.wait()
+        await released.wait()
         await status(200, {"access_token": "late", "expires_in": 3600})(wire)
 
     google = Google(OK, token=slow)
@@ -305,7 +305,7 @@ async def test_the_loop_continues_while_a_token_is_fetched(tmp_path):
         waiting = asyncio.create_task(reply_of(client))
         await asked.wait()  # this server runs in the same loop: it could not have read the request otherwise
         assert not waiting.done()
-        go_on.set()
+        released.set()
         assert (await waiting).text == "Hello world"
 
 

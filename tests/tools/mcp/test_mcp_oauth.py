@@ -82,7 +82,7 @@ async def test_tokens_that_are_not_accepted_any_more_need_a_person(tmp_path):
             await asked(settings)
 
 
-async def test_a_client_that_was_registered_by_hand(tmp_path):
+async def test_a_client_that_was_registered_manually(tmp_path):
     authority, browser = Authority(), Browser()
     async with guarded_server(authority) as url:
         settings = settings_for(url, tmp_path, client_id="mine", client_secret="hush-hush")

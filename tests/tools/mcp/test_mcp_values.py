@@ -38,7 +38,7 @@ def text(value: str) -> dict:
         ({"type": "resource_link", "name": "a\x1b[2Jb", "uri": "file:///a"}, "[resource ab: file:///a]", 0),
     ],
 )
-def test_what_is_no_text_is_named_and_kept_when_small(block, note, kept):
+def test_what_is_not_text_is_named_and_kept_when_small(block, note, kept):
     answer = result(block)
     assert note in answer.text
     media = [part for part in answer.content if isinstance(part, MediaPart)] if kept else []

@@ -92,7 +92,7 @@ def test_an_approval_in_a_message_that_is_not_the_last() -> None:
 
 
 @pytest.mark.parametrize("state", [[], {}, None])
-def test_a_call_whose_state_is_no_text_is_open(state: Any) -> None:
+def test_a_call_whose_state_is_not_text_is_open(state: Any) -> None:
     assert "c1" in read(user(), assistant("r1", {**tool("input-available"), "state": state})).open_calls
 
 

@@ -99,7 +99,7 @@ def test_what_would_change_the_answer_is_refused_by_name(body: Any, field: str) 
 
 
 @pytest.mark.parametrize("kind", [[], {}, None])
-def test_a_type_that_is_no_text_is_refused(kind: Any) -> None:
+def test_a_type_that_is_not_text_is_refused(kind: Any) -> None:
     with pytest.raises(InvalidRequest, match="must be input_text"):
         read(input=[message("user", {"type": kind, "text": "x"})])
 

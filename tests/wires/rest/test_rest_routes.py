@@ -96,7 +96,7 @@ async def test_a_session_has_one_id_on_every_protocol_whichever_began_it():
 
 
 @pytest.mark.req("SRV-08", "SRV-11", "SRV-15")
-async def test_a_session_is_gone_on_with_shown_and_forgotten():
+async def test_a_session_is_continued_shown_and_forgotten():
     async with served(says("one"), says("two"), settings=REST) as s:
         async with s.post({"message": "first"}, CHAT) as answer:
             result = await answer.json()

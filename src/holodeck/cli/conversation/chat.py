@@ -102,7 +102,7 @@ class Chat(ChatLoop):
             context.say(context.paint.dim(f"{note.name}: {note.characters:,} characters as {note.read_as}"))
         await self._conclude(await self._run(self._replied(messages, notes)), begun)
 
-    def _resumed(self, answers: Sequence[Resume]) -> Reply:
+    def _resumed(self, answers: Sequence[Resume]) -> ReplyCoroutine:
         return self._replied(resume=answers)
 
     async def _replied(

@@ -8,7 +8,7 @@ from holodeck.agent.budget import tokens_in
 from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.prompting import latest, unsummarized
 from holodeck.cli.conversation.attachments import Attachments
-from holodeck.cli.conversation.chat_loop import Around
+from holodeck.cli.conversation.chat_loop import ChatIO
 from holodeck.cli.conversation.chat_store import ChatStore
 from holodeck.cli.conversation.session import CUT_BY_CRASH, NO_ANSWER, ChatConfig, ChatSession, SessionState, counted
 from holodeck.config.build import build_agent
@@ -107,7 +107,7 @@ NEARLY = 0.8  # share of a limit from which on the user is warned
 
 
 @dataclass(kw_only=True)
-class ChatContext(Around):
+class ChatContext(ChatIO):
     config: ChatConfig
     session: ChatSession
     starting: StartingAgent

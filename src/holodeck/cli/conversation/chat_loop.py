@@ -1,7 +1,6 @@
 """The loop of every chat: read a line, get it answered, ask about calls that wait, until the user leaves.
 
-It knows lines and a display, but not where they come from or lead to, nor where the agent runs. Signals are the
-terminal's way to say "stop".
+Subclasses decide where the agent runs: in this process or on a server. A signal from the terminal stops the answer.
 """
 
 import asyncio
@@ -52,8 +51,8 @@ class Display(Protocol):
 
 
 @dataclass(kw_only=True)
-class Around:
-    """What every chat needs besides its agent."""
+class ChatIO:
+    """The display, the output functions and the approvals of one chat."""
 
     display: Display
     say: Callable[[str], None]  # prints a line to the user; its text is safe
@@ -71,13 +70,13 @@ class Around:
         self.display.close()
 
 
-Reply = Coroutine[Any, Any, Ending | None]
+ReplyCoroutine = Coroutine[Any, Any, Ending | None]
 
 
 class ChatLoop(ABC):
-    def __init__(self, around: Around, lines: Lines, *, interactive: bool) -> None:
+    def __init__(self, io: ChatIO, lines: Lines, *, interactive: bool) -> None:
         """`interactive`: a user types at a terminal. Otherwise a script waits for an exit code."""
-        self._around = around
+        self._io = io
         self._lines = lines
         self._interactive = interactive
         self._failed = False
@@ -94,14 +93,14 @@ class ChatLoop(ABC):
     @property
     @abstractmethod
     def _starting(self) -> "asyncio.Task[None] | None":
-        """Returns the task that starts the agent, whose failure ends the wait for a line; None if there is none."""
+        """The agent's start-up task, or None. If it fails while the user types, the prompt ends."""
 
     @abstractmethod
     async def _follow(self, line: str) -> bool:
         """Runs a command or answers a message. Returns whether the user leaves."""
 
     @abstractmethod
-    def _resumed(self, answers: Sequence[Resume]) -> Reply:
+    def _resumed(self, answers: Sequence[Resume]) -> ReplyCoroutine:
         """Continues with the calls that the user has decided about."""
 
     @abstractmethod
@@ -135,7 +134,7 @@ class ChatLoop(ABC):
                 if interrupted and not press.typed:
                     return INTERRUPTED
                 interrupted = True
-                self._around.say(self._around.paint.dim("(Ctrl+C again exits)"))
+                self._io.say(self._io.paint.dim("(Ctrl+C again exits)"))
                 continue
             interrupted = False
             if line is None or self._leaves(line) or await self._take(line):
@@ -182,7 +181,7 @@ class ChatLoop(ABC):
 
     def _complain(self, text: str) -> None:
         self._failed = True
-        self._around.complain(f"✗ {one_line(text, 500)}")
+        self._io.complain(f"✗ {one_line(text, 500)}")
 
     # answers
 
@@ -212,7 +211,7 @@ class ChatLoop(ABC):
             ending = await self._run(self._resumed(answers))
         self._failed = isinstance(ending, RunFailed)
         if ending is None:
-            around.say(around.paint.dim("(stopped)"))
+            io.say(io.paint.dim("(stopped)"))
         await self._show_state(time.monotonic() - begun)
 
     def _leave_open(self, interrupts: Sequence[Interrupt], consequence: str = "") -> None:
@@ -221,7 +220,7 @@ class ChatLoop(ABC):
             return
         self._waits = True
         for name in dict.fromkeys(interrupt.tool for interrupt in interrupts):
-            self._around.complain(
+            self._io.complain(
                 f"✗ {one_line(name, 100)} was not run: it needs approval; answer on a terminal or with --lines"
                 + (f"; {consequence}" if consequence else "")
             )
@@ -229,7 +228,7 @@ class ChatLoop(ABC):
     async def _decide(self, interrupts: Sequence[Interrupt]) -> list[Resume]:
         answers = []
         for interrupt in interrupts:
-            answer = await decide(interrupt, self._lines, self._around.say, self._around.allowed, self._refuse)
+            answer = await decide(interrupt, self._lines, self._io.say, self._io.allowed, self._refuse)
             if answer is None:
                 break
             answers.append(answer)
@@ -239,12 +238,12 @@ class ChatLoop(ABC):
         """Reports a line that does not answer the question. The next line may."""
         words = f"“{one_line(line.strip(), 60)}” is not an answer: y = yes, n = no, e = edit the arguments, a = always"
         if self._lines.is_typed:
-            self._around.say(f"  {words}")
+            self._io.say(f"  {words}")
         else:
             self._has_refused = True
-            self._around.complain(f"✗ {words}; it was not sent")
+            self._io.complain(f"✗ {words}; it was not sent")
 
-    async def _run(self, work: Reply) -> Ending | None:
+    async def _run(self, work: ReplyCoroutine) -> Ending | None:
         """Performs one run, which Ctrl+C stops; a second Ctrl+C leaves. None if it was stopped before it began."""
         reply = asyncio.create_task(work)
         with self._interrupts(reply) as enough:
@@ -259,7 +258,7 @@ class ChatLoop(ABC):
                         await asyncio.wait({reply}, timeout=LEAVE_SECONDS)
                 if reply.done() and not reply.cancelled():
                     reply.exception()  # retrieved, also if closing fails for the same reason: standard output is closed
-                self._around.display.close()
+                self._io.display.close()
         return reply.result() if reply.done() and not reply.cancelled() else None
 
     @contextlib.contextmanager

@@ -14,7 +14,7 @@ from holodeck.cli.conversation.chat_context import ChatContext
 from holodeck.cli.conversation.session import ChatSession, counted
 from holodeck.cli.models import model_line
 from holodeck.cli.plain_display import call_text
-from holodeck.config.model_schema import PriceSettings, Provider
+from holodeck.config.model_schema import PriceSettings, ProviderName
 from holodeck.core.messages import AssistantMessage, Message, ToolMessage, UserMessage, text_of
 from holodeck.core.text import one_line, shorten, terminal_safe
 from holodeck.core.tools import Approval, ToolSchema
@@ -54,16 +54,16 @@ class Send(NamedTuple):
     text: str
 
 
-Outcome: TypeAlias = Exit | Retry | Send | None
+CommandOutcome: TypeAlias = Exit | Retry | Send | None
 
 
 class Command(NamedTuple):
     help: str
-    run: Callable[[ChatContext, str], Awaitable[Outcome]]
+    run: Callable[[ChatContext, str], Awaitable[CommandOutcome]]
     argument: str = ""
 
 
-async def dispatch(context: ChatContext, line: str) -> Outcome:
+async def dispatch(context: ChatContext, line: str) -> CommandOutcome:
     """Runs a line that starts with a slash. Raises HoloDeckError with a sentence for the user."""
     name, _, argument = line.partition(" ")
     name = ALIASES.get(name.lower(), name.lower())
@@ -204,7 +204,7 @@ async def _model(context: ChatContext, argument: str) -> None:
 
 
 def _names_provider(argument: str) -> bool:
-    return argument == "demo" or argument.partition("/")[0] in get_args(Provider)
+    return argument == "demo" or argument.partition("/")[0] in get_args(ProviderName)
 
 
 async def _warn_of_unlisted(context: ChatContext, name: str) -> None:
@@ -233,7 +233,7 @@ def _price(price: PriceSettings) -> str:
     return f"{price.input:g} in, {price.output:g} out{cached} per million tokens"
 
 
-async def _retry(context: ChatContext, _argument: str) -> Outcome:
+async def _retry(context: ChatContext, _argument: str) -> CommandOutcome:
     message = context.session.last_question
     if message is None:
         raise InvalidRequest("There is no message to send again.")
@@ -330,7 +330,7 @@ async def _verbose(context: ChatContext, _argument: str) -> None:
     context.say(f"Details are {'shown' if context.display.verbose else 'hidden'}.")
 
 
-async def _exit(_context: ChatContext, _argument: str) -> Outcome:
+async def _exit(_context: ChatContext, _argument: str) -> CommandOutcome:
     return Exit()
 
 

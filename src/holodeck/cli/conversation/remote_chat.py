@@ -41,7 +41,7 @@ _MEDIA = ("image", "audio", "video")
 
 
 @dataclass(kw_only=True)
-class RemoteContext(Around):
+class RemoteContext(ChatIO):
     """What a chat with a server needs besides the server."""
 
     server: RemoteServer
@@ -65,7 +65,7 @@ class RemoteChat(ChatLoop):
         super().__init__(context, lines, interactive=interactive)
         self._context = context
         self._reading: RemoteRun | None = None  # the run that is being shown
-        self._sent: tuple[str, Content] | None = None  # the id and the content of the last message
+        self._sent: tuple[str, AguiContent] | None = None  # the id and the content of the last message
         self._stopping: asyncio.Task[None] | None = None  # referenced, so that the request is not garbage-collected
 
     async def _begin(self) -> Sequence[Interrupt]:
@@ -107,7 +107,7 @@ class RemoteChat(ChatLoop):
             await self._send(*self._sent)
         return False
 
-    async def _send(self, message_id: str, content: Content) -> None:
+    async def _send(self, message_id: str, content: AguiContent) -> None:
         begun = time.monotonic()
         await self._conclude(await self._run(self._answered(content=content, message_id=message_id)), begun)
 
@@ -140,7 +140,7 @@ class RemoteChat(ChatLoop):
                 raise InvalidRequest(f"{one_line(name, 50)} is not a command in a chat with a server{near}")
         return False
 
-    async def _last_message(self) -> tuple[str, Content]:
+    async def _last_message(self) -> tuple[str, AguiContent]:
         """Returns the session's last message, which may come from another client. The same id replaces its answer."""
         session = await self._context.server.session(self._context.session_id)
         stored = {str(each.get("id")): each.get("content") for each in session.messages if each.get("role") == "user"}
@@ -157,7 +157,7 @@ class RemoteChat(ChatLoop):
         names = ", ".join(one_line(path.name) for path in self._context.files)
         self._context.say(f"With the next message: {names}" if names else "No file is attached; /attach PATH adds one.")
 
-    def _content(self, text: str) -> Content:
+    def _content(self, text: str) -> AguiContent:
         """Returns the message with its files, and detaches them. If one cannot be read, they stay attached."""
         context = self._context
         parts = [_part(path.name, file_bytes(path)) for path in context.files]
@@ -169,7 +169,7 @@ class RemoteChat(ChatLoop):
 
     # answers
 
-    def _resumed(self, answers: Sequence[Resume]) -> Reply:
+    def _resumed(self, answers: Sequence[Resume]) -> ReplyCoroutine:
         return self._answered(resume=answers)
 
     async def _answered(self, **asked: Any) -> Ending | None:

@@ -66,7 +66,7 @@ class Painter:
         if settled and not self._painted:
             self._write("\n")
 
-    def begin_anew(self, *, over_last: bool) -> None:
+    def start_over(self, *, over_last: bool) -> None:
         """Starts over after the width changed. The old lines stay, since their rows are not known; the last may be replaced.
 
         Some terminals break lines that have become too long for their width, others cut them. The last line can be
@@ -350,7 +350,7 @@ class Screen(e.Observer):
         width = self._columns()
         if width != self._width and self._flow is not None:
             fits = not self._picture or cell_len(md.plain(self._picture[-1])) <= width
-            self._painter.begin_anew(over_last=fits)
+            self._painter.start_over(over_last=fits)
             self._seen += md.visible(self._picture[:-1] if fits else self._picture)
             self._picture = []
         self._width = width

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from holodeck.core.messages import AssistantMessage
 from holodeck.models.anthropic.message_events import InputDelta, TextDelta, ThinkingDelta, Value
 from holodeck.models.chunks import cleaned
-from holodeck.models.pieces import Pieces
+from holodeck.models.pieces import TextPieces
 
 KEPT = "anthropic"  # the member of a message's `extra` that holds its content blocks
 CALL = "tool_use"  # for us to carry out
@@ -40,7 +40,7 @@ class ContentBlock:
         self.value = value
         self.kind = kind_of(value)
         self.call_id = call_id  # the listener's id of the call
-        self.pieces = Pieces(on_delta)
+        self.pieces = TextPieces(on_delta)
         self.stopped = False
         self.grows_by: GrowsBy | None = None
         if self.kind == "text":

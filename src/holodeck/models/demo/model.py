@@ -24,7 +24,7 @@ from holodeck.models.port import Listener, ModelReply, Prompt
 if TYPE_CHECKING:
     from holodeck.models.demo.tools_by_name import Call
 
-    Rules = Callable[[Sequence[Message], Sequence[ToolSchema], str | None, datetime], str | tuple[Call, ...]]
+    ReplyRules = Callable[[Sequence[Message], Sequence[ToolSchema], str | None, datetime], str | tuple[Call, ...]]
 
 _WORD = re.compile(r"\s*\S+\s*\Z|\s*\S+")
 _ARGUMENT_PIECE = 24  # characters of the arguments' JSON in one delta
@@ -40,7 +40,7 @@ class DemoModel:
         self._delay = delay
         self._clock = clock
         self._zone = ZoneInfo(local_zone())
-        self._rules: Rules | None = None
+        self._rules: ReplyRules | None = None
 
     async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
         if prompt.sums_up:
@@ -105,7 +105,7 @@ async def _paced(pieces: Iterable[str], take: Callable[[str], None], delay: floa
             timer.cancel()
 
 
-def _load_rules() -> "Rules":
+def _load_rules() -> "ReplyRules":
     from holodeck.models.demo.conversation import next_step  # noqa: PLC0415  see the module's docstring
 
     return next_step

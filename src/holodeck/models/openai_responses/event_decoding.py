@@ -11,7 +11,7 @@ import msgspec
 
 from holodeck.models.chunks import DECODE_ERRORS, InBandError, Malformed, error_in, present
 from holodeck.models.openai_responses.output_items import Item
-from holodeck.models.pieces import Pieces
+from holodeck.models.pieces import TextPieces
 
 TERMINAL = {
     "response.completed": "completed",
@@ -129,7 +129,7 @@ class OutputItem:
         self.kind = kind
         self.ids: set[str] = set()
         self.known: Item = {}
-        self.parts: dict[tuple[str, int], Pieces] = {}
+        self.parts: dict[tuple[str, int], TextPieces] = {}
         self.annotations: dict[int, list[Any]] = {}
         self.thoughts: str | None = None  # summary or content: which one is shown, if both are sent
         self.name = self.call_id = ""  # set for a call that HoloDeck runs

@@ -28,7 +28,7 @@ from holodeck.models.openai_responses.event_decoding import (
     decode_text,
 )
 from holodeck.models.openai_responses.output_items import CALLS, FOR_CLIENTS, REPORTED_APART, Item
-from holodeck.models.pieces import Pieces
+from holodeck.models.pieces import TextPieces
 from holodeck.models.port import Listener, ModelReply
 
 LARGEST_EVENT = 64_000_000  # an event may hold images, and the last one holds the whole response
@@ -55,10 +55,10 @@ class GrowingResponse:
         self._debug = debug
         self._items = ItemLookup()
         self._calls = CallAssembly(listener, taken_ids)
-        self._texts: list[Pieces] = []
-        self._thoughts: list[Pieces] = []
+        self._texts: list[TextPieces] = []
+        self._thoughts: list[TextPieces] = []
         self._plain: tuple[Any, Any, Any] | None = None  # the part that the last text event belonged to
-        self._writing: Pieces | None = None  # the pieces of that part
+        self._writing: TextPieces | None = None  # the pieces of that part
         self._refused = False
         self._showed_tool = False
         self._usage: TokenUsage | None = None
@@ -206,7 +206,7 @@ class GrowingResponse:
         if isinstance(event.name, str) and event.name:
             self._call(item, name=event.name)
 
-    def _grow(self, pieces: Pieces | None, event: ResponseEvent, action: str, whole: Any) -> None:
+    def _grow(self, pieces: TextPieces | None, event: ResponseEvent, action: str, whole: Any) -> None:
         if pieces is None:
             return
         if action == "delta" and isinstance(event.delta, str):
@@ -310,30 +310,30 @@ class GrowingResponse:
 
     # texts and thoughts
 
-    def _text(self, item: OutputItem, kind: str, event: ResponseEvent) -> Pieces:
+    def _text(self, item: OutputItem, kind: str, event: ResponseEvent) -> TextPieces:
         return self._part(item, kind, _index(event.content_index))
 
-    def _part(self, item: OutputItem, kind: str, place: int) -> Pieces:
+    def _part(self, item: OutputItem, kind: str, place: int) -> TextPieces:
         pieces = item.parts.get((kind, place))
         if pieces is None:
-            pieces = item.parts[kind, place] = Pieces(self._listener.text)
+            pieces = item.parts[kind, place] = TextPieces(self._listener.text)
             self._texts.append(pieces)
         return pieces
 
-    def _thought(self, event: ResponseEvent, kind: str) -> Pieces:
+    def _thought(self, event: ResponseEvent, kind: str) -> TextPieces:
         place = event.summary_index if kind == "summary" else event.content_index
         return self._part_of_thought(self._items.of(event, "reasoning"), kind, _index(place))
 
-    def _part_of_thought(self, item: OutputItem, kind: str, place: int) -> Pieces:
+    def _part_of_thought(self, item: OutputItem, kind: str, place: int) -> TextPieces:
         """The pieces of a thought. It is shown once: as summary or as full text, whichever arrives first."""
         pieces = item.parts.get((kind, place))
         if pieces is None:
             item.thoughts = item.thoughts or kind
             if item.thoughts == kind:
-                pieces = Pieces(partial(self._emit_thought, len(self._thoughts)))
+                pieces = TextPieces(partial(self._emit_thought, len(self._thoughts)))
                 self._thoughts.append(pieces)
             else:
-                pieces = Pieces(_discard)
+                pieces = TextPieces(_discard)
             item.parts[kind, place] = pieces
         return pieces
 
@@ -353,10 +353,10 @@ class GrowingResponse:
             kind = {} if item.kind == "function_call" else {"type": item.kind}
             self._calls.add({"index": item.number, "id": new_id, "function": {"name": new_name}, **kind})
 
-    def _arguments(self, item: OutputItem) -> Pieces:
+    def _arguments(self, item: OutputItem) -> TextPieces:
         pieces = item.parts.get(("arguments", 0))
         if pieces is None:
-            pieces = item.parts["arguments", 0] = Pieces(partial(self._emit_arguments, item))
+            pieces = item.parts["arguments", 0] = TextPieces(partial(self._emit_arguments, item))
         return pieces
 
     def _emit_arguments(self, item: OutputItem, delta: str) -> None:
@@ -409,7 +409,7 @@ class GrowingResponse:
         )
 
 
-def _complete(pieces: Pieces, whole: Any) -> None:
+def _complete(pieces: TextPieces, whole: Any) -> None:
     """Adds the missing end of a text. A text that differs from the pieces so far is ignored."""
     if not isinstance(whole, str):
         return

@@ -29,7 +29,7 @@ from holodeck.wires.a2a import v03, v03_http
 from holodeck.wires.a2a.error_form import as_a2a, http_error, rpc_error, version_not_supported
 from holodeck.wires.a2a.request import camel_case
 from holodeck.wires.body import may_decide, parse, refuse_repeated_names
-from holodeck.wires.jsonrpc import METHOD_NOT_FOUND, RequestId, RpcError, RpcMessage
+from holodeck.wires.jsonrpc import METHOD_NOT_FOUND, JsonRpcId, RpcError, RpcMessage
 
 CARD_PATHS = (
     "/.well-known/agent-card.json",
@@ -48,7 +48,7 @@ _STARTED = formatdate(usegmt=True)  # Last-Modified of the card: a process reads
 # errors
 
 
-def rpc_answer_error(error: Exception, request_id: RequestId = None) -> Response:
+def rpc_answer_error(error: Exception, request_id: JsonRpcId = None) -> Response:
     """Makes a JSON-RPC error. Only a refusal before the request is read has its own HTTP status."""
     failure = as_a2a(known(error))
     if isinstance(failure, RpcError) and request_id is None:

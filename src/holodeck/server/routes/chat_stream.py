@@ -61,8 +61,11 @@ def _encoder_of(run: Run, encoding: Mapping[str, Any]) -> Encoder:
 
 
 def _prefers_minimal(request: Request) -> bool:
-    wishes = ",".join(request.headers.getlist(_PREFER)).lower().split(",")
-    return any(wish.partition(";")[0].replace(" ", "") in {"return=minimal", 'return="minimal"'} for wish in wishes)
+    preferences = ",".join(request.headers.getlist(_PREFER)).lower().split(",")
+    return any(
+        preference.partition(";")[0].replace(" ", "") in {"return=minimal", 'return="minimal"'}
+        for preference in preferences
+    )
 
 
 WIRE = Wire(

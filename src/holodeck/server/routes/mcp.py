@@ -24,7 +24,7 @@ from holodeck.server.schemas import ANYTHING, PROBLEMS
 from holodeck.server.wire import Wire
 from holodeck.telemetry.log_context import current
 from holodeck.wires import jsonrpc
-from holodeck.wires.jsonrpc import METHOD_NOT_FOUND, RequestId, RpcError
+from holodeck.wires.jsonrpc import METHOD_NOT_FOUND, JsonRpcId, RpcError
 from holodeck.wires.mcp.answer import marked
 from holodeck.wires.mcp.envelope import (
     LEGACY,
@@ -42,7 +42,7 @@ TOOLS_MILLISECONDS = 3_600_000  # how long a client may cache the list of tools
 _UNPROCESSABLE, _NOT_FOUND = 422, 404
 
 
-def answer_error(error: Exception, request_id: RequestId = None, *, is_modern: bool = True) -> Response:
+def answer_error(error: Exception, request_id: JsonRpcId = None, *, is_modern: bool = True) -> Response:
     """Makes a JSON-RPC error. Older clients read the error of a method only if the status is 200."""
     failure = known(error)
     if isinstance(failure, RpcError) and request_id is None:

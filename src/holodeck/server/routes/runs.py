@@ -90,7 +90,7 @@ def _first(run: Run, after: int | None, last_event_id: str | None) -> int:
     parameters=(schemas.REPEAT_KEY,),
     responses={200: schemas.EVENT_STREAM},
 )
-async def go_on(request: Request) -> Response:
+async def continue_run(request: Request) -> Response:
     """Starts a run without a new message on the session of one that was interrupted, failed or stopped.
 
     The same request again joins that run. If it was cut as well, the request continues it.

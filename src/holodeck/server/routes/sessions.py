@@ -1,4 +1,4 @@
-"""Sessions: the list of one's own; by id: read, follow, delete all or the end of one (SRV-11)."""
+"""Routes of sessions: list, read, follow, delete, rewind (SRV-11)."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
@@ -79,7 +79,7 @@ class SessionFeed(RunFeed):
                 with self._runs.attached(part, returns=True):
                     cursor = Cursor(part, encoder, place_of(part, first, encoder), self._server.middleware())
                     await self._follow(cursor, last=False)
-                self._shown[run.run_id] = max(self._shown.get(run.run_id, 0), part.first_number + cursor.place)
+                self._shown[run.run_id] = max(self._shown.get(run.run_id, 0), part.first_number + cursor.position)
             later = parts[-1].later
             parts = () if later is None or self._left else (later,)
         while len(self._shown) > MAX_SHOWN:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from holodeck.core import events as e
+from holodeck.core.json_values import JsonObject
 from holodeck.core.messages import Content, MediaPart, Part, TextPart, UserMessage, now, text_of
 from holodeck.core.tools import arguments_shown
 from holodeck.errors import HoloDeckError
@@ -22,10 +23,9 @@ SUBMITTED, WORKING, COMPLETED = "TASK_STATE_SUBMITTED", "TASK_STATE_WORKING", "T
 FAILED, CANCELED, INPUT_REQUIRED = "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "TASK_STATE_INPUT_REQUIRED"
 TERMINAL = frozenset({COMPLETED, FAILED, CANCELED, "TASK_STATE_REJECTED"})
 _decode = msgspec.json.Decoder().decode
-Json = dict[str, Any]
 
 
-class TaskReader(ReplyReader[Json]):
+class TaskReader(ReplyReader[JsonObject]):
     """Reads one run of a task from its first event on.
 
     `read` returns updates; `artifacts` and `status` are their sum.
@@ -37,11 +37,11 @@ class TaskReader(ReplyReader[Json]):
         self._run_id, self._clock = run_id, clock
         self._text: list[str] = []
         self._statuses = 0
-        self._artifacts: dict[str, Json] = {}
-        self.status: Json = {"state": SUBMITTED, "timestamp": time_text(clock())}
+        self._artifacts: dict[str, JsonObject] = {}
+        self.status: JsonObject = {"state": SUBMITTED, "timestamp": time_text(clock())}
 
     @property
-    def artifacts(self) -> dict[str, Json]:
+    def artifacts(self) -> dict[str, JsonObject]:
         """The artifacts by id, in the order of their first updates.
 
         The text is joined here: joining it per token would be quadratic.
@@ -49,10 +49,10 @@ class TaskReader(ReplyReader[Json]):
         text = [{"text": "".join(self._text)}]
         return {key: {**each, "parts": text} if key == self._run_id else each for key, each in self._artifacts.items()}
 
-    def run_started(self, _event: e.RunStarted) -> Sequence[Json]:
+    def run_started(self, _event: e.RunStarted) -> Sequence[JsonObject]:
         return (self._status(WORKING),)
 
-    def text_added(self, event: e.TextAdded) -> Sequence[Json]:
+    def text_added(self, event: e.TextAdded) -> Sequence[JsonObject]:
         delta = self._reply.add(event)
         if not delta:
             return ()
@@ -60,11 +60,11 @@ class TaskReader(ReplyReader[Json]):
         self._text.append(delta)
         return (self._artifact(self._run_id, [{"text": delta}], append=appends),)
 
-    def tool_call_ended(self, event: e.ToolCallEnded) -> Sequence[Json]:
+    def tool_call_ended(self, event: e.ToolCallEnded) -> Sequence[JsonObject]:
         line = f"{event.name} {excerpt(event.arguments)}".rstrip()
         return (self._status(WORKING, [{"text": line}, {"data": {"tool": event.name, "callId": event.call_id}}]),)
 
-    def tool_finished(self, event: e.ToolFinished) -> Sequence[Json]:
+    def tool_finished(self, event: e.ToolFinished) -> Sequence[JsonObject]:
         failed = "failed: " if event.failed else ""
         line = f"{event.name}: {failed}{excerpt(text_of(event.content))}"
         about = {"tool": event.name, "callId": event.call_id, "failed": event.failed}
@@ -75,7 +75,7 @@ class TaskReader(ReplyReader[Json]):
         file = self._artifact(f"{self._run_id}-{event.call_id}", [part_json(each) for each in files], last=True)
         return shown, file
 
-    def run_finished(self, ending: e.RunFinished) -> Sequence[Json]:
+    def run_finished(self, ending: e.RunFinished) -> Sequence[JsonObject]:
         error = failure_of(ending, self._reply.answer(ending))
         if ending.outcome is e.Outcome.CANCELLED:
             return *self._whole(), self._status(CANCELED)
@@ -83,24 +83,24 @@ class TaskReader(ReplyReader[Json]):
             return *self._whole(), self._failure(error)
         if ending.outcome in (e.Outcome.INTERRUPTED, e.Outcome.CLIENT_TOOLS):
             return *self._whole(), self._status(INPUT_REQUIRED, question_parts(ending))
-        output: list[Json] = []
+        output: list[JsonObject] = []
         if ending.output is not None:
             output = [self._artifact(f"{self._run_id}-output", [{"data": ending.output}], last=True)]
         return *self._whole(), *output, self._status(COMPLETED)
 
-    def run_failed(self, ending: e.RunFailed) -> Sequence[Json]:
+    def run_failed(self, ending: e.RunFailed) -> Sequence[JsonObject]:
         error = failure_of(ending, "")
         return () if error is None else (*self._whole(), self._failure(error))
 
-    def _whole(self) -> Sequence[Json]:
+    def _whole(self) -> Sequence[JsonObject]:
         if not self._text:
             return ()
         return (self._artifact(self._run_id, [{"text": "".join(self._text)}], last=True),)
 
-    def _failure(self, error: HoloDeckError) -> Json:
+    def _failure(self, error: HoloDeckError) -> JsonObject:
         return self._status(FAILED, [{"text": error.message}, {"data": {"code": error.code}}])
 
-    def _status(self, state: str, parts: Sequence[Json] = ()) -> Json:
+    def _status(self, state: str, parts: Sequence[JsonObject] = ()) -> JsonObject:
         self.status = {"state": state, "timestamp": time_text(self._clock())}
         if parts:
             self._statuses += 1
@@ -108,14 +108,16 @@ class TaskReader(ReplyReader[Json]):
             self.status["message"] = {**self._ids, "messageId": message_id, "role": "ROLE_AGENT", "parts": parts}
         return {"statusUpdate": {**self._ids, "status": self.status}}
 
-    def _artifact(self, artifact_id: str, parts: list[Json], *, append: bool = False, last: bool = False) -> Json:
+    def _artifact(
+        self, artifact_id: str, parts: list[JsonObject], *, append: bool = False, last: bool = False
+    ) -> JsonObject:
         artifact = {"artifactId": artifact_id, "name": "answer", "parts": parts}
         if not append:
             self._artifacts[artifact_id] = artifact
         return {"artifactUpdate": {**self._ids, "artifact": artifact, "append": append, "lastChunk": last}}
 
 
-def question_parts(ending: e.RunFinished) -> list[Json]:
+def question_parts(ending: e.RunFinished) -> list[JsonObject]:
     """Describes what a person has to decide, in words and as data.
 
     The answer is data with `interruptId` and `approved`.
@@ -140,26 +142,26 @@ def task_json(
     *,
     task_id: str,
     context_id: str,
-    status: Json,
-    artifacts: Sequence[Json],
-    history: Sequence[Json],
+    status: JsonObject,
+    artifacts: Sequence[JsonObject],
+    history: Sequence[JsonObject],
     history_length: int | None = None,
-) -> Json:
-    task: Json = {"id": task_id, "contextId": context_id, "status": status}
+) -> JsonObject:
+    task: JsonObject = {"id": task_id, "contextId": context_id, "status": status}
     shown = history if history_length is None else history[max(0, len(history) - history_length) :]
     return task | ({"artifacts": list(artifacts)} if artifacts else {}) | ({"history": list(shown)} if shown else {})
 
 
-def message_json(message: UserMessage, task_id: str, context_id: str) -> Json:
+def message_json(message: UserMessage, task_id: str, context_id: str) -> JsonObject:
     parts = [part_json(each) for each in _parts(message.content)] or [{"text": ""}]
     ids = {"messageId": message.id, "taskId": task_id, "contextId": context_id}
     return {**ids, "role": "ROLE_USER", "parts": parts}
 
 
-def part_json(part: Part) -> Json:
+def part_json(part: Part) -> JsonObject:
     if isinstance(part, TextPart):
         return {"text": part.text}
-    about: Json = {"mediaType": part.mime_type} | ({"filename": part.filename} if part.filename else {})
+    about: JsonObject = {"mediaType": part.mime_type} | ({"filename": part.filename} if part.filename else {})
     if part.mime_type == "application/json" and part.data is not None:
         try:
             return {"data": _decode(b64decode(part.data)), **about}

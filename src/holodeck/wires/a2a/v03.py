@@ -7,6 +7,7 @@ stream is marked `final`.
 from collections.abc import Mapping
 from typing import Any
 
+from holodeck.core.json_values import JsonObject
 from holodeck.wires.a2a.card import OLD_VERSION
 from holodeck.wires.a2a.request import PUSH_VERSION
 from holodeck.wires.a2a.task import INPUT_REQUIRED, TERMINAL
@@ -25,10 +26,9 @@ METHODS: Mapping[str, str] = {
     "agent/getAuthenticatedExtendedCard": "GetExtendedAgentCard",
 }
 """Maps each method of 0.3 to the one of 1.0 that does the same."""
-Json = dict[str, Any]
 
 
-def params_of(method: str, given: Json) -> Json:
+def params_of(method: str, given: JsonObject) -> JsonObject:
     """Converts parameters of 0.3 to 1.0."""
     if method.startswith("message/"):
         return _send(given)
@@ -39,7 +39,7 @@ def params_of(method: str, given: Json) -> Json:
     return given
 
 
-def _send(given: Json) -> Json:
+def _send(given: JsonObject) -> JsonObject:
     message = dict(table(given.get("message"), "message"))
     parts = rows(message.get("parts"), "message.parts", MAX_VALUES)
     message["parts"] = [_part(_table(each, f"message.parts[{i}]")) for i, each in enumerate(parts)]
@@ -55,11 +55,11 @@ def _send(given: Json) -> Json:
     return {"message": message, "configuration": configuration}
 
 
-def _table(value: Any, path: str) -> Json:
+def _table(value: Any, path: str) -> JsonObject:
     return {} if value is None else table(value, path)
 
 
-def _part(part: Json) -> Json:
+def _part(part: JsonObject) -> JsonObject:
     if part.get("kind") != "file":
         return {key: part[key] for key in ("text", "data", "metadata") if key in part}
     file = _table(part.get("file"), "message.parts.file")
@@ -80,7 +80,7 @@ def result_of(method: str, result: Any) -> Any:
     return None if method == "tasks/pushNotificationConfig/delete" else result
 
 
-def update(payload: Json) -> Json:
+def update(payload: JsonObject) -> JsonObject:
     """Converts one frame of a stream."""
     if "task" in payload:
         return task(payload["task"])
@@ -93,7 +93,7 @@ def update(payload: Json) -> Json:
     return {**given, "status": _status(given["status"]), "kind": "status-update", "final": final}
 
 
-def task(given: Json) -> Json:
+def task(given: JsonObject) -> JsonObject:
     return {
         **given,
         "kind": "task",
@@ -103,22 +103,22 @@ def task(given: Json) -> Json:
     }
 
 
-def _status(given: Json) -> Json:
+def _status(given: JsonObject) -> JsonObject:
     state = given["state"].removeprefix("TASK_STATE_").lower().replace("_", "-")
     message = {"message": _message(given["message"])} if "message" in given else {}
     return {**given, "state": state, **message}
 
 
-def _message(given: Json) -> Json:
+def _message(given: JsonObject) -> JsonObject:
     role = given["role"].removeprefix("ROLE_").lower()
     return {**given, "kind": "message", "role": role, "parts": [_old_part(each) for each in given["parts"]]}
 
 
-def _artifact(given: Json) -> Json:
+def _artifact(given: JsonObject) -> JsonObject:
     return {**given, "parts": [_old_part(each) for each in given["parts"]]}
 
 
-def _old_part(part: Json) -> Json:
+def _old_part(part: JsonObject) -> JsonObject:
     if "text" in part:
         return {"kind": "text", "text": part["text"]}
     if "data" in part:
@@ -129,11 +129,11 @@ def _old_part(part: Json) -> Json:
     return {"kind": "file", "file": file | {key: value for key, value in about.items() if value}}
 
 
-def _push(given: Json) -> Json:
+def _push(given: JsonObject) -> JsonObject:
     return {"taskId": given["taskId"], "pushNotificationConfig": push_config(given)}
 
 
-def push_params(given: Any) -> Json:
+def push_params(given: Any) -> JsonObject:
     """Converts a configuration of 0.3 to 1.0. Of several authentication schemes, the first is used."""
     config = _table(given, "pushNotificationConfig")
     login = _table(config.get("authentication"), "authentication")
@@ -142,7 +142,7 @@ def push_params(given: Any) -> Json:
     return {**config, "authentication": authentication, PUSH_VERSION: OLD_VERSION}
 
 
-def push_config(given: Json) -> Json:
+def push_config(given: JsonObject) -> JsonObject:
     """Converts a configuration of 1.0 to 0.3."""
     config = {key: value for key, value in given.items() if key != "taskId"}
     if "authentication" in config:

@@ -7,6 +7,7 @@ Requests are converted to 1.0, answers to 0.3.
 
 from typing import Any
 
+from holodeck.core.json_values import JsonObject
 from holodeck.errors import HoloDeckError, InvalidRequest
 from holodeck.wires.a2a import v03
 from holodeck.wires.a2a.error_form import A2aError, http_error
@@ -15,10 +16,9 @@ from holodeck.wires.body import MAX_VALUES, rows, table
 from holodeck.wires.jsonrpc import error_object
 
 _CANCELLED = "TASK_STATE_CANCELLED"
-Json = dict[str, Any]
 
 
-def params_of(operation: str, given: Json) -> Json:
+def params_of(operation: str, given: JsonObject) -> JsonObject:
     """Converts parameters of 0.3 to 1.0."""
     if operation == "CreateTaskPushNotificationConfig":
         return _push_params(given)
@@ -31,7 +31,7 @@ def params_of(operation: str, given: Json) -> Json:
     return {"message": message, "configuration": _configuration(given.get("configuration"))}
 
 
-def _configuration(given: Any) -> Json:
+def _configuration(given: Any) -> JsonObject:
     """Reads `blocking`. Protobuf's JSON omits a false value, but a request without a configuration does wait."""
     if given is None:
         return {}
@@ -45,14 +45,14 @@ def _configuration(given: Any) -> Json:
     }
 
 
-def _push_params(given: Json) -> Json:
+def _push_params(given: JsonObject) -> JsonObject:
     """Reads the configuration: the body itself, or a member of it. The clients for JavaScript and Python differ."""
     config = table(given.get("config", given), "config")
     params = v03.push_params(config.get("pushNotificationConfig"))
     return {"id": given.get("configId"), **params, "taskId": given["taskId"]}
 
 
-def _part(part: Json) -> Json:
+def _part(part: JsonObject) -> JsonObject:
     if part.get("file") is not None:
         file = table(part["file"], "message.content.file")
         about = {"raw": file.get("fileWithBytes"), "url": file.get("fileWithUri"), "mediaType": file.get("mimeType")}
@@ -73,12 +73,12 @@ def result_of(operation: str, result: Any) -> Any:
     return result if operation == "DeleteTaskPushNotificationConfig" else _task(result)
 
 
-def _push(given: Json) -> Json:
+def _push(given: JsonObject) -> JsonObject:
     name = f"tasks/{given['taskId']}/pushNotificationConfigs/{given['id']}"
     return {"name": name, "pushNotificationConfig": v03.push_config(given)}
 
 
-def update(payload: Json) -> Json:
+def update(payload: JsonObject) -> JsonObject:
     """Converts one frame of a stream."""
     if "task" in payload:
         return {"task": _task(payload["task"])}
@@ -91,7 +91,7 @@ def update(payload: Json) -> Json:
     return {"statusUpdate": {**given, "status": _status(given["status"]), "final": final}}
 
 
-def _task(given: Json) -> Json:
+def _task(given: JsonObject) -> JsonObject:
     return {
         **given,
         "status": _status(given["status"]),
@@ -100,22 +100,22 @@ def _task(given: Json) -> Json:
     }
 
 
-def _status(given: Json) -> Json:
+def _status(given: JsonObject) -> JsonObject:
     state = _CANCELLED if given["state"] == CANCELED else given["state"]
     message = {"message": _message(given["message"])} if "message" in given else {}
     return {**given, "state": state, **message}
 
 
-def _message(given: Json) -> Json:
+def _message(given: JsonObject) -> JsonObject:
     about = {key: value for key, value in given.items() if key != "parts"}
     return {**about, "content": [_old_part(each) for each in given["parts"]]}
 
 
-def _artifact(given: Json) -> Json:
+def _artifact(given: JsonObject) -> JsonObject:
     return {**given, "parts": [_old_part(each) for each in given["parts"]]}
 
 
-def _old_part(part: Json) -> Json:
+def _old_part(part: JsonObject) -> JsonObject:
     if "text" in part:
         return {"text": part["text"]}
     if "data" in part:
@@ -126,7 +126,7 @@ def _old_part(part: Json) -> Json:
     return {"file": file | {key: value for key, value in about.items() if value}}
 
 
-def http_error_of(error: HoloDeckError, instance: str | None) -> tuple[int, Json]:
+def http_error_of(error: HoloDeckError, instance: str | None) -> tuple[int, JsonObject]:
     """Returns the status and the body of an error: clients of 0.3 look for the JSON-RPC code, or for a class name."""
     status, body = http_error(error, instance)
     return status, {"code": error_object(error, instance).code, "type": _class(error), "message": error.message, **body}

@@ -171,8 +171,8 @@ def _check_text(message: Any, path: str, max_text: int) -> None:
         lengths, allowed = [len(each) for each in texts if isinstance(each, str)], PARTS * max_text
     if sum(lengths) > allowed or max(lengths, default=0) > max_text:
         raise PayloadTooLarge(
-            f"{path} has {sum(lengths):,} characters of text; {max_text:,} are allowed in one text, "
-            f"{PARTS * max_text:,} in all parts of a message (server.limits.message_characters)"
+            f"{path} is too long: {sum(lengths):,} characters. The limit is {max_text:,} per text and "
+            f"{PARTS * max_text:,} per message (server.limits.message_characters)"
         )
 
 

@@ -26,6 +26,7 @@ from holodeck.core import events as e
 from holodeck.core import messages as m
 from holodeck.core.encoder import Encoder, WithMetadata
 from holodeck.core.events import DELTAS, Event
+from holodeck.core.json_values import JsonObject
 from holodeck.core.messages import History
 from holodeck.core.request import APPROVAL_SCHEMA
 from holodeck.core.usage import TokenUsage
@@ -35,11 +36,10 @@ from holodeck.wires.agui.profile import FILE_URN, MEDIA_KINDS, PROTOCOL_VERSION,
 from holodeck.wires.agui.protobuf import SHAPES, before_messages, varint, write_body, write_event, write_message
 from holodeck.wires.reply import token_counts
 
-Wire: TypeAlias = dict[str, Any]
 WARNING = "holodeck.warning"
 MAX_FRAME_BYTES = 9_000_000  # the client ends a run at a frame of 10 MB
 
-_NO_MESSAGES: Wire = {"type": "MESSAGES_SNAPSHOT", "messages": ()}
+_NO_MESSAGES: JsonObject = {"type": "MESSAGES_SNAPSHOT", "messages": ()}
 _SNAPSHOT_BEGINS = b'data: {"type":"MESSAGES_SNAPSHOT","messages":['
 _PATCH_MEMBERS = ("op", "path", "from", "value")
 
@@ -57,26 +57,26 @@ def reasoning_id(message_id: str) -> str:
     return f"{message_id}-reasoning"
 
 
-def translate(event: e.Event, profile: Profile) -> tuple[Wire, ...]:
+def translate(event: e.Event, profile: Profile) -> tuple[JsonObject, ...]:
     return TRANSLATIONS[type(event)](event, profile)
 
 
-def left_out(wire: Wire) -> Wire:
+def left_out(wire: JsonObject) -> JsonObject:
     """Returns the event that replaces one that is too large for clients."""
     message = f"{wire['type']} was left out: it is too large to send"
     return _warning(PayloadTooLarge.code, message)
 
 
-def _warning(code: str, message: str) -> Wire:
+def _warning(code: str, message: str) -> JsonObject:
     return {"type": "CUSTOM", "name": WARNING, "value": {"code": code, "message": message}}
 
 
-def _annotated(event: WithMetadata, profile: Profile) -> tuple[Wire, ...]:
+def _annotated(event: WithMetadata, profile: Profile) -> tuple[JsonObject, ...]:
     written = translate(event.event, profile)
     return tuple({**wire, "metadata": {**wire.get("metadata", {}), **event.metadata}} for wire in written)
 
 
-def _run_started(event: e.RunStarted, profile: Profile) -> tuple[Wire, ...]:
+def _run_started(event: e.RunStarted, profile: Profile) -> tuple[JsonObject, ...]:
     """Older clients get the version too: the server has to send it, and they ignore unknown members."""
     wire = {"type": "RUN_STARTED", "threadId": event.session_id, "runId": event.run_id}
     parent = {"parentRunId": event.parent_run_id} if event.parent_run_id else {}
@@ -87,12 +87,12 @@ def _run_started(event: e.RunStarted, profile: Profile) -> tuple[Wire, ...]:
     return (wire | parent | {"protocolVersion": PROTOCOL_VERSION} | metadata,)
 
 
-def _step_finished(event: e.StepFinished, profile: Profile) -> tuple[Wire, ...]:
+def _step_finished(event: e.StepFinished, profile: Profile) -> tuple[JsonObject, ...]:
     model = {"metadata": {"model": event.model}} if profile is Profile.FULL and event.model else {}
     return ({"type": "STEP_FINISHED", "stepName": f"step-{event.number}"} | model,)
 
 
-def _reasoning_started(event: e.ReasoningStarted, _: Profile) -> tuple[Wire, ...]:
+def _reasoning_started(event: e.ReasoningStarted, _: Profile) -> tuple[JsonObject, ...]:
     message_id = reasoning_id(event.message_id)
     return (
         {"type": "REASONING_START", "messageId": _span(message_id)},
@@ -100,7 +100,7 @@ def _reasoning_started(event: e.ReasoningStarted, _: Profile) -> tuple[Wire, ...
     )
 
 
-def _reasoning_ended(event: e.ReasoningEnded, _: Profile) -> tuple[Wire, ...]:
+def _reasoning_ended(event: e.ReasoningEnded, _: Profile) -> tuple[JsonObject, ...]:
     message_id = reasoning_id(event.message_id)
     return (
         {"type": "REASONING_MESSAGE_END", "messageId": message_id},
@@ -112,13 +112,13 @@ def _span(message_id: str) -> str:
     return f"{message_id}-span"
 
 
-def _call_started(event: e.ToolCallStarted, _: Profile) -> tuple[Wire, ...]:
+def _call_started(event: e.ToolCallStarted, _: Profile) -> tuple[JsonObject, ...]:
     wire = {"type": "TOOL_CALL_START", "toolCallId": event.call_id, "toolCallName": event.name}
     return (wire | {"parentMessageId": event.message_id},)
 
 
-def _tool_finished(event: e.ToolFinished, profile: Profile) -> tuple[Wire, ...]:
-    wire: Wire = {
+def _tool_finished(event: e.ToolFinished, profile: Profile) -> tuple[JsonObject, ...]:
+    wire: JsonObject = {
         "type": "TOOL_CALL_RESULT",
         "messageId": event.message_id,
         "toolCallId": event.call_id,
@@ -128,27 +128,27 @@ def _tool_finished(event: e.ToolFinished, profile: Profile) -> tuple[Wire, ...]:
     return (wire | {"metadata": {"failed": True}} if event.failed else wire,)
 
 
-def _activity_shown(event: e.ActivityShown, _: Profile) -> tuple[Wire, ...]:
+def _activity_shown(event: e.ActivityShown, _: Profile) -> tuple[JsonObject, ...]:
     wire = {"type": "ACTIVITY_SNAPSHOT", "messageId": event.message_id, "activityType": event.kind}
     return (wire | {"content": event.content, "replace": True},)
 
 
-def _activity_patched(event: e.ActivityPatched, _: Profile) -> tuple[Wire, ...]:
+def _activity_patched(event: e.ActivityPatched, _: Profile) -> tuple[JsonObject, ...]:
     wire = {"type": "ACTIVITY_DELTA", "messageId": event.message_id, "activityType": event.kind}
     return (wire | {"patch": _operations(event.patch)},)
 
 
-def _operations(patch: list[dict[str, Any]]) -> list[Wire]:
+def _operations(patch: list[dict[str, Any]]) -> list[JsonObject]:
     """Returns only the members of RFC 6902: protobuf has no field for others, and both formats have to agree."""
     return [{key: operation[key] for key in _PATCH_MEMBERS if key in operation} for operation in patch]
 
 
-def _raw_received(event: e.RawReceived, _: Profile) -> tuple[Wire, ...]:
+def _raw_received(event: e.RawReceived, _: Profile) -> tuple[JsonObject, ...]:
     source = {} if event.source is None else {"source": event.source}
     return ({"type": "RAW", "event": event.event} | source,)
 
 
-def _messages_replaced(event: e.MessagesReplaced, profile: Profile) -> tuple[Wire, ...]:
+def _messages_replaced(event: e.MessagesReplaced, profile: Profile) -> tuple[JsonObject, ...]:
     """Returns two snapshots if the client may lack messages before the user's newest one, else one.
 
     A client appends missing messages behind those that it has, here behind the user's newest message. The first
@@ -167,12 +167,12 @@ def _lengths(event: e.MessagesReplaced) -> tuple[int, ...]:
     return (whole,) if event.corrects or before in (0, whole) else (before, whole)
 
 
-def _history_compacted(event: e.HistoryCompacted, _: Profile) -> tuple[Wire, ...]:
+def _history_compacted(event: e.HistoryCompacted, _: Profile) -> tuple[JsonObject, ...]:
     value = {"messages": event.messages, "summarized": event.summarized}
     return ({"type": "CUSTOM", "name": e.HISTORY, "value": value},)
 
 
-def _message(message: m.Message, profile: Profile) -> Wire:
+def _message(message: m.Message, profile: Profile) -> JsonObject:
     if isinstance(message, m.AssistantMessage):
         return _assistant(message)
     if isinstance(message, m.ToolMessage):
@@ -222,9 +222,9 @@ def _source(part: m.MediaPart) -> dict[str, str]:
     return source
 
 
-def _assistant(message: m.AssistantMessage) -> Wire:
+def _assistant(message: m.AssistantMessage) -> JsonObject:
     """Leaves out reasoning: a client keeps its own copy as long as a snapshot shows none."""
-    wire: Wire = {"id": message.id, "role": "assistant"}
+    wire: JsonObject = {"id": message.id, "role": "assistant"}
     if message.content or not message.tool_calls:
         wire["content"] = message.content
     if message.tool_calls:
@@ -232,12 +232,12 @@ def _assistant(message: m.AssistantMessage) -> Wire:
     return wire
 
 
-def _call(call: m.ToolCall) -> Wire:
+def _call(call: m.ToolCall) -> JsonObject:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def _run_finished(event: e.RunFinished, profile: Profile) -> tuple[Wire, ...]:
-    result: Wire = {
+def _run_finished(event: e.RunFinished, profile: Profile) -> tuple[JsonObject, ...]:
+    result: JsonObject = {
         "status": event.outcome.value,
         "finishReason": event.finish_reason,
         "iterations": event.iterations,
@@ -249,7 +249,7 @@ def _run_finished(event: e.RunFinished, profile: Profile) -> tuple[Wire, ...]:
     return (wire | ({"outcome": outcome} if outcome else {}) | _usage(event.usage),)
 
 
-def _outcome(event: e.RunFinished, profile: Profile) -> Wire | None:
+def _outcome(event: e.RunFinished, profile: Profile) -> JsonObject | None:
     """Clients before 1.0 get a plain end for a stopped run: they would treat `cancelled` as an error."""
     if event.outcome is e.Outcome.INTERRUPTED and event.interrupts:
         return {"type": "interrupt", "interrupts": [_interrupt(each) for each in event.interrupts]}
@@ -261,7 +261,7 @@ def _outcome(event: e.RunFinished, profile: Profile) -> Wire | None:
     return {"type": "success"} | pending
 
 
-def _interrupt(interrupt: e.Interrupt) -> Wire:
+def _interrupt(interrupt: e.Interrupt) -> JsonObject:
     expiry = {} if interrupt.expires_at is None else {"expiresAt": interrupt.expires_at.isoformat()}
     return {
         "id": interrupt.id,
@@ -273,8 +273,8 @@ def _interrupt(interrupt: e.Interrupt) -> Wire:
     } | expiry
 
 
-def _run_failed(event: e.RunFailed, _: Profile) -> tuple[Wire, ...]:
-    metadata: Wire = {"retryable": event.retryable}
+def _run_failed(event: e.RunFailed, _: Profile) -> tuple[JsonObject, ...]:
+    metadata: JsonObject = {"retryable": event.retryable}
     if event.reason is not None:
         metadata["reason"] = event.reason
     if event.retry_after is not None:
@@ -283,11 +283,11 @@ def _run_failed(event: e.RunFailed, _: Profile) -> tuple[Wire, ...]:
     return (wire | _usage(event.usage),)
 
 
-def _usage(usage: TokenUsage | None) -> Wire:
+def _usage(usage: TokenUsage | None) -> JsonObject:
     return {} if usage is None else {"usage": [token_counts(usage)]}
 
 
-_Mapper: TypeAlias = Callable[[Any, Profile], tuple[Wire, ...]]
+_Mapper: TypeAlias = Callable[[Any, Profile], tuple[JsonObject, ...]]
 TRANSLATIONS: dict[type[e.Event], _Mapper] = {
     WithMetadata: _annotated,
     e.RunStarted: _run_started,
@@ -491,11 +491,11 @@ def encoder_for(accept: str | None, profile: Profile, run_id: str) -> Encoder:
 def _prefers_protobuf(accept: str) -> bool:
     if PROTOBUF not in accept.lower():
         return False
-    wishes = dict(map(_wish, accept.split(",")))
-    return wishes.get(PROTOBUF, 0.0) > 0 and wishes[PROTOBUF] >= wishes.get(sse.CONTENT_TYPE, 0.0)
+    qualities = dict(map(_quality, accept.split(",")))
+    return qualities.get(PROTOBUF, 0.0) > 0 and qualities[PROTOBUF] >= qualities.get(sse.CONTENT_TYPE, 0.0)
 
 
-def _wish(media_range: str) -> tuple[str, float]:
+def _quality(media_range: str) -> tuple[str, float]:
     name, *parameters = media_range.split(";")
     weight = 1.0
     for parameter in parameters:

@@ -18,7 +18,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
-Json: TypeAlias = dict[str, Any]
+from holodeck.core.json_values import JsonObject
 
 _MESSAGES = {
     "Usage": "1S provider 2S model 3i inputTokens 4i outputTokens 5i totalTokens 6i reasoningTokens"
@@ -120,7 +120,7 @@ def _write_number(value: float) -> bytes:
     return struct.pack("<d", double)
 
 
-def _write_struct(value: Json) -> bytes:
+def _write_struct(value: JsonObject) -> bytes:
     """A google.protobuf.Struct: a list of entries, each with key and value."""
     entries = (
         (delimited(b"\x0a", key.encode()) if key else b"") + delimited(b"\x12", _write_value(item))
@@ -165,7 +165,7 @@ def _layout(line: str, messages: dict[str, Callable[[Any], bytes]]) -> Layout:
     )
 
 
-def _write(layout: Layout, message: Json) -> bytes:
+def _write(layout: Layout, message: JsonObject) -> bytes:
     out = bytearray()
     for field in layout:
         if field.key not in message:
@@ -178,24 +178,24 @@ def _write(layout: Layout, message: Json) -> bytes:
     return bytes(out)
 
 
-def _by_type(union: Json) -> Json:
+def _by_type(union: JsonObject) -> JsonObject:
     return {union["type"]: union}
 
 
-def _split_content(message: Json) -> Json:
+def _split_content(message: JsonObject) -> JsonObject:
     if not isinstance(message.get("content"), list):
         return message
     rest = {key: value for key, value in message.items() if key != "content"}
     return rest | {"contentParts": message["content"]}
 
 
-def _split_outcome(event: Json) -> Json:
+def _split_outcome(event: JsonObject) -> JsonObject:
     outcome = event.get("outcome")
     return event | outcome | {"outcome": outcome["type"]} if outcome else event
 
 
 # Protobuf has no union of text and list, so a JSON union is split into two members before it is written.
-_PARTED: dict[str, Callable[[Json], Json]] = {
+_PARTED: dict[str, Callable[[JsonObject], JsonObject]] = {
     "Part": _by_type,
     "Source": _by_type,
     "Message": _split_content,
@@ -235,7 +235,7 @@ _KNOWN = _writers()
 SHAPES = {name: _shape(name, arm, number, _layout(line, _KNOWN)) for name, (arm, number, line) in _EVENTS.items()}
 
 
-def write_body(wire: Json) -> bytes:
+def write_body(wire: JsonObject) -> bytes:
     """Returns the fields of one event: those of the base event and its own."""
     shape = SHAPES[wire["type"]]
     base = shape.base
@@ -251,11 +251,11 @@ def before_messages(size: int) -> bytes:
     return shape.arm + varint(len(base) + size) + base
 
 
-def write_message(message: Json) -> bytes:
+def write_message(message: JsonObject) -> bytes:
     """Encodes one message of a snapshot, with its tag and its length."""
     return delimited(_tag(2), _KNOWN["Message"](message))
 
 
-def write_event(wire: Json) -> bytes:
+def write_event(wire: JsonObject) -> bytes:
     """Encodes an `Event`: the envelope whose arm names the event inside."""
     return delimited(SHAPES[wire["type"]].arm, write_body(wire))

@@ -5,12 +5,12 @@ from typing import Any
 
 from holodeck.core import events as e
 from holodeck.core import messages as m
+from holodeck.core.json_values import JsonObject
 from holodeck.core.tools import arguments_shown
 from holodeck.wires.ai_sdk.request import DYNAMIC
-from holodeck.wires.ai_sdk.stream import Chunk, approval_chunk, file_part, input_chunk, output_chunk, output_of
+from holodeck.wires.ai_sdk.stream import UiChunk, approval_chunk, file_part, input_chunk, output_chunk, output_of
 
 UiMessage = dict[str, Any]
-Part = dict[str, Any]
 
 
 def ui_messages(
@@ -73,7 +73,7 @@ def not_in(log: Iterable[e.Event], turn: Sequence[m.Message]) -> list[m.Message]
 
 def turn_parts(
     turn: Sequence[m.Message], pending: m.PendingStep | None, *, server_tools: Collection[str]
-) -> Iterator[Part]:
+) -> Iterator[JsonObject]:
     results = {message.call_id: message for message in turn if isinstance(message, m.ToolMessage)}
     questions = {each.call_id: each.id for each in e.questions_of(pending)}
     for message in turn:
@@ -90,7 +90,7 @@ def turn_parts(
             yield _tool(call, on_client=on_client) | outcome
 
 
-def chunks_of(parts: Iterable[Part]) -> Iterator[Chunk]:
+def chunks_of(parts: Iterable[JsonObject]) -> Iterator[UiChunk]:
     for number, part in enumerate(parts):
         kind, id_ = part["type"], f"before-{number}"
         if kind == "step-start":
@@ -103,7 +103,7 @@ def chunks_of(parts: Iterable[Part]) -> Iterator[Chunk]:
             yield from _tool_chunks(part)
 
 
-def _tool_chunks(part: Part) -> Iterator[Chunk]:
+def _tool_chunks(part: JsonObject) -> Iterator[UiChunk]:
     call_id, state = part["toolCallId"], part["state"]
     dynamic = {"dynamic": True, "providerExecuted": True} if part["type"] == DYNAMIC else {}
     name = part["toolName"] if dynamic else part["type"].removeprefix("tool-")
@@ -124,13 +124,13 @@ def _user(message: m.UserMessage) -> UiMessage:
     return {"id": message.id, "role": "user", "parts": parts}
 
 
-def _tool(call: m.ToolCall, *, on_client: bool) -> Part:
+def _tool(call: m.ToolCall, *, on_client: bool) -> JsonObject:
     ours = {"type": DYNAMIC, "toolName": call.name, "providerExecuted": True}
     kind = {"type": f"tool-{call.name}"} if on_client else ours
     return kind | {"toolCallId": call.id, "state": "input-available", "input": arguments_shown(call.arguments)}
 
 
-def _outcome(result: m.ToolMessage | None, question: str | None, *, on_client: bool) -> Part:
+def _outcome(result: m.ToolMessage | None, question: str | None, *, on_client: bool) -> JsonObject:
     if result is not None and result.failed:
         return {"state": "output-error", "errorText": m.text_of(result.content)}
     if result is not None:

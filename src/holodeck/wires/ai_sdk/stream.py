@@ -23,7 +23,7 @@ from holodeck.wires import sse
 from holodeck.wires.ai_sdk.request import KnownCall
 from holodeck.wires.reply import EventReader, failure_of, token_counts
 
-Chunk: TypeAlias = dict[str, Any]
+UiChunk: TypeAlias = dict[str, Any]
 HEADERS: Mapping[str, str] = {"x-vercel-ai-ui-message-stream": "v1"}
 STATE = "state"  # the id of the data part that holds the state
 OURS = "holodeck."  # prefix of custom events that are our own notes
@@ -35,7 +35,7 @@ _FINISH_REASONS = {"stop": "stop", "length": "length", "content_filter": "conten
 _PROVIDER = {"dynamic": True, "providerExecuted": True}
 
 
-class UiMessageEncoder(EventReader[Chunk], sse.FrameEncoder):
+class UiMessageEncoder(EventReader[UiChunk], sse.FrameEncoder):
     """Writes one run for one reader, as the assistant message `message_id` or as the next part of it.
 
     `open_calls`, `denied` and `settled` are about calls of earlier runs, as in `UiRequest`. `before` are chunks of the
@@ -52,7 +52,7 @@ class UiMessageEncoder(EventReader[Chunk], sse.FrameEncoder):
         settled: Collection[str] = (),
     ) -> None:
         self.message_id = message_id
-        self.before: Sequence[Chunk] = ()
+        self.before: Sequence[UiChunk] = ()
         self._client_tools, self._denied, self._settled = client_tools, denied, settled
         self._open_calls = open_calls or {}
         self._shown_calls: set[str] = set()
@@ -87,7 +87,7 @@ class UiMessageEncoder(EventReader[Chunk], sse.FrameEncoder):
         heads[key] = head = b'data: %b,"%b":' % (begun, delta_member.encode())
         return head
 
-    def run_started(self, event: e.RunStarted) -> Sequence[Chunk]:
+    def run_started(self, event: e.RunStarted) -> Sequence[UiChunk]:
         if self._started:  # a later part of the same run
             return ()
         self._started = True
@@ -98,33 +98,33 @@ class UiMessageEncoder(EventReader[Chunk], sse.FrameEncoder):
         metadata = {"session": event.session_id, "run": event.run_id} | model
         return ({"type": "start", "messageId": self.message_id, "messageMetadata": metadata}, *self.before)
 
-    def step_started(self, _event: e.StepStarted) -> Sequence[Chunk]:
+    def step_started(self, _event: e.StepStarted) -> Sequence[UiChunk]:
         return ({"type": "start-step"},)
 
-    def step_finished(self, _event: e.StepFinished) -> Sequence[Chunk]:
+    def step_finished(self, _event: e.StepFinished) -> Sequence[UiChunk]:
         return (*self._changed_state(), {"type": "finish-step"})
 
-    def text_started(self, event: e.TextStarted) -> Sequence[Chunk]:
+    def text_started(self, event: e.TextStarted) -> Sequence[UiChunk]:
         return ({"type": "text-start", "id": event.message_id},)
 
-    def text_ended(self, event: e.TextEnded) -> Sequence[Chunk]:
+    def text_ended(self, event: e.TextEnded) -> Sequence[UiChunk]:
         return ({"type": "text-end", "id": event.message_id},)
 
-    def reasoning_started(self, event: e.ReasoningStarted) -> Sequence[Chunk]:
+    def reasoning_started(self, event: e.ReasoningStarted) -> Sequence[UiChunk]:
         return ({"type": "reasoning-start", "id": event.message_id},)
 
-    def reasoning_ended(self, event: e.ReasoningEnded) -> Sequence[Chunk]:
+    def reasoning_ended(self, event: e.ReasoningEnded) -> Sequence[UiChunk]:
         return ({"type": "reasoning-end", "id": event.message_id},)
 
-    def tool_call_started(self, event: e.ToolCallStarted) -> Sequence[Chunk]:
+    def tool_call_started(self, event: e.ToolCallStarted) -> Sequence[UiChunk]:
         self._shown_calls.add(event.call_id)
         chunk = {"type": "tool-input-start", "toolCallId": event.call_id, "toolName": event.name}
         return (chunk | self._who(event.name),)
 
-    def tool_call_ended(self, event: e.ToolCallEnded) -> Sequence[Chunk]:
+    def tool_call_ended(self, event: e.ToolCallEnded) -> Sequence[UiChunk]:
         return (self._input(event.call_id, event.name, arguments_shown(event.arguments)),)
 
-    def tool_finished(self, event: e.ToolFinished) -> Sequence[Chunk]:
+    def tool_finished(self, event: e.ToolFinished) -> Sequence[UiChunk]:
         """Leaves out an output that the client itself sent, unless it rebuilds the message."""
         if event.call_id in self._settled and not event.failed and not self.before:
             return ()
@@ -135,7 +135,7 @@ class UiMessageEncoder(EventReader[Chunk], sse.FrameEncoder):
         output = output_chunk(event.call_id, event.content, failed=event.failed, on_client=on_client)
         return (*call, output | self._who(event.name))
 
-    def _missing_call(self, call_id: str, name: str, arguments: str | None = None) -> Iterable[Chunk]:
+    def _missing_call(self, call_id: str, name: str, arguments: str | None = None) -> Iterable[UiChunk]:
         """Returns the call itself, if this run did not make it."""
         if call_id in self._shown_calls:
             return ()
@@ -144,60 +144,60 @@ class UiMessageEncoder(EventReader[Chunk], sse.FrameEncoder):
         given = arguments_shown(arguments or "{}") if known is None else known.input
         return (self._input(call_id, name, given),)
 
-    def _input(self, call_id: str, name: str, given: Any) -> Chunk:
+    def _input(self, call_id: str, name: str, given: Any) -> UiChunk:
         return input_chunk(call_id, name, given) | self._who(name)
 
-    def _who(self, name: str) -> Chunk:
+    def _who(self, name: str) -> UiChunk:
         return {} if name in self._client_tools else _PROVIDER
 
-    def state_replaced(self, event: e.StateReplaced) -> Sequence[Chunk]:
+    def state_replaced(self, event: e.StateReplaced) -> Sequence[UiChunk]:
         self._state, self._patch = event.state, []
         return (self._whole_state(),)
 
-    def state_patched(self, event: e.StatePatched) -> Sequence[Chunk]:
+    def state_patched(self, event: e.StatePatched) -> Sequence[UiChunk]:
         """Sends the patch now, for `onData`, and the whole state at the end of the step: patches may come per token."""
         self._patch += event.patch
         return ({"type": "data-state-delta", "data": event.patch, "transient": True},)
 
-    def _changed_state(self) -> Iterable[Chunk]:
+    def _changed_state(self) -> Iterable[UiChunk]:
         if not self._patch:
             return ()
         self._state, self._patch = _patched(self._state, self._patch), []
         return (self._whole_state(),)
 
-    def _whole_state(self) -> Chunk:
+    def _whole_state(self) -> UiChunk:
         return {"type": "data-state", "id": STATE, "data": self._state}
 
-    def activity_shown(self, event: e.ActivityShown) -> Sequence[Chunk]:
+    def activity_shown(self, event: e.ActivityShown) -> Sequence[UiChunk]:
         self._activities[event.message_id] = event.kind, event.content
         return (_activity(event.message_id, event.kind, event.content),)
 
-    def activity_patched(self, event: e.ActivityPatched) -> Sequence[Chunk]:
+    def activity_patched(self, event: e.ActivityPatched) -> Sequence[UiChunk]:
         _, content = self._activities.get(event.message_id, (event.kind, {}))
         self._activities[event.message_id] = event.kind, _patched(content, event.patch)
         return (_activity(event.message_id, *self._activities[event.message_id]),)
 
-    def custom_sent(self, event: e.CustomSent) -> Sequence[Chunk]:
+    def custom_sent(self, event: e.CustomSent) -> Sequence[UiChunk]:
         if event.name == PREDICT_STATE:
             return ()
         if event.name.startswith(OURS):
             return (_note(event.name.removeprefix(OURS), event.value),)
         return ({"type": f"data-{event.name}", "data": event.value},)
 
-    def warning_raised(self, event: e.WarningRaised) -> Sequence[Chunk]:
+    def warning_raised(self, event: e.WarningRaised) -> Sequence[UiChunk]:
         return (_note("warning", {"code": event.code, "message": event.message}),)
 
-    def history_compacted(self, event: e.HistoryCompacted) -> Sequence[Chunk]:
+    def history_compacted(self, event: e.HistoryCompacted) -> Sequence[UiChunk]:
         return (_note("history", {"messages": event.messages, "summarized": event.summarized}),)
 
-    def run_finished(self, ending: e.RunFinished) -> Sequence[Chunk]:
-        chunks: list[Chunk] = [*self._changed_state()]
+    def run_finished(self, ending: e.RunFinished) -> Sequence[UiChunk]:
+        chunks: list[UiChunk] = [*self._changed_state()]
         if ending.outcome is e.Outcome.CANCELLED:
             chunks.append({"type": "abort", "reason": "The run was stopped."})
         for waiting in ending.interrupts if ending.outcome is e.Outcome.INTERRUPTED else ():
             chunks += self._missing_call(waiting.call_id, waiting.tool, waiting.arguments)
             chunks.append(approval_chunk(waiting.id, waiting.call_id, waiting.message))
-        metadata: Chunk = {"outcome": ending.outcome.value}
+        metadata: UiChunk = {"outcome": ending.outcome.value}
         if ending.warning:
             metadata["warning"] = ending.warning
         if ending.output is not None:
@@ -209,7 +209,7 @@ class UiMessageEncoder(EventReader[Chunk], sse.FrameEncoder):
         finish = {"type": "finish", "finishReason": _finish_reason(ending) if error is None else "error"}
         return (*chunks, finish | {"messageMetadata": metadata | _usage(ending.usage)})
 
-    def run_failed(self, ending: e.RunFailed) -> Sequence[Chunk]:
+    def run_failed(self, ending: e.RunFailed) -> Sequence[UiChunk]:
         later = {} if ending.retry_after is None else {"retryAfter": ending.retry_after}
         metadata = {"outcome": "failed"} | _usage(ending.usage)
         return (
@@ -218,7 +218,7 @@ class UiMessageEncoder(EventReader[Chunk], sse.FrameEncoder):
         )
 
 
-def _frame(chunk: Chunk) -> bytes:
+def _frame(chunk: UiChunk) -> bytes:
     """Makes a frame that the AI SDK's parser accepts.
 
     The parser ends the stream at a member `__proto__`, and at a `constructor` that is an object with a member
@@ -239,17 +239,17 @@ def _is_forbidden(name: str, value: Any) -> bool:
     return name == "__proto__" or (name == "constructor" and isinstance(value, dict) and "prototype" in value)
 
 
-def input_chunk(call_id: str, name: str, given: Any) -> Chunk:
+def input_chunk(call_id: str, name: str, given: Any) -> UiChunk:
     return {"type": "tool-input-available", "toolCallId": call_id, "toolName": name, "input": given}
 
 
-def output_chunk(call_id: str, content: Content, *, failed: bool, on_client: bool) -> Chunk:
+def output_chunk(call_id: str, content: Content, *, failed: bool, on_client: bool) -> UiChunk:
     if failed:
         return {"type": "tool-output-error", "toolCallId": call_id, "errorText": text_of(content)}
     return {"type": "tool-output-available", "toolCallId": call_id, "output": output_of(content, on_client=on_client)}
 
 
-def approval_chunk(interrupt_id: str, call_id: str, message: str) -> Chunk:
+def approval_chunk(interrupt_id: str, call_id: str, message: str) -> UiChunk:
     return {"type": "tool-approval-request", "approvalId": interrupt_id, "toolCallId": call_id, "reason": message}
 
 
@@ -271,24 +271,24 @@ def _value_of(text: str) -> Any:
     return value if isinstance(value, dict | list) else text
 
 
-def file_part(part: Any) -> Chunk:
+def file_part(part: Any) -> UiChunk:
     """Encodes a file as a part of a UI message. Its bytes are in the URL."""
     url = part.url if part.data is None else f"data:{part.mime_type};base64,{part.data}"
     named = {"filename": part.filename} if part.filename else {}
     return {"type": "file", "mediaType": part.mime_type, "url": url or ""} | named
 
 
-def _note(name: str, data: Any) -> Chunk:
+def _note(name: str, data: Any) -> UiChunk:
     return {"type": f"data-{name}", "data": data, "transient": True}
 
 
-def _error(code: str, message: str, reason: str | None, **more: Any) -> tuple[Chunk, Chunk]:
+def _error(code: str, message: str, reason: str | None, **more: Any) -> tuple[UiChunk, UiChunk]:
     """Sends the details first: the client stops at `error`, which holds only a text."""
     known = {"code": code, "message": message} | ({} if reason is None else {"reason": reason})
     return _note("error", known | more), {"type": "error", "errorText": message}
 
 
-def _activity(message_id: str, kind: str, content: Any) -> Chunk:
+def _activity(message_id: str, kind: str, content: Any) -> UiChunk:
     return {"type": "data-activity", "id": message_id, "data": {"kind": kind, "content": content}}
 
 
@@ -306,7 +306,7 @@ def _finish_reason(ending: e.RunFinished) -> str:
     return _FINISH_REASONS.get(ending.finish_reason, "other") if ending.outcome is e.Outcome.COMPLETED else "other"
 
 
-def _usage(usage: TokenUsage | None) -> Chunk:
+def _usage(usage: TokenUsage | None) -> UiChunk:
     return {} if usage is None else {"usage": token_counts(usage)}
 
 

@@ -13,7 +13,7 @@ from holodeck.core.messages import text_of
 from holodeck.core.tools import arguments_shown
 from holodeck.errors import HoloDeckError
 from holodeck.wires import sse
-from holodeck.wires.jsonrpc import RequestId, notification, result_message
+from holodeck.wires.jsonrpc import JsonRpcId, notification, result_message
 from holodeck.wires.mcp.approvals import input_requests
 from holodeck.wires.mcp.envelope import SERVER_INFO_KEY, Caller
 from holodeck.wires.mcp.tools import CONTINUE, WAIT
@@ -119,7 +119,7 @@ class ProgressEncoder(sse.FrameEncoder):
     Progress uses the token that the client gave, and always rises.
     """
 
-    def __init__(self, request_id: RequestId, reader: AnswerReader, progress_token: str | int | None = None) -> None:
+    def __init__(self, request_id: JsonRpcId, reader: AnswerReader, progress_token: str | int | None = None) -> None:
         self._id, self._reader, self._token = request_id, reader, progress_token
         self._sent = 0
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from holodeck.core.text import clean
-from holodeck.wires.jsonrpc import INVALID_PARAMS, RequestId, RpcError, RpcMessage
+from holodeck.wires.jsonrpc import INVALID_PARAMS, JsonRpcId, RpcError, RpcMessage
 
 MODERN = "2026-07-28"
 LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -64,7 +64,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 class McpCall(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a request that every method needs."""
 
-    id: RequestId
+    id: JsonRpcId
     method: str
     params: dict[str, Any]
     caller: Caller
@@ -88,12 +88,12 @@ def open_envelope(message: RpcMessage, headers: Iterable[tuple[str, str]] | None
     )
 
 
-def unsupported_version(requested: str, request_id: RequestId) -> RpcError:
+def unsupported_version(requested: str, request_id: JsonRpcId) -> RpcError:
     data = {"supported": [MODERN], "requested": clean(requested)}
     return RpcError(UNSUPPORTED_VERSION, "Unsupported protocol version", data=data, request_id=request_id)
 
 
-def missing_capability(required: dict[str, Any], what: str, request_id: RequestId) -> RpcError:
+def missing_capability(required: dict[str, Any], what: str, request_id: JsonRpcId) -> RpcError:
     data = {"requiredCapabilities": required}
     return RpcError(MISSING_CAPABILITY, what, data=data, request_id=request_id)
 
@@ -117,7 +117,7 @@ def _caller(message: RpcMessage, meta: dict[str, Any], headers: Mapping[str, str
     return Caller(version=version, capabilities=capabilities)
 
 
-def _routing_headers(headers: Iterable[tuple[str, str]], request_id: RequestId) -> dict[str, str]:
+def _routing_headers(headers: Iterable[tuple[str, str]], request_id: JsonRpcId) -> dict[str, str]:
     """Returns the headers that repeat part of the body. Refuses duplicates: readers of two copies would disagree."""
     found: dict[str, str] = {}
     for name, value in headers:
@@ -154,5 +154,5 @@ def _decoded(value: str | None) -> str | None:
         return None
 
 
-def _mismatch(what: str, request_id: RequestId) -> RpcError:
+def _mismatch(what: str, request_id: JsonRpcId) -> RpcError:
     return RpcError(HEADER_MISMATCH, what, request_id=request_id)

@@ -56,10 +56,10 @@ class FailedPiece(msgspec.Struct, frozen=True):
     error: HoloDeckError
 
 
-Piece: TypeAlias = Delta | Finish | FailedPiece
+CompletionPiece: TypeAlias = Delta | Finish | FailedPiece
 
 
-class CompletionReader(ReplyReader[Piece]):
+class CompletionReader(ReplyReader[CompletionPiece]):
     """Reads one run from its first event on, in order.
 
     `client_tools` are the names of the client's own tools. `throw_away`: the run's session ends with it, so no other
@@ -72,38 +72,38 @@ class CompletionReader(ReplyReader[Piece]):
         self._has_text = self._in_line = False
         self._calls: dict[str, FunctionCall] = {}
 
-    def run_started(self, _event: e.RunStarted) -> Sequence[Piece]:
+    def run_started(self, _event: e.RunStarted) -> Sequence[CompletionPiece]:
         return (Delta(role="assistant", content=""),)
 
-    def text_added(self, event: e.TextAdded) -> Sequence[Piece]:
+    def text_added(self, event: e.TextAdded) -> Sequence[CompletionPiece]:
         delta = self._reply.add(event)
         if not delta:
             return ()
         self._has_text = True
         return (Delta(content=delta),)
 
-    def reasoning_added(self, event: e.ReasoningAdded) -> Sequence[Piece]:
+    def reasoning_added(self, event: e.ReasoningAdded) -> Sequence[CompletionPiece]:
         if not event.delta:
             return ()
         self._in_line = not event.delta.endswith("\n")
         return (Delta(reasoning_content=event.delta),)
 
-    def tool_call_ended(self, event: e.ToolCallEnded) -> Sequence[Piece]:
+    def tool_call_ended(self, event: e.ToolCallEnded) -> Sequence[CompletionPiece]:
         self._calls[event.call_id] = FunctionCall(event.name, event.arguments)
         return () if event.name in self._client_tools else self._line(f"→ {event.name} {excerpt(event.arguments)}")
 
-    def tool_finished(self, event: e.ToolFinished) -> Sequence[Piece]:
+    def tool_finished(self, event: e.ToolFinished) -> Sequence[CompletionPiece]:
         if event.name in self._client_tools:
             return ()
         failed = "failed: " if event.failed else ""
         return self._line(f"← {event.name} {failed}{excerpt(text_of(event.content))}")
 
-    def _line(self, line: str) -> Sequence[Piece]:
+    def _line(self, line: str) -> Sequence[CompletionPiece]:
         before = "\n" if self._in_line else ""
         self._in_line = False
         return (Delta(reasoning_content=f"{before}{line.rstrip()}\n"),)
 
-    def run_finished(self, ending: e.RunFinished) -> Sequence[Piece]:
+    def run_finished(self, ending: e.RunFinished) -> Sequence[CompletionPiece]:
         error = failure_of(ending, self._reply.answer(ending))
         if error is not None:
             return (FailedPiece(error),)
@@ -115,7 +115,7 @@ class CompletionReader(ReplyReader[Piece]):
         finish = Finish(finish_reason="tool_calls" if calls else _finish_reason(ending), usage=ending.usage)
         return (Delta(tool_calls=calls), finish) if calls else (finish,)
 
-    def run_failed(self, ending: e.RunFailed) -> Sequence[Piece]:
+    def run_failed(self, ending: e.RunFailed) -> Sequence[CompletionPiece]:
         return (FailedPiece(error_of(ending)),)
 
     def _waiting_calls(self, ending: e.RunFinished) -> tuple[ToolCallPiece, ...]:

@@ -14,13 +14,13 @@ from holodeck.core.usage import TokenUsage
 from holodeck.errors import InternalError
 from holodeck.wires import sse
 from holodeck.wires.openai_chat.completion_pieces import (
+    CompletionPiece,
     CompletionReader,
     Delta,
     FailedPiece,
     Finish,
     FinishReason,
     FunctionCall,
-    Piece,
 )
 from holodeck.wires.openai_chat.error_form import error_member
 
@@ -99,7 +99,7 @@ class ModelList(msgspec.Struct, frozen=True, kw_only=True):
     data: tuple[OpenAIModel, ...]
 
 
-def completion(head: CompletionHead, pieces: Iterable[Piece]) -> ChatCompletion:
+def completion(head: CompletionHead, pieces: Iterable[CompletionPiece]) -> ChatCompletion:
     """Sums up the pieces of a run. Raises the error of a run that failed."""
     content: list[str] = []
     reasoning: list[str] = []
@@ -162,7 +162,7 @@ class ChunkEncoder(sse.FrameEncoder):
     def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes:
         return b"".join([self._frame(piece) for _, event in batch for piece in self._read(event)])
 
-    def _frame(self, piece: Piece) -> bytes:
+    def _frame(self, piece: CompletionPiece) -> bytes:
         if isinstance(piece, Delta):
             return b'%b%b,"finish_reason":null}]}\n\n' % (self._before_delta, sse.json_bytes(piece))
         if isinstance(piece, FailedPiece):

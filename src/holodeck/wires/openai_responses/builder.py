@@ -24,7 +24,7 @@ from holodeck.wires.reply import ReplyReader, error_of
 _GAP = 100_000_000
 """A jump of this size in the event numbers means a crash. Clients may have seen frames that were lost in it."""
 
-Status: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+ResponseStatus: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 Frame: TypeAlias = bytes
 """A frame up to its number: `event`, and `data` without the closing brace."""
 
@@ -81,7 +81,7 @@ class ResponseBuilder(ReplyReader[Frame]):
     ) -> None:
         super().__init__()
         self._head, self._tools, self._completed_at = head, tools or ToolsSeen(), completed_at
-        self.status: Status = "queued"
+        self.status: ResponseStatus = "queued"
         self.error: HoloDeckError | None = None  # set if the run failed
         self.output: list[dict[str, Any]] = []
         self._incomplete: str | None = None
