@@ -320,7 +320,7 @@ def _without_names(line: str) -> str:
     return re.sub(r"tests/[\w/.:\[\]-]+", "", line)
 
 
-RENAMED_LATER = {"src/holodeck/runs/stored_runs.py"}  # its recovery is being rewritten: go_on, goes_on, may_go_on
+RENAMED_LATER = {"src/holodeck/runs/stored_runs.py"}  # its recovery is being rewritten: released, continues, may_go_on
 
 
 def words_of(name: str) -> str:
@@ -350,7 +350,7 @@ def test_names_use_plain_words():
 
 def test_a_phrase_inside_a_name_is_found(tmp_path):
     path = tmp_path / "names.py"
-    path.write_text("may_go_on = goingOn = _anew = 1\ncontinues = ongoing = 'go_on'\n")
+    path.write_text("may_go_on = goingOn = _anew = 1\ncontinues = ongoing = 'released'\n")
     assert list(unclear_names(path)) == [(1, "may_go_on"), (1, "goingOn"), (1, "_anew")]
 
 

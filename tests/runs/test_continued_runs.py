@@ -15,7 +15,7 @@ from holodeck.core.tools import ToolSchema
 from holodeck.errors import Unauthorized
 from holodeck.models.scripted import says
 from holodeck.runs.port import RunState
-from holodeck.runs.recovery import CALL_AGAIN, HOLE
+from holodeck.runs.recovery import CALL_AGAIN, PART_STRIDE
 from holodeck.runs.remote_runs import parts_of
 from holodeck.runs.run import MAX_KEPT_BYTES, kept_of
 from holodeck.runs.stored_runs import StoredRuns
@@ -40,7 +40,7 @@ async def test_a_run_that_only_talked_continues_when_a_reader_comes_back(restart
         (prompt,) = server.model.prompts
         assert [message.content for message in prompt.messages] == ["go"], "the cut answer is not shown to the model"
         assert [message.content for message in await server.history()] == ["go", "let me", "fresh answer"]
-        assert (run.first_number, run.events) == (HOLE, len(events))
+        assert (run.first_number, run.events) == (PART_STRIDE, len(events))
         assert (await server.records.find("r", owner=ME)).state is RunState.FINISHED
 
 
@@ -51,7 +51,7 @@ async def test_numbers_of_a_part_that_was_shown_and_never_copied_are_not_used_ag
         await server.records.take_up(RECORD)  # by a process that was killed as well, before it copied anything
         await server.stored.recover()
         run = await server.stored.find("r", owner=ME)
-        assert run.first_number == 2 * HOLE
+        assert run.first_number == 2 * PART_STRIDE
 
 
 @pytest.mark.parametrize(("last", "shown"), [("q", 1), ("a", 2), ("", 0), (None, 2), ("of a turn that was cut", 2)])

@@ -46,7 +46,7 @@ class Row:
 ROWS = (
     Row("S01", "kill -9 at random moments of runs with 0 to 3 tool calls, and before and after a tool acts", "nothing acknowledged is lost or doubled; no tool acts twice; a cut call is answered as unknown", kill_rows.killed_at_random, ONE_SERVER, 9, 500, (RESTART, DURABLE, RECOVERY)),
     Row("S02", "kill -9 of one of four servers under load", "its runs end elsewhere; a client that reconnects gets closings, snapshot and ending", replica_rows.killed_under_load, (CLUSTER,), 2, 100, (KILLED, REPLICAS), differs="a server counts as dead after 3 seconds, not 10: the limits are scaled"),
-    Row("S03", "the same with on_crash: continue", "the answer completes elsewhere; only a repeatable tool is called again; one take-over for each run", replica_rows.goes_on_elsewhere, (CLUSTER,), 2, 50, (REPLICAS, CONTINUED)),
+    Row("S03", "the same with on_crash: continue", "the answer completes elsewhere; only a repeatable tool is called again; one take-over for each run", replica_rows.continues_elsewhere, (CLUSTER,), 2, 50, (REPLICAS, CONTINUED)),
     Row("S04", "kill -9 right after RUN_FINISHED left the server", "the run is finished in the store", kill_rows.killed_after_the_ending, ONE_SERVER, 5, 500, (DURABLE,)),
     Row("S05", "kill -9 while a run is queued behind another", "its message is in the history once, or the run is carried out", kill_rows.killed_while_one_waits, ONE_SERVER, 3, 50, (RESTART,)),
     Row("S06", "kill -9 after an approval was taken, the tool not, half or fully done", "the outcome is unknown, never 'not approved'; a second approval is refused; the tool acts at most once", kill_rows.killed_after_an_approval, ONE_SERVER, 3, 60, (RESTART, "tests/faults/test_shown_by_mutants.py")),

@@ -9,7 +9,7 @@ from holodeck.core.events import RunFailed, RunStarted, TextAdded
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.errors import StoreUnavailable
 from holodeck.runs.log import RunLog
-from holodeck.runs.recovery import HOLE
+from holodeck.runs.recovery import PART_STRIDE
 from holodeck.runs.remote_runs import RemoteRuns
 from holodeck.runs.run_settings import RunSettings
 from holodeck.stores.log_copier import LogCopier, LogPiece
@@ -34,12 +34,14 @@ async def test_the_copy_of_a_log_is_read_by_others_and_ends_with_the_claim(opene
     for _ in range(3):
         await other.runs.beat()
     assert len(await other.runs.take_over(0)) == 1
-    other.runs.follow(run(), late, HOLE)
+    other.runs.follow(run(), late, PART_STRIDE)
     for each in (log, late):
         each.append(TextAdded("m", "c"))
         each.append(ENDING)
     await asyncio.gather(one.close(), other.close())
-    assert [first for first, _ in await (await opened()).runs.events(run())] == [0, HOLE], "a late piece is refused"
+    assert [first for first, _ in await (await opened()).runs.events(run())] == [0, PART_STRIDE], (
+        "a late piece is refused"
+    )
 
 
 async def test_a_store_that_is_away_for_a_moment_does_not_end_the_reading_of_a_copy(opened, monkeypatch):
@@ -66,7 +68,7 @@ async def test_a_store_that_is_away_for_a_moment_does_not_end_the_reading_of_a_c
 async def test_a_run_that_continues_under_its_own_id_is_read_to_its_last_ending(opened):
     """Its copy has the ending with which it waited for a person, in the middle."""
     one, other = await opened(), await opened()
-    waited, goes_on = RunLog(), RunLog()
+    waited, continues = RunLog(), RunLog()
     await one.runs.begin(run())
     one.runs.follow(run(), waited)
     for event in (RunStarted("r", "s"), ENDING):
@@ -74,15 +76,15 @@ async def test_a_run_that_continues_under_its_own_id_is_read_to_its_last_ending(
     await one.runs.end(run(), ENDING)
     one.runs.release(run())
     await one.runs.begin(run(), continues=ENDING)
-    one.runs.follow(run(), goes_on, 2)
-    goes_on.append(RunStarted("r", "s"))
+    one.runs.follow(run(), continues, 2)
+    continues.append(RunStarted("r", "s"))
     async with asyncio.timeout(50):
         while [first for first, _ in await other.runs.events(run())] != [0, 2]:
             await asyncio.sleep(0.01)
     read = await RemoteRuns(other, other.runs, RunSettings()).open(run())
     assert (read.first_number, read.log.ended) == (2, False)
     for event in (TextAdded("m", "a"), ENDING):
-        goes_on.append(event)
+        continues.append(event)
     await asyncio.wait_for(read.done(), 50)
     shown = [list(part.log.kept) for part in read.parts]
     assert shown == [[RunStarted("r", "s"), ENDING], [RunStarted("r", "s"), TextAdded("m", "a"), ENDING]]
@@ -223,5 +225,5 @@ async def test_a_piece_that_was_written_again_and_is_longer_now_is_read_on(opene
     assert await store.runs.events(run(), 2) == [(2, events[2:])]
     assert await store.runs.events(run(), 1) == [(1, events[1:5]), (5, events[5:])]
     assert await store.runs.events(run(), 6) == []
-    await store.runs._store_pieces([LogPiece((ME, "r"), 9, events[:1]), LogPiece((ME, "r"), HOLE, events[:1])])
-    assert await store.runs.events(run(), 6) == [(HOLE, events[:1])], "nothing behind a gap, but the next part"
+    await store.runs._store_pieces([LogPiece((ME, "r"), 9, events[:1]), LogPiece((ME, "r"), PART_STRIDE, events[:1])])
+    assert await store.runs.events(run(), 6) == [(PART_STRIDE, events[:1])], "nothing behind a gap, but the next part"

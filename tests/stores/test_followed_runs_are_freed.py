@@ -19,7 +19,7 @@ from holodeck.errors import SessionBusy, SessionDeleted, StoreUnavailable
 from holodeck.runs import remote_runs
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunExists, RunState
-from holodeck.runs.recovery import HOLE
+from holodeck.runs.recovery import PART_STRIDE
 from holodeck.runs.remote_runs import RemoteRuns, run_of
 from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.session_news import SessionNews

@@ -413,7 +413,7 @@ async def test_a_session_on_which_a_run_begins_does_not_make_room_for_another(op
         return found
 
     monkeypatch.setattr(one, "_by_last_use", begun_meanwhile)
-    await one._make_space(ME, 0)
+    await one._evict_by_size(ME, 0)
     assert await texts(other) == ["hi"]
 
 

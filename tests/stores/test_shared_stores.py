@@ -499,7 +499,7 @@ async def test_a_run_whose_ending_could_not_be_stored_is_ended_later(opened):
     assert [each.run_id for each in await store.runs.open_runs(owner=ME)] == ["later"]
 
 
-async def test_a_process_that_takes_runs_up_goes_on_beating():
+async def test_a_process_that_takes_runs_up_still_beats():
     """A thousand runs take seconds. One that does not beat meanwhile ends its own runs, and others take it for dead."""
     taken, is_up = [], asyncio.Event()
 

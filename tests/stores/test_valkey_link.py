@@ -15,7 +15,7 @@ from holodeck.core.owner import Owner
 from holodeck.errors import SessionBusy, StartError, StoreUnavailable
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord
-from holodeck.runs.recovery import HOLE
+from holodeck.runs.recovery import PART_STRIDE
 from holodeck.runs.remote_runs import RemoteRuns, run_of
 from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.shared_entry import SharedEntry
@@ -139,12 +139,12 @@ async def test_the_part_before_a_crash_is_kept_no_longer_than_the_one_with_the_e
     dead, taker = await linked("dead"), await linked("taker")
     await dead.append([piece(0, EVENTS[:2])])
     await taker.seal(LOG, 0)
-    await taker.append([piece(HOLE, EVENTS[2:])])
+    await taker.append([piece(PART_STRIDE, EVENTS[2:])])
     with Redis.from_url(url) as client:
         assert all(client.ttl(key) > 120 for key in client.scan_iter("*:log:*"))
-        await taker.append([piece(HOLE + 4, [ENDING])])
+        await taker.append([piece(PART_STRIDE + 4, [ENDING])])
         assert all(0 < client.ttl(key) <= 120 for key in client.scan_iter("*:log:*"))
-    assert await events(taker) == [(0, EVENTS[:2]), (HOLE, EVENTS[2:]), (HOLE + 4, [ENDING])]
+    assert await events(taker) == [(0, EVENTS[:2]), (PART_STRIDE, EVENTS[2:]), (PART_STRIDE + 4, [ENDING])]
 
 
 async def test_the_news_of_a_session_is_kept_for_a_minute(linked, url):
@@ -156,7 +156,7 @@ async def test_the_news_of_a_session_is_kept_for_a_minute(linked, url):
         assert 0 < client.ttl(key) <= 60
 
 
-async def test_wishes_arrive_and_a_reader_is_woken(linked):
+async def test_commands_arrive_and_a_reader_is_woken(linked):
     one, other = await linked("one"), await linked("other")
     commands = asyncio.Queue()
     one.on_command = lambda command, run: commands.put_nowait((command, run))

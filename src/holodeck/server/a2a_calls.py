@@ -18,6 +18,7 @@ from holodeck._version import __version__
 from holodeck.access.principal import RUNS_READ, RUNS_STOP
 from holodeck.core.encoder import Encoder
 from holodeck.core.ids import is_valid_id, new_ulid
+from holodeck.core.json_values import JsonObject
 from holodeck.core.messages import places_of
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest

@@ -126,11 +126,13 @@ class TaskSubscription(RunFeed):
     Events that arrive while the task is being assembled are sent again rather than lost.
     """
 
-    def __init__(self, server: AgentServer, chain: Sequence[Run], place: int, task: Json, form: UpdateForm) -> None:
-        """`place` is the index of the first event of the newest run to send."""
+    def __init__(
+        self, server: AgentServer, chain: Sequence[Run], position: int, task: JsonObject, form: UpdateForm
+    ) -> None:
+        """`position` is the index of the first event of the newest run to send."""
         newest = chain[-1]
         super().__init__(server, (newest.owner, newest.session_id), prefix=sse.frame(form.update({"task": task})))
-        self._form, self._task_id, self._newest, self._place = form, chain[0].run_id, newest, place
+        self._form, self._task_id, self._newest, self._place = form, chain[0].run_id, newest, position
         self._taken: set[str] = set()
 
     async def _first(self) -> Sequence[tuple[Run, int]]:

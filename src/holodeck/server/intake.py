@@ -155,7 +155,7 @@ class Arrival(msgspec.Struct, frozen=True):
     conversation: str | None = None  # the client's name for it, in the log; if None, the session of the run
     attempt: int | None = None  # counted from 0, by clients that retry by themselves and say so
     is_cheap: bool = False  # there is nothing to read: start the run first, then look for a duplicate
-    progress: Progress | None = None  # called before each scanned page
+    progress: ReportProgress | None = None  # called before each scanned page
 
 
 async def begin(arrival: Arrival) -> Run:
@@ -181,7 +181,9 @@ async def begin(arrival: Arrival) -> Run:
     return run
 
 
-async def _with_files(server: AgentServer, wanted: RunRequest, owner: Owner, progress: Progress | None) -> RunRequest:
+async def _with_files(
+    server: AgentServer, wanted: RunRequest, owner: Owner, progress: ReportProgress | None
+) -> RunRequest:
     """Reads the files of those messages that a run uses.
 
     These are the newest ones or, where the client's history is adopted, all of them.

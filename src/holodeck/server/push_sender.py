@@ -248,7 +248,7 @@ class _Updates:
 
     def __init__(self, run: Run, task_id: str, middleware: EventMiddleware) -> None:
         self._run, self._task_id, self._middleware = run, task_id, middleware
-        self._reader, self._place = TaskReader(task_id, run.session_id, run.run_id), 0
+        self._reader, self._position = TaskReader(task_id, run.session_id, run.run_id), 0
 
     @property
     def at_end(self) -> bool:
@@ -273,9 +273,9 @@ class _Updates:
         log = self._run.log
         if self._position == len(log) and not log.ended:
             await _next_event(self._run)
-        new = log.since(self._place)
-        events = [bare(event) for _, event in self._middleware(enumerate(new, self._place))]
-        self._place += len(new)
+        new = log.since(self._position)
+        events = [bare(event) for _, event in self._middleware(enumerate(new, self._position))]
+        self._position += len(new)
         updates = (update for event in events for update in self._reader.read(event))
         return [
             _Update(each, self._task())

@@ -98,7 +98,7 @@ class ReadingStream(EventStream):
             self._runs.attach(run)
             await super()._stream()
 
-    def _encoded(self, batch: Batch) -> bytes:
+    def _encoded(self, batch: NumberedEvents) -> bytes:
         return self._encoder.encode_many(self._middleware(batch))
 
     async def _more(self) -> None:

@@ -44,27 +44,27 @@ class Cursor:
 
     run: Run
     encoder: Encoder
-    place: int = 0
+    position: int = 0
     middleware: EventMiddleware = NO_STAGES
     has_more: bool = True  # whether `take` left something behind
 
     def __post_init__(self) -> None:
         """Refuses evicted events before the first byte is sent. Stages and encoders with state get the earlier events."""
-        self.run.log.since(self.place, 0)
-        if self.place > 0 and (not self.middleware.is_empty or self.encoder.needs_all_events):
-            self._encode(0, self.run.log.since(0, self.place))
+        self.run.log.since(self.position, 0)
+        if self.position > 0 and (not self.middleware.is_empty or self.encoder.needs_all_events):
+            self._encode(0, self.run.log.since(0, self.position))
 
     def take(self) -> bytes:
         """Returns the new events, encoded. Empty if a middleware hides them all. Raises ReplayGone."""
-        place, events = self.place, self.run.log.since(self.place, MAX_BATCH)
-        self.place += len(events)
+        position, events = self.position, self.run.log.since(self.position, MAX_BATCH)
+        self.position += len(events)
         self.has_more = len(events) == MAX_BATCH
         if self.middleware.is_empty:  # the path of nearly all tokens
-            return self.encoder.encode_many(enumerate(events, self.run.first_number + place))
-        return self._encode(place, events)
+            return self.encoder.encode_many(enumerate(events, self.run.first_number + position))
+        return self._encode(position, events)
 
-    def _encode(self, place: int, events: Sequence[Event]) -> bytes:
-        batch = self.middleware(enumerate(events, self.run.first_number + place))
+    def _encode(self, position: int, events: Sequence[Event]) -> bytes:
+        batch = self.middleware(enumerate(events, self.run.first_number + position))
         if not self.encoder.shows_metadata:
             batch = ((n, bare(event)) for n, event in batch)
         return self.encoder.encode_many(batch)
@@ -291,7 +291,7 @@ def follow(
     """
     if encoder is None:
         encoder = server.encoders.get(run.request.wire, server.encoders[""])(server, run, accept)
-    cursors = [Cursor(part, encoder, place_of(part, first, encoder), server.middleware()) for part in run.parts]
+    cursors = [Cursor(part, encoder, first_position(part, first, encoder), server.middleware()) for part in run.parts]
     return EventStream(
         server.runs, cursors, server.settings.streams, content_type=encoder.content_type, returns=returns
     )

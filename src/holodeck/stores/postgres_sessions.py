@@ -31,8 +31,8 @@ from holodeck.sessions.port import Conversation, ServerSession, StoredSession
 from holodeck.sessions.transcript import cut_before, wanted_messages
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, BATCH_BYTES, in_batches
-from holodeck.stores.postgres_commit import LOST, RAISED_BY_OTHERS, RAISED_BY_RUN, Commit, fill
-from holodeck.stores.postgres_database import Connection, PostgresDatabase
+from holodeck.stores.postgres_commit import RAISED_BY_OTHERS, RAISED_BY_RUN, Commit, fill
+from holodeck.stores.postgres_database import NAMED, OF_OWNER, PostgresConnection, PostgresDatabase
 from holodeck.stores.postgres_run_statements import FoundSession
 from holodeck.stores.postgres_runs import PostgresRunStore
 from holodeck.stores.postgres_values import PostgresValues
@@ -194,14 +194,14 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         """
         name = self.name(owner, session_id)
         runs = await self.database.rows(
-            f"DELETE FROM holodeck.runs WHERE {_OF_OWNER} AND session = %(id)s"
+            f"DELETE FROM holodeck.runs WHERE {OF_OWNER} AND session = %(id)s"
             " RETURNING replica, tenant, user_name, id, ended IS NULL",
             name,
             again=True,
         )
         await self.database.rows(
-            f"WITH gone AS (DELETE FROM holodeck.sessions WHERE {_NAMED})"
-            f" DELETE FROM holodeck.kept_values WHERE {_OF_OWNER} AND session = %(id)s RETURNING 1",
+            f"WITH gone AS (DELETE FROM holodeck.sessions WHERE {NAMED})"
+            f" DELETE FROM holodeck.kept_values WHERE {OF_OWNER} AND session = %(id)s RETURNING 1",
             name,
             again=True,
         )

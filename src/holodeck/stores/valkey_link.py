@@ -153,7 +153,7 @@ class ValkeyLink:
 
     async def _expire_cut_parts(self, ended: Sequence[tuple[LogName, LogPiece]]) -> None:
         """Keeps the parts before a crash as long as the last one. A cut part has no ending that limits its life."""
-        cut = [self._key(name, block) for name, piece in ended for block in range(piece.first // HOLE)]
+        cut = [self._key(name, block) for name, piece in ended for block in range(piece.first // PART_STRIDE)]
         if cut:
             pipeline = self._client.pipeline(transaction=False)
             for key in cut:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from holodeck.agent.definition import AgentDefinition
 from holodeck.cli.conversation.attachments import dropped_files
 from holodeck.cli.conversation.chat_context import ChatContext
-from holodeck.cli.conversation.chat_loop import COMMAND, ChatLoop, Reply
+from holodeck.cli.conversation.chat_loop import COMMAND, ChatLoop, ReplyCoroutine
 from holodeck.cli.conversation.commands import Exit, Retry, Send, dispatch
 from holodeck.cli.conversation.validation import InputChecks
 from holodeck.cli.lines import Lines

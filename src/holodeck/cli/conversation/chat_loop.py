@@ -202,7 +202,7 @@ class ChatLoop(ABC):
 
     async def _conclude(self, ending: Ending | None, begun: float) -> None:
         """Continues until no call waits for the user, then shows time and usage."""
-        around, self._waits = self._around, False
+        io, self._waits = self._io, False
         while interrupts := interrupts_of(ending):
             answers = await self._decide(interrupts)
             if len(answers) < len(interrupts):

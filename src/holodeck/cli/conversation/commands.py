@@ -265,7 +265,7 @@ async def _attach(context: ChatContext, argument: str) -> None:
     context.show_attachments()
 
 
-async def _prompts(context: ChatContext, argument: str) -> Outcome:
+async def _prompts(context: ChatContext, argument: str) -> CommandOutcome:
     libraries = (await context.starting.get()).tools.libraries
     if argument:
         return Send(await filled_prompt(libraries, argument))

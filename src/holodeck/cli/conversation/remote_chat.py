@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from holodeck.cli.conversation.attachments import dropped_files, file_bytes, named_file
-from holodeck.cli.conversation.chat_loop import COMMAND, LONG_QUESTION, Around, ChatLoop, Reply
+from holodeck.cli.conversation.chat_loop import COMMAND, LONG_QUESTION, ChatIO, ChatLoop, ReplyCoroutine
 from holodeck.cli.conversation.remote_run import RemoteRun
 from holodeck.cli.conversation.remote_server import RemoteServer, RemoteSession
 from holodeck.cli.conversation.session import CUT_BY_CRASH, NO_ANSWER, counted
@@ -36,7 +36,7 @@ HELP = {
     "/exit": "exit; the conversation stays on the server",
 }
 SHOWN_MESSAGES = 6  # messages of a resumed conversation: about its last three exchanges
-Content: TypeAlias = str | list[dict[str, Any]]
+AguiContent: TypeAlias = str | list[dict[str, Any]]
 _MEDIA = ("image", "audio", "video")
 
 

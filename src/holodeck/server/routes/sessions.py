@@ -26,7 +26,7 @@ from holodeck.server.identity import owner_of
 from holodeck.server.intake import json_answer, no_session, server_of, session_of, text_header, whole_number
 from holodeck.server.routing import Routes
 from holodeck.server.run_feed import RunFeed
-from holodeck.server.stream import Cursor, place_of
+from holodeck.server.stream import Cursor, first_position
 from holodeck.sessions.port import ServerSession
 from holodeck.sessions.transcript import MAX_TITLE
 from holodeck.wires import sse
@@ -77,7 +77,7 @@ class SessionFeed(RunFeed):
             for part in parts:
                 first = max(first, self._shown.get(run.run_id, 0))
                 with self._runs.attached(part, returns=True):
-                    cursor = Cursor(part, encoder, place_of(part, first, encoder), self._server.middleware())
+                    cursor = Cursor(part, encoder, first_position(part, first, encoder), self._server.middleware())
                     await self._follow(cursor, last=False)
                 self._shown[run.run_id] = max(self._shown.get(run.run_id, 0), part.first_number + cursor.position)
             later = parts[-1].later
