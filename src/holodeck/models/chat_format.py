@@ -161,16 +161,12 @@ def _part_to_chat(part: Part) -> Chat:
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
     if part.mime_type.startswith("image/"):
-        return {"type": "image_url", "image_url": {"url": part.url or _data_url(part)}}
+        return {"type": "image_url", "image_url": {"url": part.url or part.data_url}}
     if part.data and part.mime_type in _AUDIO_FORMATS:
         return {"type": "input_audio", "input_audio": {"data": part.data, "format": _AUDIO_FORMATS[part.mime_type]}}
     if part.data:
-        return {"type": "file", "file": {"filename": part.filename or "file", "file_data": _data_url(part)}}
+        return {"type": "file", "file": {"filename": part.filename or "file", "file_data": part.data_url}}
     return {"type": "text", "text": " ".join(filter(None, [text_of((part,)), part.url]))}
-
-
-def _data_url(part: MediaPart) -> str:
-    return f"data:{part.mime_type};base64,{part.data or ''}"
 
 
 def _call_to_chat(call: ToolCall) -> Chat:
