@@ -18,7 +18,17 @@ from holodeck.core.usage import TokenUsage
 from holodeck.errors import HoloDeckError, InternalError, ModelError
 
 
-class RunEmitter:
+class TimedListener:
+    """The part of a listener that knows whether the time limit of a model call has expired."""
+
+    silent = True  # the model has sent nothing yet in this step
+    limit: asyncio.Timeout | None = None  # the current step's time limit
+
+    def ended_in_silence(self) -> bool:
+        return self.silent and self.limit is not None and self.limit.expired()
+
+
+class RunEmitter(TimedListener):
     """The model's listener during a step; all events of the run pass through it."""
 
     def __init__(self, emit: e.Emit, *, run_id: str, session_id: str, used_call_ids: Iterable[str] = ()) -> None:
@@ -29,13 +39,12 @@ class RunEmitter:
         self._names: dict[str, str] = {}
         self._renamed: dict[str, str] = {}
         self._used_call_ids = set(used_call_ids)
-        self.limit: asyncio.Timeout | None = None  # the current step's time limit
         self._begin()
 
     def _begin(self) -> None:
         self.started = False
+        self.silent = True
         self.message_id = ""  # the message id of the current step
-        self.silent = True  # the model has sent nothing yet in this step
         self.tools_ran = False  # a tool of the agent, the client or the provider has a result
         self._step: int | None = None
         self._text_open = False

@@ -14,7 +14,7 @@ import msgspec
 
 from holodeck.agent.budget import CHARACTERS_PER_TOKEN, Spending, estimate, tokens_in, tokens_of
 from holodeck.agent.definition import AgentContext, AgentDefinition, StateSettings
-from holodeck.agent.emitter import RunEmitter
+from holodeck.agent.emitter import RunEmitter, TimedListener
 from holodeck.core.events import HistoryCompacted
 from holodeck.core.messages import (
     INTERRUPTED,
@@ -318,12 +318,10 @@ class Compaction:
         return min(max(tokens * CHARACTERS_PER_TOKEN, SMALLEST_REQUEST), LARGEST_REQUEST)
 
 
-class _DiscardedReply:
+class _DiscardedReply(TimedListener):
     """Discards the deltas of a summary; passes warnings and raw events on."""
 
     def __init__(self, emitter: RunEmitter) -> None:
-        self.silent = True
-        self.limit: asyncio.Timeout | None = None
         self.warning, self.raw = emitter.warning, emitter.raw
 
     def text(self, _delta: str) -> None:

@@ -40,6 +40,10 @@ class MediaPart(msgspec.Struct, frozen=True, tag="media", kw_only=True, omit_def
     url: str | None = None
     filename: str | None = None
 
+    @property
+    def data_url(self) -> str:
+        return f"data:{self.mime_type};base64,{self.data or ''}"
+
 
 Part: TypeAlias = TextPart | MediaPart
 Content: TypeAlias = str | tuple[Part, ...]

@@ -160,11 +160,11 @@ def _part_to_chat(part: Part) -> JsonObject:
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
     if part.mime_type.startswith("image/"):
-        return {"type": "image_url", "image_url": {"url": part.url or _data_url(part)}}
+        return {"type": "image_url", "image_url": {"url": part.url or part.data_url}}
     if part.data and part.mime_type in _AUDIO_FORMATS:
         return {"type": "input_audio", "input_audio": {"data": part.data, "format": _AUDIO_FORMATS[part.mime_type]}}
     if part.data:
-        return {"type": "file", "file": {"filename": part.filename or "file", "file_data": _data_url(part)}}
+        return {"type": "file", "file": {"filename": part.filename or "file", "file_data": part.data_url}}
     return {"type": "text", "text": " ".join(filter(None, [text_of((part,)), part.url]))}
 
 

@@ -4,6 +4,7 @@ A refusal may quote the user's text, so it proves nothing about the endpoint by 
 repeated request only. It applies to all further requests once the endpoint has accepted the repeated one.
 """
 
+import re
 from collections.abc import Iterable
 
 import msgspec
@@ -30,6 +31,11 @@ class Restrictions(msgspec.Struct, frozen=True, kw_only=True):
         if self.most_tokens is not None and self.most_tokens != known.most_tokens:
             words.append(f"more than {self.most_tokens} max_tokens")
         return words
+
+
+def any_of(*patterns: str) -> re.Pattern[str]:
+    """The words of a refusal, in capitals or not."""
+    return re.compile("|".join(patterns), re.IGNORECASE)
 
 
 NOTHING = Restrictions()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from holodeck.models.restrictions import Restrictions
+from holodeck.models.restrictions import Restrictions, any_of
 
 _COMPLAINTS = frozenset({400, 422})
 _TOO_MANY = re.compile(
@@ -18,24 +18,20 @@ _TOO_MANY = re.compile(
 _REFUSED = r"(?s:.{0,120}?)(?:not support|unsupported|not permitted|not allowed|deprecated|unexpected|unknown|invalid)"
 
 
-def _words(*patterns: str) -> re.Pattern[str]:
-    return re.compile("|".join(patterns), re.IGNORECASE)
-
-
 # the member to leave out → the words that refuse it; the first one counts
 RESTRICTIONS: Mapping[str, re.Pattern[str]] = {
-    "display": _words(rf"thinking[\w.]*\.display\b{_REFUSED}"),
-    "budget": _words(rf"(?:thinking\.type\.enabled|thinking\.(?:enabled\.)?budget_tokens\b){_REFUSED}"),
-    "adaptive": _words(rf"adaptive[` '\"]*(?:thinking)?{_REFUSED}", r"tag 'adaptive'", r"thinking\.type\W+must be"),
-    "output_config": _words(rf"(?:output_config|\beffort\b){_REFUSED}", r"not support\w* (?:the )?\W?effort"),
-    "top_p": _words(rf"top_p\b{_REFUSED}", r"temperature.{0,20}top_p.{0,20}cannot both", r"top_p\b.{0,20}only be"),
-    "temperature": _words(rf"temperature\b{_REFUSED}", r"temperature\b.{0,20}only be"),
-    "cache": _words(rf"cache_control\b{_REFUSED}"),
-    "service_tier": _words(rf"service_tier\b{_REFUSED}"),
-    "disable_parallel_tool_use": _words(rf"disable_parallel_tool_use\b{_REFUSED}"),
-    "stop_sequences": _words(rf"stop_sequences\b{_REFUSED}"),
-    "tool_choice": _words(rf"tool_choice\b{_REFUSED}", r"thinking may not be enabled when tool_choice"),
-    "thinking": _words(rf"\bthinking\b{_REFUSED}"),
+    "display": any_of(rf"thinking[\w.]*\.display\b{_REFUSED}"),
+    "budget": any_of(rf"(?:thinking\.type\.enabled|thinking\.(?:enabled\.)?budget_tokens\b){_REFUSED}"),
+    "adaptive": any_of(rf"adaptive[` '\"]*(?:thinking)?{_REFUSED}", r"tag 'adaptive'", r"thinking\.type\W+must be"),
+    "output_config": any_of(rf"(?:output_config|\beffort\b){_REFUSED}", r"not support\w* (?:the )?\W?effort"),
+    "top_p": any_of(rf"top_p\b{_REFUSED}", r"temperature.{0,20}top_p.{0,20}cannot both", r"top_p\b.{0,20}only be"),
+    "temperature": any_of(rf"temperature\b{_REFUSED}", r"temperature\b.{0,20}only be"),
+    "cache": any_of(rf"cache_control\b{_REFUSED}"),
+    "service_tier": any_of(rf"service_tier\b{_REFUSED}"),
+    "disable_parallel_tool_use": any_of(rf"disable_parallel_tool_use\b{_REFUSED}"),
+    "stop_sequences": any_of(rf"stop_sequences\b{_REFUSED}"),
+    "tool_choice": any_of(rf"tool_choice\b{_REFUSED}", r"thinking may not be enabled when tool_choice"),
+    "thinking": any_of(rf"\bthinking\b{_REFUSED}"),
 }
 _SIGNATURE = re.compile(
     r"signature|(?:redacted_)?thinking`? blocks|messages\.\d+\.content\.\d+.{0,40}thinking|reasoning_?content",

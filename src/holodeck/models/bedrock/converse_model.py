@@ -24,7 +24,7 @@ from holodeck.models.offered import OfferedModel
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.providers import bedrock_lists, converse_url, provider_named
 from holodeck.models.response_body import AnswerStream, GrowingAnswer
-from holodeck.models.restrictions import Restrictions
+from holodeck.models.restrictions import Restrictions, any_of
 from holodeck.models.settings import EndpointSettings
 from holodeck.models.streamed import StreamedModel, call_ids
 
@@ -35,27 +35,23 @@ _LIMIT = re.compile(
 )
 
 
-def _words(*patterns: str) -> re.Pattern[str]:
-    return re.compile("|".join(patterns), re.IGNORECASE)
-
-
 def _field(name: str) -> str:
     """A pattern for both word orders of a refusal: "doesn't support the X field", and "X: extraneous key"."""
     return rf"(?:support|allow|permit)\w*(?s:.{{0,60}}?)\b{name}\b|\b{name}\b{_REFUSED}"
 
 
 RESTRICTIONS: Mapping[str, re.Pattern[str]] = {  # what to do without → the words that refuse it; the first one counts
-    "streaming": _words(r"support\w* tool use in streaming", r"support\w*.{0,40}streaming", r"ConverseStream.{0,40}not support"),
-    "system": _words(r"support\w* system (?:messages|prompts?)"),
-    "cache of tools": _words(r"tool(?:s|Config)\b(?s:.{0,80}?)cachePoint", r"cachePoint(?s:.{0,80}?)\btool(?:s|Config)\b"),
-    "cache": _words(_field("cachePoint"), r"prompt caching"),
-    "tool_choice": _words(_field("toolChoice"), r"toolConfig\.toolChoice"),
-    "status": _words(_field(r"toolResult\.status"), _field("status")),
-    "output_config": _words(_field(r"outputConfig\.effort"), _field("effort")),
-    "temperature": _words(_field("temperature")),
-    "top_p": _words(_field("topP")),
-    "stop_sequences": _words(_field("stopSequences")),
-    "service_tier": _words(_field("serviceTier"), r"service tier(?s:.{0,60}?)not"),
+    "streaming": any_of(r"support\w* tool use in streaming", r"support\w*.{0,40}streaming", r"ConverseStream.{0,40}not support"),
+    "system": any_of(r"support\w* system (?:messages|prompts?)"),
+    "cache of tools": any_of(r"tool(?:s|Config)\b(?s:.{0,80}?)cachePoint", r"cachePoint(?s:.{0,80}?)\btool(?:s|Config)\b"),
+    "cache": any_of(_field("cachePoint"), r"prompt caching"),
+    "tool_choice": any_of(_field("toolChoice"), r"toolConfig\.toolChoice"),
+    "status": any_of(_field(r"toolResult\.status"), _field("status")),
+    "output_config": any_of(_field(r"outputConfig\.effort"), _field("effort")),
+    "temperature": any_of(_field("temperature")),
+    "top_p": any_of(_field("topP")),
+    "stop_sequences": any_of(_field("stopSequences")),
+    "service_tier": any_of(_field("serviceTier"), r"service tier(?s:.{0,60}?)not"),
 }  # fmt: skip
 
 

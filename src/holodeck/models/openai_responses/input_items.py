@@ -141,13 +141,9 @@ def _part(part: Part) -> Item:
     if isinstance(part, TextPart):
         return {"type": "input_text", "text": part.text}
     if _is_image(part):
-        return {"type": "input_image", "image_url": part.url or _data_url(part), "detail": "auto"}
+        return {"type": "input_image", "image_url": part.url or part.data_url, "detail": "auto"}
     if part.data and part.mime_type in _AUDIO_FORMATS:
         return {"type": "input_audio", "input_audio": {"data": part.data, "format": _AUDIO_FORMATS[part.mime_type]}}
     if part.data:
-        return {"type": "input_file", "filename": part.filename or "file", "file_data": _data_url(part)}
+        return {"type": "input_file", "filename": part.filename or "file", "file_data": part.data_url}
     return {"type": "input_text", "text": " ".join(filter(None, [text_of((part,)), part.url]))}
-
-
-def _data_url(part: MediaPart) -> str:
-    return f"data:{part.mime_type};base64,{part.data or ''}"

@@ -273,7 +273,7 @@ def _value_of(text: str) -> Any:
 
 def file_part(part: Any) -> UiChunk:
     """Encodes a file as a part of a UI message. Its bytes are in the URL."""
-    url = part.url if part.data is None else f"data:{part.mime_type};base64,{part.data}"
+    url = part.url if part.data is None else part.data_url
     named = {"filename": part.filename} if part.filename else {}
     return {"type": "file", "mediaType": part.mime_type, "url": url or ""} | named
 

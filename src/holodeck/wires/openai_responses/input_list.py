@@ -104,4 +104,4 @@ def _file(part: m.MediaPart) -> dict[str, Any]:
 
 
 def _url(part: m.MediaPart) -> str | None:
-    return part.url if part.data is None else f"data:{part.mime_type};base64,{part.data}"
+    return part.url if part.data is None else part.data_url
