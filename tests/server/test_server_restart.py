@@ -20,6 +20,7 @@ from tests.server.keyed import KeyHolders, keyed
 from tests.server.serving import Gate, Served, ask, frames, read_to, served, types, until
 from tests.server.test_completion_sessions import ask as complete
 from tests.server.test_server_a2a import followers, message, rpc
+from tests.server.test_server_log_lines import logged
 from tests.server.test_server_mcp import FORMS, TASKS, Deletions, body_of, called, sent, task_when
 from tests.server.webhook import Webhook, listening
 
@@ -100,6 +101,29 @@ async def test_the_end_of_a_run_that_a_crash_cut_is_pushed(tmp_path: Path, *, co
     assert found["status"]["state"] == ("TASK_STATE_COMPLETED" if continues else "TASK_STATE_FAILED")
     assert (headers["authorization"], headers["x-a2a-notification-token"]) == ("Bearer s3cret", "t0ken")
     assert listed["result"]["configs"] == [], "the task has ended"
+
+
+@pytest.mark.req("ORC-08", "SRV-27")
+@pytest.mark.parametrize("continues", [True, False], ids=["it goes on", "it is ended"])
+async def test_the_log_names_a_run_that_a_crash_cut_and_its_model(tmp_path: Path, *, continues: bool) -> None:
+    gate, file = Gate(), tmp_path / "sessions.db"
+    async with started(file, says("a b", pause=gate)) as s:
+        sent_at_once = {"message": message(), "configuration": {"returnImmediately": True}}
+        task = (await rpc(s, "SendMessage", sent_at_once))["result"]["task"]
+        await until(lambda: _pieces_in(file))
+        file = copy_of(file)
+    with logged(tmp_path) as lines:
+        async with started(file, says("after all"), continues=continues) as s:
+            await until(lambda: s.run(task["id"]).log.ended)
+    of_run = [line for line in lines if line["details"].get("run_id") == task["id"]]
+    (ending,) = [line for line in of_run if line["details"].get("outcome") or not line["details"].get("recoverable", 1)]
+    wanted = ("run_completed", None) if continues else ("error_occurred", "interrupted")
+    assert (ending["event"], ending["details"].get("error_type")) == wanted
+    named = [line for line in of_run if "model" in line["details"]]
+    assert {line["details"]["model"] for line in named} == {s.model.name}
+    assert [line["event"] for line in named] == (
+        ["model_called", "model_result", "run_completed"] if continues else ["error_occurred"]
+    )
 
 
 @pytest.mark.req("SRV-27")

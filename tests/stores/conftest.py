@@ -20,9 +20,9 @@ async def opened(path):
     """Opens stores on one file, as processes would."""
     stores = []
 
-    async def open_store(agent="tester", **settings):
-        file = SqliteFile(path, **settings)
-        store = SqliteSessionStore(file, agent, runs=SqliteRunStore(file, agent))
+    async def open_store(agent="tester", *, exclusive=False, **settings):
+        file = SqliteFile(path, exclusive=exclusive)
+        store = SqliteSessionStore(file, agent, runs=SqliteRunStore(file, agent), **settings)
         await store.start()
         stores.append(store)
         return store

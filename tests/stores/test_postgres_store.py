@@ -431,6 +431,27 @@ async def test_a_session_that_begins_during_its_import_is_left_as_it_is(opened, 
     assert await texts(other) == ["mine"]
 
 
+@pytest.mark.parametrize("how", ["read", "fork"])
+async def test_a_session_that_is_rewound_while_it_is_read_is_read_again(opened, monkeypatch, how):
+    one, other = await opened(), await opened()
+    conversation = await one.open("s", owner=ME, create=True)
+    await conversation.commit([UserMessage(content="first"), UserMessage(content="second", id="u2")], state={"seen": 2})
+    conversation.close()
+    messages_of = one.messages_of
+
+    async def rewound_first(row):
+        monkeypatch.setattr(one, "messages_of", messages_of)
+        await other.rewind("s", "u2", owner=ME)
+        conversation = await other.open("s", owner=ME)
+        await conversation.commit([UserMessage(content="third")], state={"seen": 3})
+        conversation.close()
+        return await messages_of(row)
+
+    monkeypatch.setattr(one, "messages_of", rewound_first)
+    found = await one.read(await one.fork("s", owner=ME) if how == "fork" else "s", owner=ME)
+    assert ([each.content for each in found.messages], found.state) == (["first", "third"], {"seen": 3})
+
+
 async def test_a_run_that_was_deleted_before_its_first_commit_stores_nothing(opened):
     store = await opened()
     for name, ending in (("r", None), ("r2", ENDING)):

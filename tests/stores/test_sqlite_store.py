@@ -15,14 +15,14 @@ from holodeck.core.events import RunFinished
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
-from holodeck.errors import SessionBroken, SessionNewer, StartError, StorageFull, StoreUnavailable
+from holodeck.errors import RateLimited, SessionBroken, SessionNewer, StartError, StorageFull, StoreUnavailable
 from holodeck.runs.port import RunRecord
 from holodeck.stores import records, sqlite_file
 from holodeck.stores.migrations import APPLICATION_ID, MIGRATIONS
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import LOOKED_AT, SqliteSessionStore
-from tests.stores.stored_sessions import say, texts
+from tests.stores.stored_sessions import begun, run, say, texts
 
 
 @pytest.mark.req("SRV-15")
@@ -56,6 +56,19 @@ async def test_a_second_server_on_one_file_is_refused_and_a_chat_is_not(opened):
     assert await texts(server) == ["one", "two"]
     await server.close()
     await opened(exclusive=True)
+
+
+async def test_a_chat_beside_a_server_makes_no_room_of_a_session_on_which_the_server_has_a_run(opened):
+    server, chat = await opened(exclusive=True), await opened(max_per_user=1)
+    conversation = await begun(server, run())
+    await conversation.commit([UserMessage(content="hi")])
+    with pytest.raises(RateLimited):
+        await say(chat, "hello", "other")
+    assert await texts(server) == ["hi"]
+    await conversation.commit([AssistantMessage(content="done")], ending=RunFinished("r", "s"))
+    conversation.close()
+    await say(chat, "hello", "other")
+    assert (await texts(chat), await texts(chat, "other")) == (None, ["hello"])
 
 
 @pytest.mark.req("D16")

@@ -30,11 +30,11 @@ EVENTS = [
 ]
 
 
-def logged(events, *, debug=False):
+def logged(events, *, debug=False, begun=None):
     read, write = os.pipe()
     output = logs.configure(fd=write, debug=debug)
     words = {"reply": lambda: "private words", "reasoning": lambda: "private thoughts"}
-    emit = RunLogger(run_id="r", session_id="s", user_id="u", debug=debug, **words)
+    emit = RunLogger(run_id="r", session_id="s", user_id="u", begun=begun, debug=debug, **words)
     for event in events:
         emit(event)
     output.close()
@@ -105,6 +105,13 @@ def test_a_model_that_fails_without_a_word_has_a_true_duration(monkeypatch):
     assert (result["event"], result["level"], result["details"]["success"]) == ("model_result", "warning", False)
     assert result["duration_ms"] == 30_000
     assert (error["details"]["error_type"], error["details"]["error_message"]) == ("timeout", "Late")
+
+
+@pytest.mark.req("ORC-08")
+def test_a_run_that_began_in_another_process_has_its_whole_duration(monkeypatch):
+    monkeypatch.setattr(run_logger, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    (error,) = logged([e.RunFailed("r", "s", code="interrupted", message="Cut")], begun=92.0)
+    assert error["duration_ms"] == 8_000
 
 
 @pytest.mark.req("SRV-18")

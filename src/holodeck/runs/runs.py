@@ -180,8 +180,11 @@ class Runs:
                 raise
         return run
 
-    def launch(self, run: Run, work: Coroutine[Any, Any, None]) -> None:
+    def observe(self, run: Run) -> None:
         run.log.observers = self._observe(run) if self._observe else ()
+
+    def launch(self, run: Run, work: Coroutine[Any, Any, None]) -> None:
+        self.observe(run)
         self._runs[run.owner, run.run_id] = run
         self._live.add(run)
         if run.wanted is not None and not run.wanted.is_set():

@@ -410,6 +410,7 @@ class StoredRuns:
         if ending is None:
             await self._wait_to_go_on(run, remains.steps, remains.messages if waits else ())
         else:
+            self._runs.observe(run)  # not earlier: the dead process has logged and counted the events before
             run.emit(ending)
             if self._records is not None:
                 self._records.follow(record, run.log, run.first_number)

@@ -19,7 +19,7 @@ from holodeck.access.authenticator import Authenticator
 from holodeck.access.page_session import CODE_SECONDS
 from holodeck.agent.definition import AgentDefinition
 from holodeck.core.encoder import Encoder, bare
-from holodeck.core.events import Event, Observer, ReasoningAdded, TextAdded
+from holodeck.core.events import Event, Observer, ReasoningAdded, RunStarted, TextAdded
 from holodeck.core.messages import Message
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
@@ -353,6 +353,7 @@ class AgentServer:
             run_id=run.run_id,
             session_id=run.session_id,
             user_id=run.owner.user,
+            begun=run.begun,
             debug=self.settings.debug,
             reply=lambda: "".join(event.delta for event in run.log.kept if isinstance(event, TextAdded)),
             reasoning=lambda: "".join(event.delta for event in run.log.kept if isinstance(event, ReasoningAdded)),
@@ -360,6 +361,9 @@ class AgentServer:
         observers: list[Observer] = [lines, self.metrics.run(run.log, run.owner.tenant)]
         if self._trace is not None:
             observers.append(self._trace(run))
+        if run.earlier is not None:  # a run that a crash interrupted does not emit its start again
+            for observer in observers:
+                observer(RunStarted(run.run_id, run.session_id, model=self.agent.model.name))
         if run.wanted is not None:
             run.meter = self._meter_again(run.owner)
         if run.meter is not None:

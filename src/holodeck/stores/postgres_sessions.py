@@ -132,14 +132,15 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         return None if row is None else described(owner, session_id, row)
 
     async def read(self, session_id: str, *, owner: Owner, last: int | None = None) -> StoredSession | None:
-        row = await self._find(owner, session_id, self.now())
-        if row is None:
-            return None
-        try:
-            return stored_session(owner, session_id, row, await self._end_of(row, last, FoundSession(row, None)))
-        except SessionBroken as error:
-            await self._set_aside(owner, session_id, error)
-            raise
+        while (row := await self._find(owner, session_id, self.now())) is not None:
+            try:
+                found = stored_session(owner, session_id, row, await self._end_of(row, last, FoundSession(row, None)))
+            except SessionBroken as error:
+                await self._set_aside(owner, session_id, error)
+                raise
+            if await self._is_at(row.epoch, row.key):  # else its steps may be those after a rewind
+                return found
+        return None
 
     async def open(
         self, session_id: str, *, owner: Owner, run_id: str = "", last: int | None = None, create: bool = False
@@ -151,7 +152,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
             if found is None or owner in self._evicting:
                 found = FoundSession(await self._find(owner, session_id, now, own_use=1), None)
             if found.row is None and not create:
-                raise SessionNotFound(f"There is no session {session_id!r}.")  # noqa: TRY301  gives the use back
+                raise _not_found(session_id)  # noqa: TRY301  gives the use back
             row = found.row or new_row(now)
             _refuse_broken(row)
             messages = [] if row.key is None else await self._end_of(row, last, found)
@@ -223,8 +224,9 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
 
     async def fork(self, session_id: str, at: str | None = None, *, owner: Owner) -> str:
         now, new_id = self.now(), new_ulid()
-        row = await self._existing(owner, session_id, now)
-        stored = stored_session(owner, session_id, row, await self.messages_of(row))
+        stored = await self.read(session_id, owner=owner)
+        if stored is None:
+            raise _not_found(session_id)
         content = stored if at is None else cut_before(stored, at)
         await self._store_new(owner, new_id, content, now, now)
         return new_id
@@ -374,8 +376,13 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
     async def _existing(self, owner: Owner, session_id: str, now: float) -> SessionRow:
         row = await self._find(owner, session_id, now)
         if row is None:
-            raise SessionNotFound(f"There is no session {session_id!r}.")
+            raise _not_found(session_id)
         return row
+
+    async def _is_at(self, epoch: int, key: int | None) -> bool:
+        """Whether a session has this epoch: what was read of it in several statements then belongs together."""
+        statement = "SELECT 1 FROM holodeck.sessions WHERE key = %(key)s AND epoch = %(epoch)s"
+        return bool(await self.database.rows(statement, {"key": key, "epoch": epoch}, again=True))
 
     async def _end_of(self, row: SessionRow, last: int | None, found: FoundSession) -> list[Message]:
         """The last messages, starting at a user's message.
@@ -446,6 +453,10 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         )
         if marked:
             log.warning("session %r cannot be read and is set aside: %s", session_id, cause)
+
+
+def _not_found(session_id: str) -> SessionNotFound:
+    return SessionNotFound(f"There is no session {session_id!r}.")
 
 
 def _refuse_broken(row: SessionRow) -> None:

@@ -65,7 +65,7 @@ class SqliteFile:
     def __init__(self, path: Path, *, durable: bool = True, exclusive: bool = False) -> None:
         """`durable` flushes the disk with each transaction; `exclusive` keeps a second server out."""
         self.path = path
-        self._durable, self._exclusive = durable, exclusive
+        self._durable, self.exclusive = durable, exclusive
         self._level = "FULL" if durable else "NORMAL"  # the value of `PRAGMA synchronous`; `prepare` sets it
         self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -225,7 +225,7 @@ class SqliteFile:
     def _opened(self) -> Iterator[sqlite3.Connection]:
         check_version()
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with locked(self.path) if self._exclusive else contextlib.nullcontext():
+        with locked(self.path) if self.exclusive else contextlib.nullcontext():
             connection = connect(self.path)
             try:
                 prepare(connection, self.path, durable=self._durable)

@@ -232,9 +232,13 @@ class SqliteRunStore:
         Does nothing here: there are none.
         """
 
-    def runs_elsewhere(self, _connection: sqlite3.Connection, _owner: Owner, _session_id: str) -> bool:
-        """Whether another process has a run of this session that has not ended."""
-        return False
+    def runs_elsewhere(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> bool:
+        """Whether another process has a run of this session that has not ended: a server, if this is a terminal."""
+        if self._file.exclusive:
+            return False
+        statement = f"SELECT id FROM runs WHERE {RUN_OF_SESSION} AND ended IS NULL"
+        found = connection.execute(statement, self._name(owner, session_id)).fetchall()
+        return any((owner, run_id) not in {*self._stored, *self._registered} for (run_id,) in found)
 
     def _pieces(self, connection: sqlite3.Connection, record: RunRecord, first: int) -> list[tuple[int, bytes]]:
         key = self._key(connection, record.owner, record.run_id)

@@ -25,7 +25,8 @@ class RunLogger(e.Observer):
     """Logs one run. `reply` and `reasoning` return the whole texts; called only with --debug.
 
     The lines carry the client's id of the conversation. The logger records success and tools for the line
-    `request_completed` of the request that started the run.
+    `request_completed` of the request that started the run. `begun` is the run's start, by `time.monotonic`: a run may
+    have begun in a process that was killed.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class RunLogger(e.Observer):
         run_id: str,
         session_id: str,
         user_id: str,
+        begun: float | None = None,
         debug: bool = False,
         reply: TextGetter = str,
         reasoning: TextGetter = str,
@@ -49,7 +51,8 @@ class RunLogger(e.Observer):
         self._step = 0
         self._called: dict[str, None] = {}
         self._result: tuple[float, dict[str, Any]] | None = None  # time and details of the model call that ended last
-        self._begun = self._step_begun = self._thought_begun = time.monotonic()
+        self._step_begun = self._thought_begun = time.monotonic()
+        self._begun = self._step_begun if begun is None else begun
         self._reply_ended: float | None = None
 
     def run_started(self, event: e.RunStarted) -> None:
