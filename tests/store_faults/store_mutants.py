@@ -138,8 +138,7 @@ MUTANTS = (
         ("limits/valkey.py", "answer = await self._ask(_TAKE, uses)", "answer = None"),
     )),
     StoreMutant("S29", CLUSTER, "runs and sessions are found by their ids alone, not by their owners", (
-        (STATEMENTS, 'OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"', 'OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s"'),
-        ("stores/postgres_sessions.py", '_OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"', '_OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s"'),
+        (DATABASE, 'OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"', 'OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s"'),
     )),
     StoreMutant("S30", CLUSTER, "logs stay in Valkey for ever", (
         (LINK, "redis.call('EXPIRE', KEYS[n], ARGV[at + 3])", "redis.call('PERSIST', KEYS[n])"),
