@@ -24,7 +24,7 @@ class TimedListener:
     silent = True  # the model has sent nothing yet in this step
     limit: asyncio.Timeout | None = None  # the current step's time limit
 
-    def ended_in_silence(self) -> bool:
+    def timed_out_without_output(self) -> bool:
         return self.silent and self.limit is not None and self.limit.expired()
 
 
