@@ -25,12 +25,16 @@ from holodeck.errors import HoloDeckError, StartError, StorageFull, StoreUnavail
 from holodeck.stores.postgres_schema import LOCK, MIGRATIONS
 
 log = logging.getLogger(__name__)
+# A pool warns three times a second while it cannot connect. `PostgresDatabase` logs that the database is lost, and again
+# when it is back.
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 T = TypeVar("T")
 Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
 Values: TypeAlias = Mapping[str, Any]
 NO_VALUES: Values = MappingProxyType({})
 
+DEFAULT_PORT = 5432
 CONNECT_SECONDS = 5
 CLOSE_SECONDS = 2.0  # for attempts to connect that are under way
 WAIT_SECONDS = 2.0  # for a free connection
@@ -58,6 +62,7 @@ class PostgresDatabase:
         self._busy: set[Connection] = set()  # those with a statement that is not answered yet
         self._pool: AsyncConnectionPool[Connection] | None = None
         self._beats: AsyncConnectionPool[Connection] | None = None
+        self._is_lost = False
 
     async def open(self) -> None:
         """Connects and brings the schema up to date. Raises StartError if the database cannot be used."""
@@ -104,10 +109,15 @@ class PostgresDatabase:
             connection.execute(statement, (replica,))
 
     @property
+    def is_open(self) -> bool:
+        return self._pool is not None
+
+    @property
     def name(self) -> str:
         """The address of the database, without the password."""
         given = _parts_of(self._url)
-        place = given.get("host") or "this machine"
+        host, port = given.get("host") or "", given.get("port") or DEFAULT_PORT
+        place = f"{f'[{host}]' if ':' in host else host}:{port}" if host else f"this machine, port {port}"
         return f"PostgreSQL on {place}, database {given.get('dbname') or given.get('user') or 'postgres'},"
 
     async def durability(self) -> str:
@@ -160,19 +170,32 @@ class PostgresDatabase:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
-                return await self._once(job, lane)
+                result = await self._once(job, lane)
             except _LOST as error:
                 if getattr(error, "sqlstate", None) in _FULL:
                     raise _failure(error) from error
                 if not self._may_repeat(error, again=again, lane=lane) or time.monotonic() >= deadline:
-                    log.warning("sessions cannot be stored: %s", _words_of(error))
+                    self._note_lost(error)
                     raise _failure(error) from error
             except psycopg.errors.UniqueViolation:
                 raise  # the caller's to handle
             except psycopg.Error as error:
                 log.exception("a statement of the session store failed")
                 raise _failure(error) from error
+            else:
+                if self._is_lost:
+                    self._is_lost = False
+                    log.warning("%s can be used again", self.name)
+                return result
             await asyncio.sleep(RETRY_SECONDS)
+
+    def _note_lost(self, error: BaseException) -> None:
+        """Logs that the database is lost, once: every request and every task of this process may find it so."""
+        if isinstance(error, PoolTimeout) and self._in_use >= self._connections:
+            log.warning("sessions cannot be stored: all %d connections are in use", self._connections)
+        elif not self._is_lost:
+            self._is_lost = True
+            log.warning("%s cannot be used: %s", self.name, _words_of(error))
 
     def _may_repeat(self, error: BaseException, *, again: bool, lane: Lane) -> bool:
         if not isinstance(error, PoolTimeout) or self._in_use < self._connections:
