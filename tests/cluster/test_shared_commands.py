@@ -21,10 +21,11 @@ def test_check_says_what_survives(tmp_path, postgres_database):
 
 
 def test_check_fails_without_the_database(tmp_path):
-    (tmp_path / "agent.yaml").write_text(AGENT.format(url=f"postgresql://me:hunter2@127.0.0.1:{free_port()}/db"))
+    port = free_port()
+    (tmp_path / "agent.yaml").write_text(AGENT.format(url=f"postgresql://me:hunter2@127.0.0.1:{port}/db"))
     done = holodeck("check", folder=tmp_path)
     assert done.code == 2
-    assert "PostgreSQL on 127.0.0.1, database db, cannot be reached: Connection refused" in done.err
+    assert f"PostgreSQL on 127.0.0.1:{port}, database db, cannot be reached: Connection refused" in done.err
     assert "hunter2" not in done.out + done.err
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from unittest.mock import AsyncMock
 from urllib.parse import quote
 
 import pytest
@@ -9,13 +10,17 @@ from yarl import URL
 
 from holodeck.core.owner import Owner
 from holodeck.core.tools import ToolResult
+from holodeck.errors import StorageFull
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.resilience.breaker import CircuitBreakerConfig
 from holodeck.resilience.breakers import Dependency
 from holodeck.runs.run_settings import WhenBusy
-from holodeck.server import agent_server
+from holodeck.server import store_health
 from holodeck.server.options import ServerSettings, StreamSettings
 from holodeck.server.wires import WIRES
+from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_runs import SqliteRunStore
+from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from holodeck.tools.port import ToolsetHealth
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, ask, frames, read_to, served, types, until
@@ -228,15 +233,53 @@ async def test_strangers_that_ask_for_the_health_do_not_make_the_store_count_eac
             return await count()
 
         monkeypatch.setattr(s.server.store, "count", counted)
-        monkeypatch.setattr(agent_server, "COUNT_SECONDS", 3600)
+        monkeypatch.setattr(store_health, "CHECK_SECONDS", 3600)
         for _ in range(5):
             async with s.get("/health") as answer:
                 assert (await answer.json())["active_sessions"] == 0
-        monkeypatch.setattr(agent_server, "COUNT_SECONDS", 0)
+        monkeypatch.setattr(store_health, "CHECK_SECONDS", 0)
         await s.server.store.create("new", owner=Owner("", "ada"))
         async with s.get("/health") as answer:
             assert (await answer.json())["active_sessions"] == 1
     assert len(counts) == 2
+
+
+@pytest.mark.req("SRV-10", "D10")
+async def test_a_server_that_cannot_store_runs_is_not_ready_until_it_can(monkeypatch, tmp_path):
+    monkeypatch.setattr(store_health, "CHECK_SECONDS", 0)
+    file = SqliteFile(tmp_path / "sessions.db")
+    records = SqliteRunStore(file, "tester")
+    store = SqliteSessionStore(file, "tester", runs=records)
+
+    async def limit(pages):
+        await file.write(lambda connection: connection.execute(f"PRAGMA max_page_count={pages}").fetchone())
+
+    async with served(says("x" * 200_000), says("hi"), store=store, records=records) as s:
+
+        async def statuses():
+            answers = [await s.get(path) for path in ("/health", "/ready")]
+            return [answer.status for answer in answers]
+
+        assert await statuses() == [200, 200]
+        (used,) = await file.read(lambda connection: connection.execute("PRAGMA page_count").fetchone())
+        await limit(used)
+        async with s.post(ask()) as answer:
+            assert b"storage-full" in await answer.read()
+        assert await statuses() == [503, 503]
+        assert await statuses() == [503, 503], "nothing can be stored yet"
+        await limit(1_000_000)
+        assert await statuses() == [200, 200], "although no run has shown it"
+
+
+@pytest.mark.req("SRV-10")
+async def test_a_run_that_is_refused_because_it_cannot_be_stored_is_noted(monkeypatch):
+    async with served() as s:
+        monkeypatch.setattr(s.server.runs, "start", AsyncMock(side_effect=StorageFull("The disk is full.")))
+        monkeypatch.setattr(s.server.store.values, "put", AsyncMock(side_effect=StorageFull("The disk is full.")))
+        async with s.post(ask()) as answer:
+            assert answer.status == 507
+        async with s.get("/ready") as answer:
+            assert answer.status == 503
 
 
 @pytest.mark.req("SRV-03", "SRV-10")

@@ -211,10 +211,13 @@ async def test_a_long_session_is_read_by_the_run_itself_and_a_broken_one_not_at_
 # a database that is not as expected
 
 
-async def test_start_up_failures_are_one_sentence_without_the_password(opened, postgres_database):
+async def test_start_up_failures_are_one_sentence_without_the_password(opened, postgres_database, caplog):
     missing = postgres_database.replace("/postgres?", "/nothing?")
     for url, words in (
-        (f"postgresql://me:hunter2@127.0.0.1:{free_port()}/db", "cannot be reached: Connection refused"),
+        (
+            f"postgresql://me:hunter2@127.0.0.1:{free_port()}/db",
+            r"127.0.0.1:\d+, .*cannot be reached: Connection refused",
+        ),
         (missing, 'database "nothing" does not exist'),
         ("mysql://me:hunter2@127.0.0.1/db", "not the address of a PostgreSQL database"),
     ):
@@ -222,6 +225,9 @@ async def test_start_up_failures_are_one_sentence_without_the_password(opened, p
             await opened(url=url)
         assert "hunter2" not in caught.value.message
         assert "\n" not in caught.value.message
+        database = PostgresDatabase(url)
+        await PostgresSessionStore(database, "tester", runs=PostgresRunStore(database, "tester")).close()
+    assert caplog.records == [], "a store that was not opened has nothing to take back"
 
 
 async def test_a_wrong_password_is_one_sentence(opened, postgres_database):

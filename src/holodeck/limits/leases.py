@@ -9,6 +9,7 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Sequence
+from contextvars import Context
 from typing import Protocol
 
 import msgspec
@@ -116,7 +117,7 @@ class ValkeyLeases:
             return shares[int(number) - 1]
         self._mine[lease.id] = lease
         if self._renewing is None:
-            self._renewing = asyncio.create_task(self._renew_for_ever(), name="leases")
+            self._renewing = asyncio.create_task(self._renew_for_ever(), name="leases", context=Context())
         return lease
 
     def release(self, lease: Lease) -> None:

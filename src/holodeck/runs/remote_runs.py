@@ -61,7 +61,9 @@ class RemoteRuns:
                 for part in run.parts:
                     part.is_remote, part.state = True, record.state
                 self._followed[key] = run = self._part_after(run, record) if lacks_part(run) else run
-                run.task = asyncio.create_task(self._follow(run, record), name=f"copy of run {record.run_id}")
+                run.task = asyncio.create_task(
+                    self._follow(run, record), name=f"copy of run {record.run_id}", context=Context()
+                )
         return self._followed[key]
 
     def may_be_copied_yet(self, record: RunRecord) -> bool:

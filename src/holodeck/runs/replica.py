@@ -62,7 +62,8 @@ class Replica:
                     await self.beat()
                 reached = True
             except HoloDeckError as error:
-                log.warning("heartbeat failed: %s", error.message)
+                if self.is_connected:
+                    log.warning("heartbeat failed: %s", error.message)
             except Exception:  # the next attempt may succeed; if none does, the others take over
                 log.exception("heartbeat failed")
             self.is_connected = reached

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from contextvars import Context
 from typing import TypeAlias
 
 from holodeck.core.owner import OwnedId
@@ -56,7 +57,7 @@ class _Feed:
         self._watch = records.watch_session(self._session_id, owner=self._owner)  # before the first query
         self._known: dict[str, bool] = {}  # the session's runs, and whether each has ended
         self._announcing: asyncio.Task[None] | None = None
-        self.started = asyncio.create_task(self._start(), name="runs of a session: first look")
+        self.started = asyncio.create_task(self._start(), name="runs of a session: first look", context=Context())
 
     @property
     def has_failed(self) -> bool:

@@ -8,6 +8,7 @@ that is open and belongs to this process: if another process has taken the run o
 
 import asyncio
 import logging
+from contextvars import Context
 
 import msgspec
 
@@ -40,7 +41,9 @@ class UnstoredEndings:
             record, ending=ending, state=state_after(ending), finished_at=now()
         )
         if self._storing is None or self._storing.done():
-            self._storing = asyncio.create_task(self._store_all(), name="endings that are not stored yet")
+            self._storing = asyncio.create_task(
+                self._store_all(), name="endings that are not stored yet", context=Context()
+            )
 
     def find(self, run_id: str, *, owner: Owner) -> RunRecord | None:
         """The record of a run whose ending waits for the store, with the ending."""

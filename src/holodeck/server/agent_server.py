@@ -1,6 +1,5 @@
 """The parts of one agent that is served: its runs, sessions, limits and state. Routes find them here."""
 
-import asyncio
 import logging
 import math
 import os
@@ -24,7 +23,7 @@ from holodeck.core.messages import Message
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.core.tools import ToolSchema
-from holodeck.errors import HoloDeckError, NotReady, Overloaded, StoreUnavailable, Unauthorized
+from holodeck.errors import HoloDeckError, NotReady, Overloaded, Unauthorized
 from holodeck.files.reader import FileReader
 from holodeck.limits.leases import Lease, LeaseStore
 from holodeck.limits.window import WindowStore
@@ -43,6 +42,7 @@ from holodeck.server.connection import ConnectionLimit
 from holodeck.server.identity import Gate, spender_of
 from holodeck.server.options import ServerSettings
 from holodeck.server.quota import Meter, Quotas, Spender
+from holodeck.server.store_health import SERVER, StoreHealth
 from holodeck.sessions.port import SessionStore
 from holodeck.sessions.values import KeptValue, ValueStore
 from holodeck.telemetry.metrics import Metrics
@@ -60,7 +60,6 @@ Everything else comes from the run: `RunRequest.encoding` is stored with it. So 
 process that shows it.
 """
 
-_SERVER = Owner("system", "system:server")  # no credential can have this name
 _SECRET, _CODE = "secret", "page-code"
 
 log = logging.getLogger(__name__)
@@ -69,19 +68,17 @@ log = logging.getLogger(__name__)
 SLOT = "holodeck.slot"
 RATE_LIMIT = "holodeck.rate_limit"  # RateLimitHeaders of a request that was counted
 
-COUNT_SECONDS = 1.0  # seconds for which a count of the sessions stays valid
-
 
 async def shared_secret(values: ValueStore) -> bytes:
     """Returns the secret of the store. The first process that asks creates it."""
-    await values.put_first(KeptValue(kind=_SECRET, name="signing", body=os.urandom(32)), owner=_SERVER)
-    (found,) = await values.of_topic(_SECRET, owner=_SERVER)
+    await values.put_first(KeptValue(kind=_SECRET, name="signing", body=os.urandom(32)), owner=SERVER)
+    (found,) = await values.of_topic(_SECRET, owner=SERVER)
     return found.body
 
 
 async def spend_code(values: ValueStore, name: str) -> bool:
     """Marks a sign-in code as used. Returns whether it was unused, in all processes."""
-    return await values.put_first(KeptValue(kind=_CODE, name=name), owner=_SERVER, seconds=2 * CODE_SECONDS)
+    return await values.put_first(KeptValue(kind=_CODE, name=name), owner=SERVER, seconds=2 * CODE_SECONDS)
 
 
 class ServerState(StrEnum):
@@ -107,31 +104,6 @@ def _advance(state: ServerState, to: ServerState) -> ServerState:
     if to not in _NEXT[state]:
         raise RuntimeError(f"a server that is {state} cannot become {to}")
     return to
-
-
-class SessionCount:
-    """The number of sessions, cached.
-
-    Anyone may ask for /health, so the store counts at most once a second.
-    """
-
-    def __init__(self, store: SessionStore) -> None:
-        self._store = store
-        self._counted: asyncio.Task[int | None] | None = None
-        self._counted_at = 0.0
-
-    async def __call__(self) -> int | None:
-        """Counts the sessions, or returns None if the store cannot be reached."""
-        now = time.monotonic()
-        if self._counted is None or (self._counted.done() and now - self._counted_at >= COUNT_SECONDS):
-            self._counted, self._counted_at = asyncio.create_task(self._count(), name="count sessions"), now
-        return await asyncio.shield(self._counted)
-
-    async def _count(self) -> int | None:
-        try:
-            return await self._store.count()
-        except StoreUnavailable:
-            return None
 
 
 class AgentServer:
@@ -358,7 +330,7 @@ class AgentServer:
             reply=lambda: "".join(event.delta for event in run.log.kept if isinstance(event, TextAdded)),
             reasoning=lambda: "".join(event.delta for event in run.log.kept if isinstance(event, ReasoningAdded)),
         )
-        observers: list[Observer] = [lines, self.metrics.run(run.log, run.owner.tenant)]
+        observers: list[Observer] = [lines, self.metrics.run(run.log, run.owner.tenant), self.store_health]
         if self._trace is not None:
             observers.append(self._trace(run))
         if run.earlier is not None:  # a run that a crash interrupted does not emit its start again
@@ -409,6 +381,8 @@ class RunAdmission:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.arriving -= 1
+        if isinstance(error, HoloDeckError):
+            self._server.store_health.note(error.code)
         if kind is not None and self._meter is not None:
             self._meter.end()
 

@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -137,7 +138,7 @@ class LogCopier:
             if self._is_failing or self._due_at <= due_at:
                 return
             self._timer.cancel()
-        self._timer, self._due_at = loop.call_later(seconds, self._begin), due_at
+        self._timer, self._due_at = loop.call_later(seconds, self._begin, context=Context()), due_at
 
     def _begin(self) -> None:
         self._timer, self._begun, self._is_writing = None, asyncio.get_running_loop().time(), True
@@ -154,7 +155,8 @@ class LogCopier:
             self._is_failing = False
             self._end_copy()
         else:
-            self._task = asyncio.get_running_loop().create_task(self._copy(batch), name="copy of run logs")
+            loop = asyncio.get_running_loop()
+            self._task = loop.create_task(self._copy(batch), name="copy of run logs", context=Context())
 
     async def _copy(self, batch: _Batch) -> None:
         """Writes all that is due at once; if that fails because of a defect, each log by itself."""

@@ -25,6 +25,9 @@ from holodeck.errors import HoloDeckError, StartError, StorageFull, StoreUnavail
 from holodeck.stores.postgres_schema import LOCK, MIGRATIONS
 
 log = logging.getLogger(__name__)
+# A pool warns three times a second while it cannot connect. `PostgresDatabase` logs that the database is lost, and again
+# when it is back.
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 T = TypeVar("T")
 PostgresConnection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
@@ -107,10 +110,15 @@ class PostgresDatabase:
             connection.execute(statement, (replica,))
 
     @property
+    def is_open(self) -> bool:
+        return self._pool is not None
+
+    @property
     def name(self) -> str:
         """The address of the database, without the password."""
         given = _parts_of(self._url)
-        place = given.get("host") or "this machine"
+        host, port = given.get("host") or "", given.get("port") or DEFAULT_PORT
+        place = f"{f'[{host}]' if ':' in host else host}:{port}" if host else f"this machine, port {port}"
         return f"PostgreSQL on {place}, database {given.get('dbname') or given.get('user') or 'postgres'},"
 
     async def durability(self) -> str:
@@ -163,19 +171,32 @@ class PostgresDatabase:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
-                return await self._once(job, lane)
+                result = await self._once(job, lane)
             except _LOST as error:
                 if getattr(error, "sqlstate", None) in _FULL:
                     raise _failure(error) from error
                 if not self._may_repeat(error, again=again, lane=lane) or time.monotonic() >= deadline:
-                    log.warning("sessions cannot be stored: %s", _words_of(error))
+                    self._note_lost(error)
                     raise _failure(error) from error
             except psycopg.errors.UniqueViolation:
                 raise  # the caller's to handle
             except psycopg.Error as error:
                 log.exception("a statement of the session store failed")
                 raise _failure(error) from error
+            else:
+                if self._is_lost:
+                    self._is_lost = False
+                    log.warning("%s can be used again", self.name)
+                return result
             await asyncio.sleep(RETRY_SECONDS)
+
+    def _note_lost(self, error: BaseException) -> None:
+        """Logs that the database is lost, once: every request and every task of this process may find it so."""
+        if isinstance(error, PoolTimeout) and self._in_use >= self._connections:
+            log.warning("sessions cannot be stored: all %d connections are in use", self._connections)
+        elif not self._is_lost:
+            self._is_lost = True
+            log.warning("%s cannot be used: %s", self.name, _words_of(error))
 
     def _may_repeat(self, error: BaseException, *, again: bool, lane: Lane) -> bool:
         if not isinstance(error, PoolTimeout) or self._in_use < self._connections:

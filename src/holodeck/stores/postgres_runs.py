@@ -9,6 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from psycopg.errors import UniqueViolation
@@ -104,7 +105,9 @@ class PostgresRunStore:
         if self._link is not None:
             self._link.watch_session(session)
         if self._looking is None:
-            self._looking = asyncio.create_task(self._look_for_runs(), name="runs of other processes")
+            self._looking = asyncio.create_task(
+                self._look_for_runs(), name="runs of other processes", context=Context()
+            )
 
     def _not_watched(self, session: OwnedId) -> None:
         if self._link is not None:
@@ -128,8 +131,8 @@ class PostgresRunStore:
                     last = found[0][0] if found else last
                     for _, tenant, user, session_id in found:
                         self._sessions.changed((Owner(tenant, user), session_id))
-            except HoloDeckError as error:
-                log.warning("runs of other processes cannot be read: %s", error.message)
+            except HoloDeckError:  # the database logs it
+                pass
             await asyncio.sleep(NEWS_SECONDS)
 
     def _on_command(self, command: str, run: OwnedId) -> None:
@@ -169,7 +172,8 @@ class PostgresRunStore:
             self._looking = None
         try:
             await self._copier.close()
-            await self._database.rows("DELETE FROM holodeck.replicas WHERE id = %(id)s", {"id": self.replica})
+            if self._database.is_open:  # not after a start that failed
+                await self._database.rows("DELETE FROM holodeck.replicas WHERE id = %(id)s", {"id": self.replica})
         except HoloDeckError as error:  # then the counter stands still, which has the same effect a little later
             log.warning("this process could not be deregistered: %s", error.message)
         finally:

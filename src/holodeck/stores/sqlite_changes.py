@@ -13,6 +13,7 @@ import json
 import sqlite3
 import sys
 from collections.abc import Callable
+from contextvars import Context
 from dataclasses import dataclass
 
 from holodeck.core.owner import OwnedId, Owner
@@ -106,7 +107,7 @@ class SqliteChanges:
     def _arm(self) -> None:
         self._is_slow = not (self._copies or self.sessions)
         seconds = AWAITED_SECONDS if not self._is_slow else BUSY_SECONDS if self._is_busy() else IDLE_SECONDS
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look, context=Context())
 
     def _look(self) -> None:
         self._arm()

@@ -74,7 +74,7 @@ def _hidden_breakers(server: AgentServer) -> set[str]:
 
 
 async def _health(server: AgentServer) -> HealthResponse:
-    sessions = await server.session_count()
+    sessions = await server.store_health.sessions()
     able = server.can_serve and sessions is not None
     return HealthResponse(
         status="healthy" if able else "unhealthy",
