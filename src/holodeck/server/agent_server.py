@@ -130,7 +130,7 @@ class AgentServer:
         self.settings = settings or ServerSettings()
         limits, spending = self.settings.limits, self.settings.spending
         self.agent, self._middleware = agent, middleware
-        self.store, self.session_count = store, SessionCount(store)
+        self.store, self.store_health = store, StoreHealth(store)
         self._tools: tuple[Sequence[ToolSchema], Sequence[ToolSchema]] = (), ()  # a listing, and what is shown of it
         self.files = files or FileReader(self.settings.files)
         self.metrics = metrics or Metrics()

@@ -34,6 +34,7 @@ PostgresConnection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
 Values: TypeAlias = Mapping[str, Any]
 NO_VALUES: Values = MappingProxyType({})
 
+DEFAULT_PORT = 5432
 OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"
 NAMED = f"{OF_OWNER} AND id = %(id)s"  # one session, or one run
 
@@ -64,6 +65,7 @@ class PostgresDatabase:
         self._busy: set[PostgresConnection] = set()  # those with a statement that is not answered yet
         self._pool: AsyncConnectionPool[PostgresConnection] | None = None
         self._beats: AsyncConnectionPool[PostgresConnection] | None = None
+        self._is_lost = False
 
     async def open(self) -> None:
         """Connects and brings the schema up to date. Raises StartError if the database cannot be used."""
