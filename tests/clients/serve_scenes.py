@@ -14,12 +14,13 @@ from holodeck.runs.run_settings import RunSettings
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.listen import bind
 from holodeck.server.main import http_server
-from holodeck.server.options import PushSettings, ServerSettings
+from holodeck.server.options import ServerSettings
 from holodeck.server.protocol import HttpServer
 from holodeck.server.wires import WIRES
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.telemetry import logs
 from tests.clients.scenes import agent_with_state, plain_agent
+from tests.server.serving import server_block
 
 DETACH_GRACE = 4.0  # enough for a client to come back on a loaded machine; "speak slowly" takes longer
 CALLED = "http://127.0.0.1:9"  # for A2A clients that register an address; tasks that have ended call none
@@ -34,7 +35,7 @@ SERVERS = {
 async def _started(
     agent: AgentDefinition, settings: RunSettings
 ) -> tuple[str, AgentServer, HttpServer, "asyncio.Task[None]"]:
-    protocols = ServerSettings(protocols=tuple(WIRES), push=PushSettings(allow_hosts=(CALLED,)))
+    protocols = ServerSettings(protocols=tuple(WIRES), block=server_block(push_to=[CALLED]))
     files = FileReader(vision=True)
     server = AgentServer(agent, MemorySessionStore(), settings=protocols, run_settings=settings, files=files)
     await server.start()

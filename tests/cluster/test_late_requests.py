@@ -130,7 +130,7 @@ async def test_a_server_that_is_full_shows_the_run_that_another_one_has_and_star
     body = ask(run="r")
     first = await asyncio.wait_for(_answer(pair.one.post(body)), PATIENCE)
     pair.late.enter.set()
-    pair.other.server.arriving = pair.other.server.settings.max_concurrent_runs
+    pair.other.server.arriving = pair.other.server.settings.block.runs.max_concurrent
     assert await asyncio.wait_for(_answer(pair.other.post(body)), PATIENCE) == first
     status, _ = await asyncio.wait_for(_answer(pair.other.post(ask(run="new"))), PATIENCE)
     assert status == 503

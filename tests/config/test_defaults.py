@@ -1,9 +1,10 @@
 """An agent file without settings means the defaults of the classes that it fills: each default is declared once."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from holodeck.config.build import build_run_settings, mcp_settings
 from holodeck.config.load import config_of
+from holodeck.config.schema import RunsBlock, ServerBlock
 from holodeck.config.serving import ServeOptions
 from holodeck.config.tool_schema import McpToolSettings
 from holodeck.runs.run_settings import RunSettings
@@ -16,9 +17,14 @@ NOTHING_SET = config_of({"name": "a", "model": {"provider": "demo"}}, environmen
 
 def test_of_the_server():
     found = settings_of(ServeOptions(config=NOTHING_SET))
-    assert replace(found, max_connections=0) == replace(
-        ServerSettings(), max_connections=0
-    )  # file descriptors limit it
+    most = {"max_connections": found.block.max_connections}  # file descriptors limit it
+    assert found == ServerSettings(block=ServerBlock().model_copy(update=most))
+
+
+def test_no_key_of_the_server_block_is_copied():
+    """A key is declared in the block and used from `ServerSettings.block`."""
+    own = {field.name for field in fields(ServerSettings)} - {"push"}  # how hosts are called; which ones: the block
+    assert not own & {*ServerBlock.model_fields, *RunsBlock.model_fields}
 
 
 def test_of_runs():

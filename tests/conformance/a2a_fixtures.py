@@ -16,7 +16,7 @@ from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.server.options import PushSettings, ServerSettings
 from tests.agent.parts import PlainTools
-from tests.server.serving import served
+from tests.server.serving import served, server_block
 
 LONG_SECONDS = 4.0
 FILES = {
@@ -72,8 +72,8 @@ async def make_file(arguments: dict[str, Any], _context: object) -> ToolResult:
 
 async def main() -> None:
     tools = PlainTools(frozenset({"confirm"}), confirm=confirm, make_file=make_file)
-    push = PushSettings(allow_hosts=("*",), permit=lambda _address: True, wait=0.1)
-    settings = ServerSettings(protocols=("a2a",), push=push)
+    push = PushSettings(permit=lambda _address: True, wait=0.1)
+    settings = ServerSettings(protocols=("a2a",), block=server_block(push_to=["*"]), push=push)
     async with served(model=SuiteModel(), tools=tools, settings=settings) as s:
         sys.stdout.write(f"{s.url}\n")
         sys.stdout.flush()

@@ -12,7 +12,7 @@ from holodeck.runs.client_history import ClientHistory
 from holodeck.server.options import ServerSettings
 from tests.faults.planned_endpoint import offence_of
 from tests.models.endpoint import ModelEndpoint, status, text_stream
-from tests.server.serving import ask, frames, served
+from tests.server.serving import ask, frames, served, server_block
 
 USAGE = {"prompt_tokens": 30, "completion_tokens": 10, "total_tokens": 40}
 COSTLY = {"prompt_tokens": 400, "completion_tokens": 100, "total_tokens": 500}
@@ -139,7 +139,7 @@ async def test_an_endpoint_that_writes_no_summary_costs_the_old_turns_and_says_s
 @pytest.mark.parametrize("usage", [COSTLY, None], ids=["counted", "estimated"])
 async def test_a_summary_is_charged_to_its_user(tmp_path, usage):
     settings = ServerSettings(
-        limits=ServerLimits(user=SubjectLimits(tokens_per_day=3 * 40 + 300)), protocols=("ag-ui",)
+        block=server_block(limits=ServerLimits(user=SubjectLimits(tokens_per_day=3 * 40 + 300))), protocols=("ag-ui",)
     )
     summary = text_stream("word " * 300, usage=usage)
     async with (

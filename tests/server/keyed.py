@@ -8,9 +8,9 @@ from holodeck.access.authenticator import Authenticator
 from holodeck.access.key_file import change_key_file
 from holodeck.access.key_ring import KeyRing
 from holodeck.access.principal import OF_ONE_USER, Defaults
-from holodeck.server.options import Access, PushSettings, ServerSettings
+from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
-from tests.server.serving import served
+from tests.server.serving import served, server_block
 
 DEFAULTS = Defaults("default", OF_ONE_USER)
 
@@ -38,9 +38,9 @@ class KeyHolders:
         return Authenticator(keys=keys, attempts=Attempts(attempts), **more)
 
 
-def settings(**access):
-    push = PushSettings(allow_hosts=("hooks.example.com",))
-    return ServerSettings(protocols=tuple(WIRES), remember_conversations=True, access=Access(**access), push=push)
+def settings(**block):
+    hooks = server_block(push_to=["hooks.example.com"], **block)
+    return ServerSettings(protocols=tuple(WIRES), remember_conversations=True, block=hooks)
 
 
 @asynccontextmanager

@@ -3,17 +3,20 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 import aiohttp
 from yarl import URL
 
 from holodeck.access.authenticator import Authenticator
 from holodeck.agent.definition import AgentDefinition
+from holodeck.config.auth_schema import AuthSettings, PublicRoute
 from holodeck.config.limit_schema import RequestLimits, ServerLimits
+from holodeck.config.schema import PushBlock, RunsBlock, ServerBlock
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs.memory_runs import MemoryRunStore
@@ -22,7 +25,7 @@ from holodeck.runs.run_settings import RunSettings
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.listen import bind
 from holodeck.server.main import FLUSH_SECONDS, http_server
-from holodeck.server.options import ServerSettings, StreamSettings
+from holodeck.server.options import ServerSettings
 from holodeck.server.protocol import HttpServer
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.tools.catalogue import Catalogue
@@ -89,6 +92,19 @@ class Served:
         return await asyncio.open_connection("127.0.0.1", self.port)
 
 
+def server_block(
+    *, push_to: Sequence[str] = (), public: Sequence[PublicRoute] = ("health",), **values: Any
+) -> ServerBlock:
+    """The `server:` block of an agent file, also with values that a file may not have, such as a keep-alive of 20 ms."""
+    runs = {name: values.pop(name) for name in RunsBlock.model_fields if name in values}
+    return ServerBlock.model_construct(
+        runs=RunsBlock.model_construct(**runs),
+        push=PushBlock(allow_hosts=list(push_to)),
+        auth=AuthSettings.model_construct(public=list(public)),
+        **values,
+    )
+
+
 @asynccontextmanager
 async def served(
     *turns,
@@ -114,9 +130,8 @@ async def served(
     if store is None:
         records = MemoryRunStore()
         store = MemorySessionStore(on_drop=records.forget_session)
-    given = settings or ServerSettings(
-        limits=ServerLimits(request=limits or RequestLimits()), streams=streams or StreamSettings()
-    )
+    own = block or server_block(limits=ServerLimits(request=limits or RequestLimits()))
+    given = settings or ServerSettings(block=own)
     server = AgentServer(
         agent or AgentDefinition(name="tester", model=model, tools=tools, description="For tests"),
         store,

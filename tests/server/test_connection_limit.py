@@ -22,10 +22,10 @@ from holodeck.server.connection import (
     room_for,
 )
 from holodeck.server.options import ServerSettings
-from tests.server.serving import PATIENCE, Gate, ask, read_to, served, types, until
+from tests.server.serving import PATIENCE, Gate, ask, read_to, served, server_block, types, until
 
 HEAD = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
-FEW = ServerSettings(limits=ServerLimits(request=RequestLimits(head_seconds=5)), max_connections=3)
+FEW = ServerSettings(block=server_block(limits=ServerLimits(request=RequestLimits(head_seconds=5)), max_connections=3))
 
 
 async def many_connections(s, size):
@@ -131,7 +131,7 @@ async def test_far_beyond_the_limit_connections_are_closed_at_once_and_streams_c
 @pytest.mark.req("C13")
 async def test_at_most_as_many_connections_as_allowed_are_served_at_once():
     gate = Gate()
-    async with served(says("a b", pause=gate), settings=ServerSettings(max_connections=100)) as s:
+    async with served(says("a b", pause=gate), settings=ServerSettings(block=server_block(max_connections=100))) as s:
 
         async def one(n):
             body = json.dumps(ask(thread=f"t{n}")).encode()
@@ -196,7 +196,7 @@ def test_an_ipv6_network_is_one_client_and_a_proxy_on_this_machine_is_none():
 
 @pytest.mark.req("T17")
 async def test_an_address_with_as_many_connections_as_it_may_have_gets_a_503():
-    settings = ServerSettings(limits=ServerLimits(address=AddressLimits(connections=2)))
+    settings = ServerSettings(block=server_block(limits=ServerLimits(address=AddressLimits(connections=2))))
     async with served(settings=settings) as s:
         others = await many_connections(s, 2)
         await until(lambda: s.server.connection_limit.present == 2)

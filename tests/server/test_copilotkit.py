@@ -13,7 +13,7 @@ from holodeck.server import copilotkit
 from holodeck.server.options import StreamSettings
 from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools, echo
-from tests.server.serving import Gate, ask, frames, read_to, served, types, until
+from tests.server.serving import Gate, ask, frames, read_to, served, server_block, types, until
 
 BASE = "/copilotkit"
 
@@ -146,8 +146,8 @@ def contents(snapshot):
 async def test_who_connects_to_a_run_that_outgrew_its_log_learns_that_it_continues_and_how_it_ends():
     talk = LongTalk()
     turns = says("one"), Turn(text=["w "] * 300, pause=talk), says("three")
-    often = StreamSettings(keepalive=0.02)
-    async with served(*turns, max_log_events=100, streams=often) as s:
+    often = server_block(keepalive=0.02)
+    async with served(*turns, max_log_events=100, block=often) as s:
         async with s.post(legacy(thread="t", run="r1")) as answer:
             await answer.read()
         live, queued = [await s.post(legacy(thread="t", run=run)) for run in ("r2", "r3")]

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import dataclasses
 from ipaddress import ip_network
 
 import aiohttp
@@ -400,7 +399,7 @@ async def test_a_user_at_all_limits_costs_the_others_nothing(tmp_path):
     """A70: other users' requests ask the limits the same questions as before, and pass."""
     user = SubjectLimits(requests_per_minute=3, tokens_per_day=10_000, runs=1, streams=1)
     gate = Gate()
-    given = dataclasses.replace(settings(), limits=ServerLimits(user=user))
+    given = settings(limits=ServerLimits(user=user))
     holders = KeyHolders(tmp_path / "keys.json")
     ann, bob = holders.headers(user="ann"), holders.headers(user="bob")
     turns = (says("hello"), says("a b", pause=gate), says("hello"))

@@ -12,7 +12,7 @@ from holodeck.server.main import settings_of
 def limits_of(tmp_path, block: str) -> RequestLimits:
     text = f"name: a\nmodel: {{provider: demo}}\nserver: {{limits: {{request: {{{block}}}}}}}\n"
     (tmp_path / "agent.yaml").write_text(text)
-    return settings_of(ServeOptions(config=load_config(tmp_path / "agent.yaml"))).limits.request
+    return settings_of(ServeOptions(config=load_config(tmp_path / "agent.yaml"))).block.limits.request
 
 
 @pytest.mark.parametrize("key", RequestLimits.model_fields)
@@ -26,4 +26,4 @@ def test_the_other_sizes_come_from_their_blocks(tmp_path):
     text = "name: a\nmodel: {provider: demo}\nfiles: {max_request_mb: 7}\nserver: {max_connections: 5}\n"
     (tmp_path / "agent.yaml").write_text(text)
     settings = settings_of(ServeOptions(config=load_config(tmp_path / "agent.yaml")))
-    assert (settings.max_upload, settings.max_connections) == (8 * MB, 5), "with the form around the files"
+    assert (settings.max_upload, settings.block.max_connections) == (8 * MB, 5), "with the form around the files"

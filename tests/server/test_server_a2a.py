@@ -24,7 +24,7 @@ from holodeck.sessions.values import MemoryValues
 from holodeck.wires.a2a.request import PushConfig
 from tests.agent.parts import Deletions, PlainTools, echo
 from tests.server.keyed import keyed
-from tests.server.serving import Gate, Served, ask, read_to, served, until
+from tests.server.serving import Gate, Served, ask, read_to, served, server_block, until
 from tests.server.webhook import Webhook, listening
 from tests.wires.sse_parsers import whatwg
 
@@ -285,7 +285,9 @@ async def test_a_subscription_continues_over_an_approval() -> None:
 async def test_a_subscription_takes_a_slot() -> None:
     gate = Gate()
     limits = ServerLimits(address=AddressLimits(streams=1))
-    async with served(Turn(text=["Once"], pause=gate), settings=ServerSettings(protocols=("a2a",), limits=limits)) as s:
+    async with served(
+        Turn(text=["Once"], pause=gate), settings=ServerSettings(protocols=("a2a",), block=server_block(limits=limits))
+    ) as s:
         result = await rpc(s, "SendMessage", {"message": message(), "configuration": {"returnImmediately": True}})
         path = f"/a2a/tasks/{result['result']['task']['id']}:subscribe"
         await until(lambda: s.server.slots.taken == 0)
@@ -340,8 +342,13 @@ def followers() -> list[asyncio.Task[Any]]:
 async def test_push_notifications() -> None:
     hook = Webhook()
     async with listening(hook) as port:
-        push = PushSettings(allow_hosts=(f"http://127.0.0.1:{port}",), permit=lambda _: True, wait=0.01)
-        async with served(says("Hello"), settings=ServerSettings(protocols=("a2a",), push=push)) as s:
+        push = PushSettings(permit=lambda _: True, wait=0.01)
+        async with served(
+            says("Hello"),
+            settings=ServerSettings(
+                protocols=("a2a",), block=server_block(push_to=[f"http://127.0.0.1:{port}"]), push=push
+            ),
+        ) as s:
             config = {"url": f"http://127.0.0.1:{port}/hook", "token": "t0ken"}
             login = {"authentication": {"scheme": "Bearer", "credentials": "s3cret"}}
             params = {"message": message(), "configuration": {"taskPushNotificationConfig": {**config, **login}}}
@@ -374,8 +381,13 @@ async def test_push_notifications() -> None:
 async def test_clients_of_0_3_are_sent_the_task_and_manage_addresses_over_both_bindings() -> None:
     hook = Webhook(failures=0)
     async with listening(hook) as port:
-        push = PushSettings(allow_hosts=(f"http://127.0.0.1:{port}",), permit=lambda _: True, wait=0.01)
-        async with served(says("Hello"), settings=ServerSettings(protocols=("a2a",), push=push)) as s:
+        push = PushSettings(permit=lambda _: True, wait=0.01)
+        async with served(
+            says("Hello"),
+            settings=ServerSettings(
+                protocols=("a2a",), block=server_block(push_to=[f"http://127.0.0.1:{port}"]), push=push
+            ),
+        ) as s:
             config = {"url": f"http://127.0.0.1:{port}/hook", "token": "t0ken"}
             config["authentication"] = {"schemes": ["Bearer", "Basic"], "credentials": "s3cret"}
             old = {"kind": "message", "messageId": "m1", "role": "user", "parts": [{"kind": "text", "text": "Hi"}]}
@@ -405,8 +417,9 @@ async def test_clients_of_0_3_are_sent_the_task_and_manage_addresses_over_both_b
 
 @pytest.mark.req("T14")
 async def test_a_message_with_an_address_that_may_not_be_called_starts_nothing() -> None:
-    push = PushSettings(allow_hosts=("hooks.example.com",))
-    async with served(says("Hello"), settings=ServerSettings(protocols=("a2a",), push=push)) as s:
+    async with served(
+        says("Hello"), settings=ServerSettings(protocols=("a2a",), block=server_block(push_to=["hooks.example.com"]))
+    ) as s:
         options = {"taskPushNotificationConfig": {"url": "http://169.254.169.254/latest"}}
         for method in ("SendMessage", "SendStreamingMessage"):
             refused = await rpc(s, method, {"message": message(), "configuration": options})
@@ -421,9 +434,9 @@ async def test_a_client_that_is_too_slow_gets_the_last_status(monkeypatch: pytes
     hook = SlowWebhook()
     turn = says(" ".join(["word"] * 20) if kept == 4 else "Hello")
     async with listening(hook) as port:
-        push = PushSettings(allow_hosts=("*",), permit=lambda _: True)
+        push = PushSettings(permit=lambda _: True)
         options = {"taskPushNotificationConfig": {"url": f"http://127.0.0.1:{port}/hook"}}
-        settings = ServerSettings(protocols=("a2a",), push=push)
+        settings = ServerSettings(protocols=("a2a",), block=server_block(push_to=["*"]), push=push)
         async with served(turn, settings=settings, max_log_events=kept) as s:
             sent = await rpc(s, "SendMessage", {"message": message(), "configuration": options})
             hook.may_answer.set()
@@ -439,15 +452,15 @@ async def test_a_client_that_is_too_slow_gets_the_last_status(monkeypatch: pytes
 async def test_an_address_whose_host_the_operator_has_taken_out_is_not_called() -> None:
     values, ann = MemoryValues(), Owner("acme", "ann")
     for host in ("a", "b"):
-        wide = push_sender.PushSender(PushSettings(allow_hosts=("*",)), values)
+        wide = push_sender.PushSender(["*"], PushSettings(), values)
         await wide.add(ann, "t", PushConfig(url=f"https://{host}.example.com/hook", id=host))
-    narrow = push_sender.PushSender(PushSettings(allow_hosts=("b.example.com",)), values)
+    narrow = push_sender.PushSender(["b.example.com"], PushSettings(), values)
     assert list(await narrow.of_task(ann, "t")) == ["b"]
 
 
 async def test_an_owner_with_many_tasks_takes_no_addresses_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(push_sender, "MAX_OWNER_CONFIGS", 3)
-    sender = push_sender.PushSender(PushSettings(allow_hosts=("*",)), MemoryValues())
+    sender = push_sender.PushSender(["*"], PushSettings(), MemoryValues())
     config = PushConfig(url="https://example.com/hook", id="c")
     ann, eve = Owner("acme", "ann"), Owner("acme", "eve")
     await sender.add(ann, "a", config)
@@ -466,9 +479,9 @@ async def test_an_owner_with_many_tasks_takes_no_addresses_from_others(monkeypat
 async def test_only_so_many_runs_of_one_owner_have_notifications(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(push_sender, "MAX_OWNER_FOLLOWERS", 1)
     gate = Gate()
-    push = PushSettings(allow_hosts=("*",), attempts=1)
+    push = PushSettings(attempts=1)
     options = {"taskPushNotificationConfig": {"url": "http://127.0.0.1:1/hook"}, "returnImmediately": True}
-    settings = ServerSettings(protocols=("a2a",), push=push)
+    settings = ServerSettings(protocols=("a2a",), block=server_block(push_to=["*"]), push=push)
     async with served(says("a b", pause=gate), says("a b", pause=gate), settings=settings) as s:
         for _ in range(2):
             answer = await rpc(s, "SendMessage", {"message": message(), "configuration": options})
@@ -482,8 +495,13 @@ async def test_only_so_many_runs_of_one_owner_have_notifications(monkeypatch: py
 async def test_a_named_host_with_a_private_address_is_not_called() -> None:
     hook = Webhook(failures=0)
     async with listening(hook) as port:
-        push = PushSettings(allow_hosts=(f"http://localhost:{port}",), attempts=2, wait=0.001)
-        async with served(says("Hello"), settings=ServerSettings(protocols=("a2a",), push=push)) as s:
+        push = PushSettings(attempts=2, wait=0.001)
+        async with served(
+            says("Hello"),
+            settings=ServerSettings(
+                protocols=("a2a",), block=server_block(push_to=[f"http://localhost:{port}"]), push=push
+            ),
+        ) as s:
             options = {"taskPushNotificationConfig": {"url": f"http://localhost:{port}/hook"}}
             result = await rpc(s, "SendMessage", {"message": message(), "configuration": options})
             assert result["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
@@ -501,9 +519,10 @@ DISGUISED = (
 async def test_no_form_of_a_private_address_is_called_where_any_host_is_allowed() -> None:
     hook = Webhook(failures=0)
     async with listening(hook) as port:
-        push = PushSettings(allow_hosts=("*",), attempts=1)
+        push = PushSettings(attempts=1)
         async with served(
-            *(says("Hello") for _ in DISGUISED), settings=ServerSettings(protocols=("a2a",), push=push)
+            *(says("Hello") for _ in DISGUISED),
+            settings=ServerSettings(protocols=("a2a",), block=server_block(push_to=["*"]), push=push),
         ) as s:
             for host in DISGUISED:
                 options = {"taskPushNotificationConfig": {"url": f"http://{host}:{port}/hook"}}
@@ -524,8 +543,10 @@ async def test_a_redirect_is_not_followed_and_a_token_cannot_begin_a_header() ->
 
     hook = Redirects(failures=0)
     async with listening(elsewhere) as port, listening(hook) as here:
-        push = PushSettings(allow_hosts=("*",), permit=lambda _: True, attempts=1)
-        async with served(says("Hello"), settings=ServerSettings(protocols=("a2a",), push=push)) as s:
+        push = PushSettings(permit=lambda _: True, attempts=1)
+        async with served(
+            says("Hello"), settings=ServerSettings(protocols=("a2a",), block=server_block(push_to=["*"]), push=push)
+        ) as s:
             config = {"url": f"http://127.0.0.1:{here}/hook"}
             for token in ("a\r\nX-Evil: 1", "a\nb", "\u20ac"):
                 bad = {
@@ -543,8 +564,8 @@ async def test_what_a_middleware_hides_is_not_sent() -> None:
     hook = Webhook(failures=0)
     turns = [calls(("echo", '{"of": "the boss"}')), says("done")]
     async with listening(hook) as port:
-        push = PushSettings(allow_hosts=("*",), permit=lambda _: True)
-        settings = ServerSettings(protocols=("a2a",), push=push)
+        push = PushSettings(permit=lambda _: True)
+        settings = ServerSettings(protocols=("a2a",), block=server_block(push_to=["*"]), push=push)
         options = {"taskPushNotificationConfig": {"url": f"http://127.0.0.1:{port}/hook"}}
         middleware = lambda: EventMiddleware([hide_tools(["echo"])])  # noqa: E731  a factory, as the agent file makes one
         async with served(*turns, tools=PlainTools(echo=echo), settings=settings, middleware=middleware) as s:

@@ -9,7 +9,7 @@ import pytest
 from holodeck.config.limit_schema import ServerLimits, SubjectLimits
 from holodeck.models.scripted import says
 from holodeck.server.options import ServerSettings
-from tests.server.serving import Gate, Served, ask, served, types, until
+from tests.server.serving import Gate, Served, ask, served, server_block, types, until
 
 ROUTES = ("/awp", "/copilotkit/agent/default/run", "/copilotkit")
 FILE = {"type": "document", "source": {"type": "data", "value": "eHl6enk=", "mimeType": "text/plain"}}
@@ -27,7 +27,7 @@ async def post(s: Served, given: dict[str, Any], path: str = "/awp") -> tuple[in
 @every_route
 async def test_a_repeat_needs_no_room_of_its_own(path: str) -> None:
     gate = Gate()
-    async with served(says("one two", pause=gate), settings=ServerSettings(max_concurrent_runs=1)) as s:
+    async with served(says("one two", pause=gate), settings=ServerSettings(block=server_block(max_concurrent=1))) as s:
         given = ask(run="r")
         first = asyncio.create_task(post(s, given, path))
         await until(lambda: s.model.prompts)
@@ -44,7 +44,9 @@ async def test_a_repeat_needs_no_room_of_its_own(path: str) -> None:
 @every_route
 async def test_a_repeat_of_what_is_over_needs_none_either(path: str) -> None:
     gate = Gate()
-    async with served(says("first"), says("one two", pause=gate), settings=ServerSettings(max_concurrent_runs=1)) as s:
+    async with served(
+        says("first"), says("one two", pause=gate), settings=ServerSettings(block=server_block(max_concurrent=1))
+    ) as s:
         given = ask(run="r")
         first = await post(s, given, path)
         other = asyncio.create_task(post(s, ask(run="other", thread="t2"), path))
@@ -55,7 +57,9 @@ async def test_a_repeat_of_what_is_over_needs_none_either(path: str) -> None:
 
 
 async def test_a_repeat_counts_for_no_quota() -> None:
-    async with served(settings=ServerSettings(limits=ServerLimits(user=SubjectLimits(requests_per_minute=1)))) as s:
+    async with served(
+        settings=ServerSettings(block=server_block(limits=ServerLimits(user=SubjectLimits(requests_per_minute=1))))
+    ) as s:
         given = ask(run="r")
         first = await post(s, given)
         assert await post(s, given) == first
@@ -107,7 +111,9 @@ async def test_another_request_under_the_same_id_is_refused(other: dict[str, Any
 
 async def test_an_id_that_was_refused_is_free() -> None:
     gate = Gate()
-    async with served(says("one two", pause=gate), says("well"), settings=ServerSettings(max_concurrent_runs=1)) as s:
+    async with served(
+        says("one two", pause=gate), says("well"), settings=ServerSettings(block=server_block(max_concurrent=1))
+    ) as s:
         first = asyncio.create_task(post(s, ask(run="r", thread="t1")))
         await until(lambda: s.model.prompts)
         later = ask(run="later", thread="t2")

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from holodeck.models.scripted import says
-from holodeck.server.options import ServerSettings, StreamSettings
+from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from holodeck.wires.agui.encode import SseEncoder
 from tests.scenarios.uploading import CHAT
-from tests.server.serving import PATIENCE, Gate, Served, ask, served, until
+from tests.server.serving import PATIENCE, Gate, Served, ask, served, server_block, until
 
 ALL = ServerSettings(protocols=tuple(WIRES))
 PROTOBUF = "application/vnd.ag-ui.event+proto"
@@ -78,7 +78,7 @@ async def test_a_stream_has_no_chunks_and_ends_with_its_connection(path: str, bo
 @every_stream
 async def test_each_piece_leaves_when_it_is_there(path: str, body: Any, accept: str) -> None:
     steps: asyncio.Queue[None] = asyncio.Queue()
-    often = ServerSettings(protocols=tuple(WIRES), streams=StreamSettings(keepalive=0.02))
+    often = ServerSettings(protocols=tuple(WIRES), block=server_block(keepalive=0.02))
     async with served(says("one two three", pause=steps.get), settings=often) as s:
         reader, writer = await s.connect()
         writer.write(post(path, body, accept))

@@ -11,7 +11,7 @@ from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from holodeck.telemetry import logs
 from tests.agent.parts import PlainTools, echo
-from tests.server.serving import ask, served, types
+from tests.server.serving import ask, served, server_block, types
 
 
 @contextmanager
@@ -52,7 +52,7 @@ async def test_the_line_of_a_request_names_the_conversation_as_the_client_does(p
     body, name = NAMED[path]
     key = {"Idempotency-Key": "k"}  # else REST refuses before it has read whose conversation it is
     with logged(tmp_path) as lines:
-        settings = ServerSettings(protocols=tuple(WIRES), max_concurrent_runs=room)
+        settings = ServerSettings(protocols=tuple(WIRES), block=server_block(max_concurrent=room))
         async with served(settings=settings) as s, s.post(body, path, **key) as answer:
             await answer.read()
     (completed,) = [line for line in lines if line["event"] == "request_completed"]

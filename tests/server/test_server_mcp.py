@@ -20,7 +20,7 @@ from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from tests.agent.parts import Deletions, PlainTools, echo
 from tests.server.keyed import keyed
-from tests.server.serving import Gate, Served, read_to, served, until
+from tests.server.serving import Gate, Served, read_to, served, server_block, until
 from tests.wires.sse_parsers import whatwg
 
 pytestmark = pytest.mark.req("SRV-26")
@@ -400,7 +400,9 @@ async def test_a_key_that_may_only_chat_neither_reads_nor_stops_tasks(tmp_path: 
 @pytest.mark.req("T17")
 async def test_waiting_takes_a_slot() -> None:
     gate, limits = Gate(), ServerLimits(address=AddressLimits(streams=1))
-    async with served(Turn(text=["late"], pause=gate), settings=ServerSettings(protocols=("mcp",), limits=limits)) as s:
+    async with served(
+        Turn(text=["late"], pause=gate), settings=ServerSettings(protocols=("mcp",), block=server_block(limits=limits))
+    ) as s:
         made = await called(s, {"message": "Hi"}, capabilities=TASKS)
         body = body_of("tools/call", {"name": "wait", "arguments": {"run": made["taskId"]}})
         await until(lambda: s.server.slots.taken == 0)

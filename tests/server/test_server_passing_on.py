@@ -11,11 +11,10 @@ from holodeck.models.scripted import Turn, says
 from holodeck.runs.middleware import EventMiddleware
 from holodeck.runs.middleware import log as log_stage
 from holodeck.server import stream as streams
-from holodeck.server.options import StreamSettings
 from holodeck.server.stream import EventStream
 from holodeck.telemetry.log_context import current
 from holodeck.wires.agui.encode import SseEncoder
-from tests.server.serving import PATIENCE, ask, read_to, served, until
+from tests.server.serving import PATIENCE, ask, read_to, served, server_block, until
 from tests.server.stalled_client import MB, encoded, stalled_client
 
 
@@ -72,7 +71,7 @@ async def test_a_reader_that_takes_nothing_of_a_slow_answer_costs_no_more_than_i
         passed_on += 1
         await asyncio.sleep(0)
 
-    async with served(Turn(text=["x" * 1000] * 6000, pause=next_turn), streams=StreamSettings(stall_timeout=60)) as s:
+    async with served(Turn(text=["x" * 1000] * 6000, pause=next_turn), block=server_block(stall_timeout=60)) as s:
         raw = await stalled_client(s, encoded(run="stalled"))
         await until(lambda: s.server.runs.busy == 0 and passed_on == 6000)
         (connection,) = s.http.server_state.connections
@@ -129,8 +128,8 @@ async def test_readers_that_leave_a_silent_run_leave_nothing_behind(monkeypatch)
 
     monkeypatch.setattr(EventStream, "__init__", counted)
     steps: asyncio.Queue[None] = asyncio.Queue()
-    script, often = says("one two", pause=steps.get), StreamSettings(keepalive=0.02)
-    async with served(script, streams=often) as s, s.post(ask(run="r")) as answer:
+    script, often = says("one two", pause=steps.get), server_block(keepalive=0.02)
+    async with served(script, block=often) as s, s.post(ask(run="r")) as answer:
         await read_to(answer, "one")
         run = s.run("r")
         for _ in range(20):
@@ -152,7 +151,7 @@ class Ticks:
 
     def __init__(self, stall):
         self.now, self.unsent, self.dropped = 0.0, 0, False
-        self.stream = EventStream(None, [], StreamSettings(keepalive=1000, stall_timeout=stall), content_type="x")
+        self.stream = EventStream(None, [], server_block(keepalive=1000, stall_timeout=stall), content_type="x")
         self.stream._loop = self.stream._connection = self.transport = self
         self.stream._sending = True
         self.stream._waiter = None

@@ -15,13 +15,13 @@ from holodeck.server.options import ServerSettings, SpendingSettings
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools, echo
-from tests.server.serving import Gate, ask, read_to, served, types, until
+from tests.server.serving import Gate, ask, read_to, served, server_block, types, until
 
 
 def limited(*, max_tokens: int = 1000, **limits) -> ServerSettings:
     user = {name: limits.pop(name) for name in SubjectLimits.model_fields if name in limits}
     return ServerSettings(
-        limits=ServerLimits(user=SubjectLimits(**user), **limits),
+        block=server_block(limits=ServerLimits(user=SubjectLimits(**user), **limits)),
         spending=SpendingSettings(max_tokens=max_tokens),
         protocols=("ag-ui", "chat-stream"),
     )
@@ -72,7 +72,8 @@ async def test_a_request_too_many_is_a_problem_that_says_when_to_come_back():
 async def test_an_empty_conversation_counts_as_a_request():
     """Each is a stored session: without a limit a client could fill the store with them."""
     settings = ServerSettings(
-        limits=ServerLimits(user=SubjectLimits(requests_per_minute=3)), protocols=("ag-ui", "responses")
+        block=server_block(limits=ServerLimits(user=SubjectLimits(requests_per_minute=3))),
+        protocols=("ag-ui", "responses"),
     )
     async with served(settings=settings) as s:
         async with s.post({"items": [{}]}, "/v1/conversations") as answer:
@@ -265,7 +266,7 @@ async def test_a_request_with_a_key_takes_its_slot_before_its_body_is_read():
     """Otherwise a client whose slots are all taken could make the server read files (T17)."""
     gate, path = Gate(), "/agent/tester/chat"
     limits = ServerLimits(address=AddressLimits(streams=1))
-    settings = ServerSettings(protocols=("ag-ui", "rest"), limits=limits)
+    settings = ServerSettings(protocols=("ag-ui", "rest"), block=server_block(limits=limits))
     async with (
         served(says("a b", pause=gate), settings=settings) as s,
         s.post(ask()) as first,

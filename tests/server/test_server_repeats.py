@@ -15,7 +15,7 @@ from holodeck.server.wires import WIRES
 from holodeck.sessions.memory import MemorySessionStore
 from tests.scenarios.uploading import CHAT
 from tests.scenarios.wire_clients import named
-from tests.server.serving import Gate, Served, ask, read_to, served, until
+from tests.server.serving import Gate, Served, ask, read_to, served, server_block, until
 
 ALL = ServerSettings(protocols=tuple(WIRES))
 STREAM, CHAT_STREAM = f"{CHAT}/stream", "/chat/stream"
@@ -85,7 +85,7 @@ async def test_a_client_that_reconnects_in_the_middle_gets_it_from_the_start(pat
 @every_address
 async def test_a_repeat_needs_no_room_of_its_own(path: str) -> None:
     gate = Gate()
-    full = ServerSettings(protocols=tuple(WIRES), max_concurrent_runs=1)
+    full = ServerSettings(protocols=tuple(WIRES), block=server_block(max_concurrent=1))
     async with served(says("Once upon a time", pause=gate), settings=full) as s:
         first = asyncio.create_task(post(s, path))
         await until(lambda: s.model.prompts)

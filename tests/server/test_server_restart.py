@@ -17,7 +17,7 @@ from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from tests.server.keyed import KeyHolders, keyed
-from tests.server.serving import Gate, Served, ask, frames, read_to, served, types, until
+from tests.server.serving import Gate, Served, ask, frames, read_to, served, server_block, types, until
 from tests.server.test_completion_sessions import ask as complete
 from tests.server.test_server_a2a import followers, message, rpc
 from tests.server.test_server_log_lines import logged
@@ -81,8 +81,8 @@ async def test_approvals_that_were_given_one_by_one(tmp_path: Path) -> None:
 async def test_the_end_of_a_run_that_a_crash_cut_is_pushed(tmp_path: Path, *, continues: bool) -> None:
     hook, gate, file = Webhook(failures=0), Gate(), tmp_path / "sessions.db"
     async with listening(hook) as port:
-        push = PushSettings(allow_hosts=("*",), permit=lambda _: True)
-        settings = ServerSettings(protocols=("a2a",), push=push)
+        push = PushSettings(permit=lambda _: True)
+        settings = ServerSettings(protocols=("a2a",), block=server_block(push_to=["*"]), push=push)
         login = {"token": "t0ken", "authentication": {"scheme": "Bearer", "credentials": "s3cret"}}
         config = {"url": f"http://127.0.0.1:{port}/hook", **login}
         async with started(file, says("a b", pause=gate), settings=settings) as s:
@@ -148,8 +148,8 @@ async def test_a_task_that_worked_is_not_shown_as_submitted_when_another_process
 async def test_addresses_of_a_task_that_waits_are_called_when_it_continues(tmp_path: Path) -> None:
     hook, tool, file = Webhook(failures=0), Deletions(), tmp_path / "sessions.db"
     async with listening(hook) as port:
-        push = PushSettings(allow_hosts=("*",), permit=lambda _: True)
-        settings = ServerSettings(protocols=("a2a",), push=push)
+        push = PushSettings(permit=lambda _: True)
+        settings = ServerSettings(protocols=("a2a",), block=server_block(push_to=["*"]), push=push)
         options = {"taskPushNotificationConfig": {"url": f"http://127.0.0.1:{port}/hook", "token": "t0ken"}}
         async with started(file, calls(("delete", '{"name": "a"}')), tools=tool.tools, settings=settings) as s:
             task = (await rpc(s, "SendMessage", {"message": message(), "configuration": options}))["result"]["task"]

@@ -23,7 +23,7 @@ from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from holodeck.tools.port import ToolsetHealth
 from tests.agent.parts import PlainTools, echo
-from tests.server.serving import Gate, ask, frames, read_to, served, types, until
+from tests.server.serving import Gate, ask, frames, read_to, served, server_block, types, until
 
 PROTOBUF = "application/vnd.ag-ui.event+proto"
 
@@ -448,7 +448,7 @@ async def test_more_runs_than_allowed_are_refused_with_the_time_to_wait():
     from holodeck.server.options import ServerSettings
 
     gate = Gate()
-    async with served(says("a", pause=gate), settings=ServerSettings(max_concurrent_runs=1)) as s:
+    async with served(says("a", pause=gate), settings=ServerSettings(block=server_block(max_concurrent=1))) as s:
         async with s.post(ask(thread="a")) as one:
             await read_to(one, "TEXT_MESSAGE_CONTENT")
             async with s.post(ask(thread="b")) as two:
@@ -476,7 +476,7 @@ async def test_a_server_without_its_model_says_when_the_model_is_tried_again():
 
 
 async def test_runs_whose_files_are_still_being_read_count_as_runs():
-    settings = ServerSettings(protocols=tuple(WIRES), max_concurrent_runs=2)
+    settings = ServerSettings(protocols=tuple(WIRES), block=server_block(max_concurrent=2))
     async with served(settings=settings) as s:
         whole = asyncio.Event()
 
@@ -524,7 +524,7 @@ async def test_the_chain_applies_to_every_reader_also_to_one_that_comes_back():
 @pytest.mark.req("C06")
 async def test_silence_is_filled_with_comments():
     gate = Gate()
-    async with served(says("a b", pause=gate), streams=StreamSettings(keepalive=0.05)) as s, s.post() as answer:
+    async with served(says("a b", pause=gate), block=server_block(keepalive=0.05)) as s, s.post() as answer:
         await answer.content.readuntil(b": keepalive\n\n")
         await answer.content.readuntil(b": keepalive\n\n")
         gate.open.set()

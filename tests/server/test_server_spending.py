@@ -39,7 +39,7 @@ from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools, echo
 from tests.limits.valkey_server import valkey
 from tests.server.keyed import DEFAULTS, KeyHolders
-from tests.server.serving import Gate, ask, frames, read_to, served, types, until
+from tests.server.serving import Gate, ask, frames, read_to, served, server_block, types, until
 
 PRICE = Price(input=1.0, output=2.0)  # of a million tokens
 
@@ -48,7 +48,7 @@ def settings(*, price: Price | None = None, max_tokens: int = 1000, **limits):
     return ServerSettings(
         protocols=("ag-ui", "rest", "chat-stream"),
         access=Access(),
-        limits=ServerLimits(**limits),
+        block=server_block(limits=ServerLimits(**limits)),
         spending=SpendingSettings(price=price, max_tokens=max_tokens, has_keys=True),
     )
 

@@ -14,10 +14,9 @@ from holodeck.core.events import Outcome, RunFinished
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.runs.port import RunState
 from holodeck.server.connection import unsent_bytes
-from holodeck.server.options import StreamSettings
 from tests.agent.parts import PlainTools, echo
 from tests.loop_clock import LIMIT, LoopClock
-from tests.server.serving import PATIENCE, Gate, ask, frames, read_to, served, types, until
+from tests.server.serving import PATIENCE, Gate, ask, frames, read_to, served, server_block, types, until
 from tests.server.stalled_client import MB, encoded, stalled_client
 
 EVENTS = (
@@ -83,8 +82,8 @@ async def test_a_client_that_half_closes_its_connection_has_left():
 
 
 async def test_a_client_that_leaves_is_noticed_within_a_second():
-    never = StreamSettings(keepalive=36_000, stall_timeout=36_000)  # so the connection reports it, and no timer
-    async with served(says("a b c", pause=Gate()), streams=never) as s:
+    never = server_block(keepalive=36_000, stall_timeout=36_000)  # so the connection reports it, and no timer
+    async with served(says("a b c", pause=Gate()), block=never) as s:
         for number in range(10):  # a busy machine holds us up now and then, not every time
             answer = await s.post(ask(thread=f"t{number}", run=f"r{number}"))
             await read_to(answer, "TEXT_MESSAGE_CONTENT")
@@ -135,7 +134,7 @@ LONG = Turn(text=["x" * 1000] * 6000)  # more than the kernel keeps for a socket
 
 @pytest.mark.req("C04")
 async def test_a_reader_that_takes_nothing_is_cut_off_and_its_run_finishes():
-    async with served(LONG, streams=StreamSettings(stall_timeout=0.3), detach_grace=30) as s:
+    async with served(LONG, block=server_block(stall_timeout=0.3), detach_grace=30) as s:
         raw = await stalled_client(s, encoded(run="stalled"))
         await until(lambda: s.server.runs.busy == 0 and s.model.prompts)
         run = s.run("stalled")
@@ -167,7 +166,7 @@ async def test_the_rest_of_an_answer_does_not_wait_for_ever(connection):
 @pytest.mark.req("C05")
 async def test_a_slow_reader_is_kept_and_gets_everything(monkeypatch):
     clock = LoopClock(monkeypatch)
-    async with served(LONG, streams=StreamSettings(stall_timeout=LIMIT)) as s:
+    async with served(LONG, block=server_block(stall_timeout=LIMIT)) as s:
         raw = await stalled_client(s, encoded(run="slow"), buffer=65536)
         await until(lambda: s.model.prompts and s.server.runs.busy == 0)  # a run has limits of its own
         loop, taken, last = asyncio.get_running_loop(), 0, b""
@@ -188,7 +187,7 @@ async def test_a_slow_reader_is_kept_and_gets_everything(monkeypatch):
 async def test_a_hundred_clients_that_do_not_read_cost_little_and_end():
     count = 100
     text = Turn(text=["x" * 100] * 3000)
-    async with served(text, streams=StreamSettings(stall_timeout=5), max_log_events=100_000) as s:
+    async with served(text, block=server_block(stall_timeout=5), max_log_events=100_000) as s:
         first = await stalled_client(s, encoded(run="first", thread="first"))
         await until(lambda: s.server.runs.busy == 0 and s.model.prompts)
         shared = s.run("first")  # all others read this one: what is measured is readers, not runs

@@ -74,7 +74,7 @@ async def stream(request: Request, params: JsonObject, form: UpdateForm) -> Resp
 
 def _wanted(request: Request, params: JsonObject) -> SendRequest:
     server = server_of(request)
-    wanted = send_request(params, server.settings.limits.message_characters)
+    wanted = send_request(params, server.settings.block.limits.message_characters)
     if wanted.push is not None and not server.push_sender.enabled:
         raise push_not_supported()
     return wanted

@@ -144,8 +144,8 @@ class AgentServer:
             self.access,
             self.metrics,
             realm=agent.name,
-            public=self.settings.access.public,
-            metadata_url=self.settings.access.metadata_url if self.access.takes_tokens else None,
+            public=frozenset(self.settings.block.auth.public),
+            metadata_url=self.settings.metadata_url if self.access.takes_tokens else None,
         )
         self.at_drain: list[Callable[[], Awaitable[None]]] = []  # called when the last run has ended
         self.arriving = 0  # runs that are admitted but not yet started
@@ -168,14 +168,14 @@ class AgentServer:
         )
         self.slots = StreamSlots(self.quotas)
         self.worker_figures: WorkerFigures | None = None  # if this process is one of several workers
-        self._watchdog = Watchdog(self.metrics.loop_lag.observe) if self.settings.watchdog else None
+        self._watchdog = Watchdog(self.metrics.loop_lag.observe) if self.settings.block.watchdog else None
         self._started_at = time.monotonic()
 
     def _replica_of(self, records: RunStore | None) -> Replica | None:
         """This process's entry among those that share its store, or None if no other process uses the store."""
         if not isinstance(records, SharedRunStore):
             return None
-        return Replica(self.runs, self.stored_runs, records, self.settings.take_over_seconds)
+        return Replica(self.runs, self.stored_runs, records, self.settings.cluster.take_over_seconds)
 
     async def start(self) -> None:
         """Starts the agent. Raises StartError if that fails."""
@@ -221,7 +221,7 @@ class AgentServer:
             await self.start()
             self.serve()
             yield
-            await self.drain(self.settings.shutdown_seconds)
+            await self.drain(self.settings.block.shutdown_timeout)
         finally:
             await self.close()
 
@@ -364,7 +364,7 @@ class RunAdmission:
 
     async def __aenter__(self) -> Meter | None:
         server = self._server
-        if server.runs.busy + server.arriving >= server.settings.max_concurrent_runs:
+        if server.runs.busy + server.arriving >= server.settings.block.runs.max_concurrent:
             raise Overloaded("The server has too many runs at the moment; try again in a moment.")
         server.arriving += 1
         if server.quotas.counts:

@@ -51,7 +51,7 @@ async def start(request: Request, body: bytes, accept: str | None = None) -> Eve
     While a scan is being read, the stream shows which page it is at.
     """
     server, owner = server_of(request), owner_of(request)
-    given = await decoded(decode, body, server.settings.limits.message_characters)
+    given = await decoded(decode, body, server.settings.block.limits.message_characters)
     for warning in given.warnings:
         log.warning("run %s: %s", given.run_id, warning)
     wanted, is_terminal = given.request, request.headers.get(CLIENT_HEADER) == TERMINAL

@@ -153,7 +153,7 @@ async def _stop(request: Request, agent_id: str, thread_id: str, body: dict[str,
 async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
     server = server_of(request)
     _check(server, agent_id)
-    given = await decoded(decode, body, server.settings.limits.message_characters)
+    given = await decoded(decode, body, server.settings.block.limits.message_characters)
     await slot_of(request).take(request, owner_of(request))
     found = _readable(await server.stored_runs.of_session(given.thread_id, owner=owner_of(request)))
     cursors = [await _cursor(each, given.profile, server.middleware()) for each in found]

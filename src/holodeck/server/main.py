@@ -43,7 +43,7 @@ from holodeck.server.connection import room_for
 from holodeck.server.guard import ANY
 from holodeck.server.limit_settings import open_store, spending_of
 from holodeck.server.listen import acceptors, bind, bind_unix, only_on_loopback
-from holodeck.server.options import CHAT_STREAM_SECONDS, Access, PushSettings, ServerSettings, StreamSettings
+from holodeck.server.options import CHAT_STREAM_SECONDS, Access, ServerSettings
 from holodeck.server.protocol import HttpServer
 from holodeck.server.protocol import http_server as uvicorn_for
 from holodeck.server.routes.metrics import own_series
@@ -216,28 +216,20 @@ def refuse_exposure(options: ServeOptions, access: Authenticator) -> None:
 def settings_of(options: ServeOptions, *, keys: bool = False) -> ServerSettings:
     file, more_hosts = options.config.agent, options.config.environment.get(ALLOWED_HOSTS, "")
     return ServerSettings(
+        block=file.server.model_copy(update={"max_connections": room_for(file.server.max_connections)}),
+        cluster=file.cluster,
         access=Access(
             bind_host=options.host,
             allowed_hosts=(*options.allowed_hosts, *(name.strip() for name in more_hosts.split(",") if name.strip())),
             cors_origins=options.cors_origins,
-            public=frozenset(file.server.auth.public),
-            public_url=file.server.public_url,
         ),
-        limits=file.server.limits,
         spending=spending_of(options.config, has_keys=keys),
-        max_connections=room_for(file.server.max_connections),
         max_upload=round((file.files.max_request_mb + 1) * MB),
         files=file.files.limits,
-        streams=StreamSettings(keepalive=file.server.keepalive, stall_timeout=file.server.runs.stall_timeout),
         protocols=options.protocols,
         root_path=options.root_path,
-        push=PushSettings(allow_hosts=tuple(file.server.push.allow_hosts)),
-        max_concurrent_runs=file.server.runs.max_concurrent,
         chat_stream_timeout=file.loop.run_timeout or CHAT_STREAM_SECONDS,
         remember_conversations="store" in file.sessions.model_fields_set,
-        shutdown_seconds=file.server.shutdown_timeout,
-        take_over_seconds=file.cluster.take_over_seconds,
-        watchdog=file.server.watchdog,
         debug=options.debug,
     )
 
@@ -377,7 +369,7 @@ def _settle_memory() -> None:
 
 
 def http_server(server: AgentServer) -> HttpServer:
-    limits = server.settings.limits.request
+    limits = server.settings.block.limits.request
     return uvicorn_for(Application(server), limits, server.connection_limit, flush_seconds=FLUSH_SECONDS)
 
 

@@ -280,7 +280,7 @@ class TimedStream(EventStream):
         late: Callable[[], Awaitable[bytes]],
         on_leave: Callable[[], object] | None = None,
     ) -> None:
-        super().__init__(server.runs, (cursor,), server.settings.streams, content_type=cursor.encoder.content_type)
+        super().__init__(server.runs, (cursor,), server.settings.block, content_type=cursor.encoder.content_type)
         self._seconds, self._late, self._on_leave = seconds, late, on_leave
         self._expired = False
 

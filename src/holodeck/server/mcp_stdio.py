@@ -193,7 +193,7 @@ async def _run(config: LoadedConfig, out: int, *, debug: bool, trace: Callable[[
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     async with server.running():
-        channel = StdioServer(Application(server), _Writer(out), max_line=settings.limits.request.max_body)
+        channel = StdioServer(Application(server), _Writer(out), max_line=settings.block.limits.request.max_body)
         reading = asyncio.create_task(_read(channel, stop))
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from holodeck.config.limit_schema import ServerLimits
 from holodeck.config.schema import ClusterSettings, ServerBlock
 from holodeck.core.sizes import MB
 from holodeck.core.usage import Price
@@ -15,7 +14,6 @@ RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 CHAT_STREAM_SECONDS = 30.0  # seconds for one answer on that wire, unless `loop.run_timeout` is set (ORC-07)
 MCP_WAIT_SECONDS = 50.0  # seconds for one answer over MCP: many clients give up after 60
 DEFAULT_MAX_TOKENS = 4000  # reserved for a step if the agent file leaves the maximum to the model
-_IN_FILE = ServerBlock()  # the defaults of an agent file are declared there
 
 
 ProtocolType: TypeAlias = str
@@ -32,32 +30,18 @@ class SpendingSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamSettings:
-    keepalive: float = _IN_FILE.keepalive  # seconds of silence before a comment is sent
-    stall_timeout: float = _IN_FILE.runs.stall_timeout  # seconds after which a reader that takes nothing is dropped
-
-
-@dataclass(frozen=True, kw_only=True)
 class Access:
     """The names that the server answers to, and the web pages that may use it (T07, T08)."""
 
     bind_host: str = "127.0.0.1"
     allowed_hosts: tuple[str, ...] = ()
-    public: frozenset[str] = frozenset({"health"})  # what strangers may see, in the values of server.auth.public
-    public_url: str | None = None  # the server's address for clients; never taken from a request
     cors_origins: tuple[str, ...] = ("loopback",)
-
-    @property
-    def metadata_url(self) -> str | None:
-        """Returns the address at which clients learn which issuers are trusted (RFC 9728)."""
-        return None if self.public_url is None else self.public_url.rstrip("/") + RESOURCE_METADATA
 
 
 @dataclass(frozen=True, kw_only=True)
 class PushSettings:
-    """The hosts that the server may call when a client's task changes. Empty: it calls none (T14)."""
+    """How the server calls the hosts of `server.push` when a client's task changes (T14)."""
 
-    allow_hosts: tuple[str, ...] = ()
     permit: Callable[[str], bool] = is_public  # decides which IP addresses a host may have
     attempts: int = 5
     wait: float = 1.0  # seconds before the second attempt; the pause doubles after each attempt
@@ -65,23 +49,24 @@ class PushSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
+    """The `server:` block of the agent file, and what comes from other blocks and from the command line."""
+
+    block: ServerBlock = field(default_factory=ServerBlock)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
     access: Access = field(default_factory=Access)
-    limits: ServerLimits = field(default_factory=ServerLimits)
     spending: SpendingSettings = field(default_factory=SpendingSettings)
-    max_connections: int = _IN_FILE.max_connections
     max_upload: int = 101 * MB  # bytes of a body on routes that accept files: the files, and the form around them
     files: FileLimits = field(default_factory=FileLimits)
-    streams: StreamSettings = field(default_factory=StreamSettings)
     protocols: tuple[ProtocolType, ...] = ()  # empty: the default wires
     root_path: str = ""  # where a proxy mounts this server, such as /agents/one; addresses work with and without it
-    max_concurrent_runs: int = _IN_FILE.runs.max_concurrent
     chat_stream_timeout: float = CHAT_STREAM_SECONDS
     mcp_wait: float = MCP_WAIT_SECONDS
     push: PushSettings = field(default_factory=PushSettings)
     remember_conversations: bool = False  # whether conversation_id of chat-stream keeps a session (ORC-03)
-    shutdown_seconds: float = _IN_FILE.shutdown_timeout  # for runs in progress, under another ASGI server
-    take_over_seconds: float = (
-        ClusterSettings().take_over_seconds
-    )  # after which another process takes over the runs of a silent one
-    watchdog: bool = _IN_FILE.watchdog
     debug: bool = False
+
+    @property
+    def metadata_url(self) -> str | None:
+        """Returns the address at which clients learn which issuers are trusted (RFC 9728)."""
+        url = self.block.public_url  # never taken from a request
+        return None if url is None else url.rstrip("/") + RESOURCE_METADATA

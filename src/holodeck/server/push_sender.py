@@ -57,23 +57,25 @@ _decode = msgspec.json.Decoder(PushConfig).decode
 
 def prepare_push(server: AgentServer) -> None:
     """Gives the server a sender, before it continues interrupted runs."""
-    server.push_sender = sender = PushSender(server.settings.push, server.store.values)
+    server.push_sender = sender = PushSender(
+        server.settings.block.push.allow_hosts, server.settings.push, server.store.values
+    )
     if sender.enabled:
         server.stored_runs.on_taken_up.append(lambda run: sender.resume(run, server.middleware()))
         server.at_drain.append(sender.finish)
 
 
 class PushSender:
-    def __init__(self, settings: PushSettings, values: ValueStore) -> None:
+    def __init__(self, allow_hosts: Sequence[str], settings: PushSettings, values: ValueStore) -> None:
         self._settings, self._values = settings, values
-        self._hosts = [AllowedHost.of(each) for each in settings.allow_hosts if each != ANY]
-        self._any = ANY in settings.allow_hosts
+        self._hosts = [AllowedHost.of(each) for each in allow_hosts if each != ANY]
+        self._any = ANY in allow_hosts
         self._followers: dict[Run, _Follower] = {}
         self._resuming: set[asyncio.Task[None]] = set()
 
     @property
     def enabled(self) -> bool:
-        return bool(self._settings.allow_hosts)
+        return self._any or bool(self._hosts)
 
     async def check(self, owner: Owner, task_id: str | None, config: PushConfig) -> None:
         """Raises InvalidRequest for a forbidden address, or one too many. `task_id` is None for a new task."""

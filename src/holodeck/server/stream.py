@@ -16,6 +16,7 @@ from functools import cache, partial
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from holodeck.config.schema import ServerBlock
 from holodeck.core.encoder import Encoder, bare
 from holodeck.core.events import Event, MessagesReplaced
 from holodeck.runs.log import ReplayGone
@@ -24,7 +25,6 @@ from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.connection import NOT_COPIED, connection_of, unsent_bytes
-from holodeck.server.options import StreamSettings
 from holodeck.wires import sse
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class EventStream(Response):
         self,
         runs: Runs,
         cursors: Sequence[Cursor],
-        settings: StreamSettings,
+        settings: ServerBlock,
         *,
         content_type: str,
         prefix: bytes = b"",
@@ -88,7 +88,7 @@ class EventStream(Response):
         self.background = None
         self.raw_headers = list(_head(content_type))
         self._runs, self._cursors, self._prefix = runs, list(cursors), prefix
-        self._keepalive, self._stall = settings.keepalive, settings.stall_timeout
+        self._keepalive, self._stall = settings.keepalive, settings.runs.stall_timeout
         self._interval = min(self._keepalive, self._stall / 3)
         self._left, self._returns = False, returns
         self._complete = False

@@ -22,12 +22,12 @@ from holodeck.errors import (
     ModelUnreachable,
 )
 from holodeck.models.scripted import Turn, calls, says
-from holodeck.server.options import ServerSettings, StreamSettings
+from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from holodeck.wires.rest.request import ChatRequest
 from holodeck.wires.rest.response import ChatResponse
 from tests.agent.parts import PlainTools, echo
-from tests.server.serving import Gate, read_to, served, until
+from tests.server.serving import Gate, read_to, served, server_block, until
 from tests.wires.sse_parsers import whatwg
 
 CHAT, STREAM = "/agent/tester/chat", "/agent/tester/chat/stream"
@@ -243,7 +243,7 @@ async def test_the_answer_says_what_the_model_received():
 @pytest.mark.req("SRV-09")
 async def test_the_stream_comes_token_by_token_with_keepalives_between():
     gate = Gate()
-    settings = ServerSettings(protocols=("rest",), streams=StreamSettings(keepalive=0.05))
+    settings = ServerSettings(protocols=("rest",), block=server_block(keepalive=0.05))
     async with served(says("a b", pause=gate), settings=settings) as s, s.post({"message": "hi"}, STREAM) as answer:
         assert (answer.status, answer.content_type) == (200, "text/event-stream")
         assert (answer.headers["Cache-Control"], answer.headers["X-Accel-Buffering"]) == ("no-cache", "no")
@@ -327,7 +327,7 @@ async def test_a_client_that_leaves_gives_its_run_the_grace_and_no_more():
 @pytest.mark.req("SRV-13", "SRV-17")
 async def test_bodies_with_files_may_be_larger_than_others_but_not_endless():
     limits = ServerLimits(request=RequestLimits(max_body_mb=1_000 / MB))
-    settings = ServerSettings(protocols=("rest", "chat-stream"), limits=limits, max_upload=5_000)
+    settings = ServerSettings(protocols=("rest", "chat-stream"), block=server_block(limits=limits), max_upload=5_000)
     async with served(settings=settings) as s:
         for path, size, status in (
             (CHAT, 2_000, 200),

@@ -93,7 +93,7 @@ def _url(request: Request) -> str:
     """Returns the address of the bindings: the operator's, or else the name in `Host`, which was checked."""
     settings = server_of(request).settings
     asked = f"{request.scope['scheme']}://{request.headers.get('host', 'localhost')}{settings.root_path}"
-    base = settings.access.public_url or asked
+    base = settings.block.public_url or asked
     return f"{base.rstrip('/')}/a2a"
 
 

@@ -76,7 +76,7 @@ async def protected_resource(request: Request) -> Response:
 def resource_metadata(request: Request, path: str = "") -> Response:
     """Returns RFC 9728's document about the server, or about the part of it at `path`."""
     server = server_of(request)
-    public_url = server.settings.access.public_url
+    public_url = server.settings.block.public_url
     if public_url is None or not server.access.issuers:
         raise NotFound("There is no metadata: it needs server.public_url and mode jwt.")
     return JSONResponse(

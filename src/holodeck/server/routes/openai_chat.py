@@ -57,7 +57,7 @@ routes = Routes("/v1", tag="OpenAI", responses=PROBLEMS, answer_error=answer_err
 async def chat_completions(request: Request) -> Response:
     """Without a session and without `store`, `messages` is the whole conversation, and nothing of it is kept."""
     server, owner, body = intake.server_of(request), owner_of(request), await intake.json_body(request)
-    chat = await intake.decoded(decode, body, server.settings.limits.message_characters)
+    chat = await intake.decoded(decode, body, server.settings.block.limits.message_characters)
     check_model(server, chat.model)
     means, encoding = await _session_of(request, owner, chat), _encoding(server, chat)
 

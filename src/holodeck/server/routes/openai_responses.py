@@ -114,7 +114,7 @@ def _completed_at(run: Run) -> int | None:
 async def create(request: Request) -> Response:
     """With `background`, the answer comes immediately and the run continues without readers; read it by its id."""
     server, owner, body = intake.server_of(request), owner_of(request), await intake.json_body(request)
-    asked = await intake.decoded(decode, body, server.settings.limits.message_characters)
+    asked = await intake.decoded(decode, body, server.settings.block.limits.message_characters)
     check_model(server, asked.model)
     tools = own_tools(server, asked.tools, asked.options)
 
