@@ -111,7 +111,7 @@ async def served(
     tools=None,
     settings: ServerSettings | None = None,
     limits: RequestLimits | None = None,
-    streams: StreamSettings | None = None,
+    block: ServerBlock | None = None,
     middleware=None,
     ready=True,
     store=None,

@@ -10,7 +10,6 @@ from holodeck.core.owner import ANONYMOUS_OWNER
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.runs.middleware import EventMiddleware, hide_tools
 from holodeck.server import copilotkit
-from holodeck.server.options import StreamSettings
 from holodeck.tools.catalogue import Catalogue
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, ask, frames, read_to, served, server_block, types, until

@@ -16,7 +16,7 @@ from holodeck.resilience.breaker import CircuitBreakerConfig
 from holodeck.resilience.breakers import Dependency
 from holodeck.runs.run_settings import WhenBusy
 from holodeck.server import store_health
-from holodeck.server.options import ServerSettings, StreamSettings
+from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore

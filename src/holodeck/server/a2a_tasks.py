@@ -115,9 +115,7 @@ async def task_stream(server: AgentServer, chain: Sequence[Run], form: UpdateFor
     encoder = TaskEncoder(TaskReader(chain[0].run_id, run.session_id, run.run_id), form.update)
     prefix = sse.frame(form.update({"task": await task_of(server, chain)}))
     cursor = Cursor(run, encoder, 0, server.middleware())
-    return EventStream(
-        server.runs, (cursor,), server.settings.streams, content_type=encoder.content_type, prefix=prefix
-    )
+    return EventStream(server.runs, (cursor,), server.settings.block, content_type=encoder.content_type, prefix=prefix)
 
 
 class TaskSubscription(RunFeed):

@@ -128,7 +128,7 @@ class AgentServer:
     ) -> None:
         """`middleware` makes that of one reader (SRV-21), `trace` the spans of one run. Both keep state."""
         self.settings = settings or ServerSettings()
-        limits, spending = self.settings.limits, self.settings.spending
+        limits, spending = self.settings.block.limits, self.settings.spending
         self.agent, self._middleware = agent, middleware
         self.store, self.store_health = store, StoreHealth(store)
         self._tools: tuple[Sequence[ToolSchema], Sequence[ToolSchema]] = (), ()  # a listing, and what is shown of it
@@ -136,7 +136,7 @@ class AgentServer:
         self.metrics = metrics or Metrics()
         self.metrics.offered_tools = lambda: (schema.name for schema in agent.tools.schemas())
         self.connection_limit = ConnectionLimit(
-            self.settings.max_connections, self.metrics.connections.add, per_client=limits.address.connections
+            self.settings.block.max_connections, self.metrics.connections.add, per_client=limits.address.connections
         )
         self.access = access or Authenticator()
         self.access.on_revoked = self._revoked

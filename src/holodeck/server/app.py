@@ -164,7 +164,7 @@ class Application:
         operation = match.operation
         if operation is None or not operation.before_ready:
             self.server.check_ready()
-        limits = self._settings.limits.request
+        limits = self._settings.block.limits.request
         largest = self._settings.max_upload if operation and operation.takes_files else limits.max_body
         receive = metered(scope, receive, limits, largest)
         if operation is None:

@@ -162,7 +162,7 @@ async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
     else:
         history = await server.history(given.thread_id, owner=owner_of(request))
         prefix = _before(history, found, given, server.middleware())
-    return EventStream(server.runs, cursors, server.settings.streams, content_type=sse.CONTENT_TYPE, prefix=prefix)
+    return EventStream(server.runs, cursors, server.settings.block, content_type=sse.CONTENT_TYPE, prefix=prefix)
 
 
 def _readable(runs: Sequence[Run]) -> Sequence[Run]:

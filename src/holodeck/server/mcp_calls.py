@@ -59,7 +59,7 @@ async def ask(request: Request, call: McpCall, given: dict[str, Any]) -> Respons
     """Sends a new message. With `requestState`, it is the same call again, with a person's decisions."""
     if call.caller.is_modern and call.params.get("requestState") is not None:
         return await _decided(request, call)
-    wanted = ask_arguments(given, server_of(request).settings.limits.message_characters).run_request()
+    wanted = ask_arguments(given, server_of(request).settings.block.limits.message_characters).run_request()
     return await _answer(request, call, await begin(Arrival(request, NAME, wanted, _fingerprint(given))))
 
 

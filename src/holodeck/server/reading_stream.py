@@ -80,7 +80,7 @@ class ReadingStream(EventStream):
         progress: ScanProgress,
         encoder: Encoder,
     ) -> None:
-        super().__init__(server.runs, (), server.settings.streams, content_type=encoder.content_type)
+        super().__init__(server.runs, (), server.settings.block, content_type=encoder.content_type)
         self._server, self._middleware = server, server.middleware()
         self._started, self._start, self._progress, self._encoder = started, start, progress, encoder
 

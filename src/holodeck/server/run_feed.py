@@ -19,7 +19,7 @@ class RunFeed(EventStream, ABC):
     """Shows one run after the other until the client leaves, the session is deleted or the server stops."""
 
     def __init__(self, server: AgentServer, session: OwnedId, *, prefix: bytes) -> None:
-        super().__init__(server.runs, (), server.settings.streams, content_type=sse.CONTENT_TYPE, prefix=prefix)
+        super().__init__(server.runs, (), server.settings.block, content_type=sse.CONTENT_TYPE, prefix=prefix)
         self._server, self._session = server, session
         self._next: deque[tuple[Run, int] | None] = (
             deque()

@@ -292,6 +292,4 @@ def follow(
     if encoder is None:
         encoder = server.encoders.get(run.request.wire, server.encoders[""])(server, run, accept)
     cursors = [Cursor(part, encoder, first_position(part, first, encoder), server.middleware()) for part in run.parts]
-    return EventStream(
-        server.runs, cursors, server.settings.streams, content_type=encoder.content_type, returns=returns
-    )
+    return EventStream(server.runs, cursors, server.settings.block, content_type=encoder.content_type, returns=returns)

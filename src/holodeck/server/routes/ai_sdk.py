@@ -74,7 +74,7 @@ routes = Routes("/ai-sdk/chat", tag="AI SDK", responses=PROBLEMS)
 async def chat(request: Request) -> Response:
     """Streams the chunks of one assistant message. The chat id is the session, on every wire."""
     server, owner, body = intake.server_of(request), owner_of(request), await intake.json_body(request)
-    ui = await intake.decoded(decode, body, server.settings.limits.message_characters)
+    ui = await intake.decoded(decode, body, server.settings.block.limits.message_characters)
     sent, wanted = sha256(body).digest(), run_request(ui, _encoding(server, ui))
     key = intake.repeat_key_of(request, NAME, owner)
     if key is None and ui.new_message is not None:  # the same new message again is the same request

@@ -255,7 +255,7 @@ def _parts_of(run: Run) -> Sequence[Run]:
 def _follow(server: AgentServer, run: Run, builder: ResponseBuilder, *, after: int = -1) -> EventStream:
     encoder = ResponseEncoder(builder, after=after)
     cursors = [Cursor(part, encoder, 0, server.middleware()) for part in _parts_of(run)]
-    return EventStream(server.runs, cursors, server.settings.streams, content_type=encoder.content_type)
+    return EventStream(server.runs, cursors, server.settings.block, content_type=encoder.content_type)
 
 
 def _whole(server: AgentServer, run: Run, builder: ResponseBuilder, *, raises: bool = False) -> Response:
