@@ -6,7 +6,7 @@ from holodeck.core import events as e
 from holodeck.errors import ModelUnreachable
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.models.wrappers import FallbackModel
-from tests.agent.parts import AgentFixture
+from tests.agent.agent_fixture import AgentFixture
 
 
 def named(name: str, *turns: Turn) -> ScriptedModel:

@@ -15,7 +15,7 @@ from holodeck.errors import ModelUnreachable
 from holodeck.models.demo.model import DemoModel
 from holodeck.models.scripted import calls, says
 from holodeck.sessions.transcript import Transcript
-from tests.agent.parts import AgentFixture
+from tests.agent.agent_fixture import AgentFixture
 from tests.agent.test_history_limits import turn
 from tests.loop_clock import LIMIT, LoopClock
 

@@ -14,7 +14,7 @@ from holodeck.core.tools import ToolResult, ToolSchema
 from holodeck.errors import LostClaim, StoreUnavailable
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.sessions.transcript import Transcript
-from tests.agent.parts import AgentFixture, PlainTools, echo
+from tests.agent.agent_fixture import AgentFixture, PlainTools, echo
 
 
 class Crash(BaseException):

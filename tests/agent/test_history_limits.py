@@ -16,7 +16,7 @@ from holodeck.core.messages import (
     unanswered,
 )
 from holodeck.models.scripted import says
-from tests.agent.parts import AgentFixture
+from tests.agent.agent_fixture import AgentFixture
 
 
 def turn(steps, size):

@@ -11,7 +11,7 @@ from holodeck.core.messages import ToolMessage
 from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import calls, says
 from holodeck.tools.port import ToolContext
-from tests.agent.parts import AgentFixture, PlainTools, echo
+from tests.agent.agent_fixture import AgentFixture, PlainTools, echo
 
 CONTEXT = ToolContext(user_id="ada")
 BOOK = "".join(f"line {number:05}\n" for number in range(1000))  # 11,000 characters

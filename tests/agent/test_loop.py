@@ -14,7 +14,7 @@ from holodeck.core.tools import ToolResult
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import InvalidRequest, ModelInterrupted, ModelUnreachable, ShuttingDown
 from holodeck.models.scripted import Turn, calls, says
-from tests.agent.parts import AgentFixture, PlainTools, echo
+from tests.agent.agent_fixture import AgentFixture, PlainTools, echo
 from tests.loop_clock import LIMIT, LoopClock
 
 

@@ -9,7 +9,7 @@ from holodeck.core import events as e
 from holodeck.errors import ModelError, StoreUnavailable
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.sessions.transcript import Transcript
-from tests.agent.parts import AgentFixture, PlainTools, echo
+from tests.agent.agent_fixture import AgentFixture, PlainTools, echo
 
 
 class SlowEnding(Transcript):

@@ -16,7 +16,7 @@ from holodeck.models.port import ModelReply, Prompt
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.models.wrappers import GuardedModel
 from holodeck.resilience.breaker import CircuitBreaker, CircuitBreakerConfig, Phase
-from tests.agent.parts import AgentFixture, PlainTools, echo, stuck
+from tests.agent.agent_fixture import AgentFixture, PlainTools, echo, stuck
 
 
 @pytest.mark.req("A28")

@@ -8,7 +8,7 @@ from holodeck.core.tools import ToolResult
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import ContentFiltered, ContextOverflow, ModelAuthFailed, ModelRejected
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
-from tests.agent.parts import AgentFixture, PlainTools
+from tests.agent.agent_fixture import AgentFixture, PlainTools
 
 
 class StubbornModel(ScriptedModel):

@@ -13,7 +13,7 @@ from holodeck.models.port import ModelReply
 from holodeck.models.scripted import calls, says
 from holodeck.tools.port import ToolContext
 from holodeck.tools.shared_state import StateToolset
-from tests.agent.parts import AgentFixture, PlainTools, echo
+from tests.agent.agent_fixture import AgentFixture, PlainTools, echo
 
 PATCH = '{"patch": [{"op": "replace", "path": "/count", "value": 2}]}'
 

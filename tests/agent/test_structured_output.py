@@ -11,7 +11,7 @@ from holodeck.agent.structured_output import BadOutputError, OutputType
 from holodeck.core import events as e
 from holodeck.errors import ConfigError, by_code
 from holodeck.models.scripted import calls, says
-from tests.agent.parts import AgentFixture
+from tests.agent.agent_fixture import AgentFixture
 
 
 class Pydantic(pydantic.BaseModel):

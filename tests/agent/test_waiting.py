@@ -14,7 +14,7 @@ from holodeck.core.request import Resume
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
 from holodeck.models.scripted import calls, says
-from tests.agent.parts import AgentFixture, PlainTools, echo
+from tests.agent.agent_fixture import AgentFixture, PlainTools, echo
 
 CLIENT_TOOL = ToolSchema(name="paint", description="Paints the page", on_client=True)
 

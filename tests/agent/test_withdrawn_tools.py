@@ -9,7 +9,7 @@ from holodeck.models.scripted import calls, says
 from holodeck.resilience.breaker import CircuitBreakerConfig
 from holodeck.tools.catalogue import Catalogue, Source
 from holodeck.wires.chat_stream.stream import ChatStreamEventMapper
-from tests.agent.parts import AgentFixture, PlainTools, echo
+from tests.agent.agent_fixture import AgentFixture, PlainTools, echo
 
 NOTICE = "Not available at the moment, because they keep failing: slow, fine."
 

@@ -15,7 +15,7 @@ from holodeck.models.scripted import Turn
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from holodeck.testing import ScriptedModel, calls, says
-from tests.agent.parts import PlainTools
+from tests.agent.agent_fixture import PlainTools
 
 PUBLIC = [
     "Agent", "AgentConfiguration", "AgentContext", "AgentLoopConfig", "AgentResponse", "Conversation", "Listener", "Model",

@@ -11,7 +11,7 @@ from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import calls, says
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
-from tests.agent.parts import PlainTools
+from tests.agent.agent_fixture import PlainTools
 from tests.cli.chatting import chat
 from tests.cli.process import Result, holodeck
 from tests.ports import free_port

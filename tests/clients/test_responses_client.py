@@ -16,7 +16,7 @@ from holodeck.errors import ModelUnreachable
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.runs.test_runs import Gate
 from tests.server.serving import Served, served
 

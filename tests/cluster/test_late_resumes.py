@@ -17,7 +17,7 @@ from holodeck.sessions.memory import MemorySessionStore
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.cluster.test_late_requests import Late, hold, on_database, on_file
 from tests.server.serving import PATIENCE, Gate, Served, ask, frames, served, until
 

@@ -15,7 +15,7 @@ from holodeck.core.tools import ToolResult
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.server.options import PushSettings, ServerSettings
-from tests.agent.parts import PlainTools
+from tests.agent.agent_fixture import PlainTools
 from tests.server.serving import served, server_block
 
 LONG_SECONDS = 4.0

@@ -31,7 +31,7 @@ from holodeck.wires import sse
 from holodeck.wires.jsonrpc import INVALID_PARAMS, RpcError, notification, result_message
 from holodeck.wires.mcp.answer import marked
 from holodeck.wires.mcp.envelope import TASKS, McpCall, missing_capability
-from tests.agent.parts import PlainTools
+from tests.agent.agent_fixture import PlainTools
 from tests.server.serving import served
 
 Json = dict[str, Any]

@@ -21,7 +21,7 @@ from holodeck.runs.remote_runs import run_of
 from holodeck.runs.runs import Runs
 from holodeck.runs.stored_runs import StoredRuns
 from holodeck.tools.catalogue import Catalogue
-from tests.agent.parts import PlainTools
+from tests.agent.agent_fixture import PlainTools
 from tests.contracts.session_stores import ADA, EVE, RUN_STORES, SAME_NAME_ELSEWHERE, Clock
 
 USAGE = TokenUsage(prompt_tokens=3, completion_tokens=4)

@@ -18,7 +18,7 @@ from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.runs import Runs
 from holodeck.runs.stored_runs import StoredRuns
 from holodeck.tools.catalogue import Catalogue
-from tests.agent.parts import PlainTools
+from tests.agent.agent_fixture import PlainTools
 from tests.contracts.session_stores import ADA, RUN_STORES, Clock
 
 DURABLE = [name for name in RUN_STORES if name != "memory"]

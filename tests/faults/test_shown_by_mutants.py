@@ -9,7 +9,7 @@ from holodeck.config.limit_schema import RequestLimits
 from holodeck.core.request import Resume
 from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import calls, says
-from tests.agent.parts import AgentFixture, PlainTools
+from tests.agent.agent_fixture import AgentFixture, PlainTools
 from tests.server.serving import PATIENCE, served
 
 HEAD = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

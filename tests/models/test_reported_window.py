@@ -12,7 +12,7 @@ from holodeck.models.context_windows import ReportedWindow
 from holodeck.models.offered import OfferedModel
 from holodeck.models.scripted import says
 from holodeck.sessions.transcript import Transcript
-from tests.agent.parts import AgentFixture
+from tests.agent.agent_fixture import AgentFixture
 from tests.models.endpoint import ModelEndpoint, status, text_stream
 
 

@@ -16,7 +16,7 @@ from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from holodeck.tools.catalogue import Catalogue
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.runs.following import more
 
 QUESTION = UserMessage(content="go", id="q", run_id="r")

@@ -19,7 +19,7 @@ from holodeck.runs.recovery import CALL_AGAIN, PART_STRIDE
 from holodeck.runs.remote_runs import parts_of
 from holodeck.runs.run import MAX_KEPT_BYTES, kept_of
 from holodeck.runs.stored_runs import StoredRuns
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.runs.restarted import BEGINNING, QUESTION, RECORD, REPLY, follow, restarted
 
 __all__ = ["restarted"]

@@ -20,7 +20,7 @@ from holodeck.runs.remote_runs import run_of
 from holodeck.runs.runs import Runs
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.tools.catalogue import Catalogue
-from tests.agent.parts import PlainTools
+from tests.agent.agent_fixture import PlainTools
 from tests.runs.test_runs import ask, make_runs
 from tests.stores.stored_sessions import run as run_record
 

@@ -17,7 +17,7 @@ from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.tools.catalogue import Catalogue
-from tests.agent.parts import PlainTools
+from tests.agent.agent_fixture import PlainTools
 
 STEP = PendingStep(
     assistant=AssistantMessage(

@@ -16,7 +16,7 @@ from holodeck.runs.idempotency import Idempotency
 from holodeck.runs.port import RunKey, RunRecord, RunState
 from holodeck.runs.recovery import remains_of
 from holodeck.stores.stored_conversation import StoredConversation
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.runs.following import more
 from tests.runs.restarted import BEGINNING, CALLING, QUESTION, RECORD, REPLY, events_of, follow, restarted
 

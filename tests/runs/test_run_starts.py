@@ -18,7 +18,7 @@ from holodeck.runs.run_settings import RunSettings, WhenBusy
 from holodeck.runs.runs import Runs
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.tools.catalogue import Catalogue
-from tests.agent.parts import PlainTools
+from tests.agent.agent_fixture import PlainTools
 
 
 def make_runs(observe=None, **settings):

@@ -23,7 +23,7 @@ from holodeck.runs.runs import Runs
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.tools.catalogue import Catalogue
 from holodeck.wires.agui.encode import ProtoEncoder, SseEncoder
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.runs.following import more
 
 

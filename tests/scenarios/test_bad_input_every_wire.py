@@ -17,7 +17,7 @@ from holodeck.errors import PROBLEM_BASE
 from holodeck.models.scripted import calls, says
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.server.every_wire import QUESTIONS, SESSION
 from tests.server.serving import Served, ask, frames, served
 from tests.wires.sse_parsers import whatwg

@@ -12,7 +12,7 @@ from holodeck.errors import ModelInterrupted, ModelRejected, ModelTimeout, Model
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
-from tests.agent.parts import PlainTools, broken, echo
+from tests.agent.agent_fixture import PlainTools, broken, echo
 from tests.scenarios.wire_clients import CLIENTS, Call, Received, ordered
 from tests.server.serving import served
 

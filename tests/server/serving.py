@@ -29,7 +29,7 @@ from holodeck.server.options import ServerSettings
 from holodeck.server.protocol import HttpServer
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.tools.catalogue import Catalogue
-from tests.agent.parts import PlainTools
+from tests.agent.agent_fixture import PlainTools
 
 PATIENCE = 45.0  # seconds for what comes at once: a guard against hanging, on any machine
 _numbers = count()

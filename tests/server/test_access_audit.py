@@ -3,7 +3,7 @@
 from holodeck.access.principal import ADMIN, METRICS
 from holodeck.models.scripted import calls, says
 from holodeck.telemetry.logs import event_log
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.server.keyed import keyed
 from tests.server.serving import Gate, ask, frames, read_to
 

@@ -9,7 +9,7 @@ from holodeck.models.scripted import says
 from holodeck.server.app import operations_of
 from holodeck.server.routing import Routes
 from holodeck.tools.catalogue import Catalogue
-from tests.agent.parts import PlainTools
+from tests.agent.agent_fixture import PlainTools
 from tests.server.keyed import keyed, settings
 from tests.server.serving import Gate, ask, read_to, served
 

@@ -23,7 +23,7 @@ from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.tools.catalogue import Catalogue
-from tests.agent.parts import PlainTools
+from tests.agent.agent_fixture import PlainTools
 from tests.server.serving import Gate, ask, frames, read_to, until
 
 

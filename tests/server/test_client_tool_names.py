@@ -10,7 +10,7 @@ from holodeck.resilience.breaker import CircuitBreakerConfig
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from holodeck.tools.catalogue import Catalogue, Source
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.server.serving import served
 
 ALL = ServerSettings(protocols=tuple(WIRES), remember_conversations=True)

@@ -17,7 +17,7 @@ from holodeck.server import completion_sessions
 from holodeck.server.completion_sessions import MAX_ANSWERS, MAX_AT_ONCE, AnsweredConversations, visible
 from holodeck.server.options import ServerSettings
 from holodeck.sessions.values import MemoryValues
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.server.serving import Served, served
 
 OPENAI = ServerSettings(protocols=("openai",))

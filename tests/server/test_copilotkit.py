@@ -11,7 +11,7 @@ from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.runs.middleware import EventMiddleware, hide_tools
 from holodeck.server import copilotkit
 from holodeck.tools.catalogue import Catalogue
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.server.serving import Gate, ask, frames, read_to, served, server_block, types, until
 
 BASE = "/copilotkit"

@@ -16,7 +16,7 @@ from holodeck.files.extraction import Extraction
 from holodeck.models.scripted import calls, says
 from tests.access.signing import NOW, claims, token
 from tests.access.test_tokens import issuer
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.files import documents
 from tests.server.keyed import DEFAULTS, KeyHolders, keyed, settings
 from tests.server.serving import Gate, ask, frames, read_to, served, until

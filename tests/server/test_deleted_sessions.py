@@ -12,7 +12,7 @@ from holodeck.models.scripted import calls, says
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from holodeck.tools.port import ToolContext
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.server.serving import PATIENCE, Gate, Served, ask, frames, read_to, types
 from tests.server.test_server_restart import started
 

@@ -11,7 +11,7 @@ from holodeck.server.agent_server import AgentServer
 from holodeck.server.app import Application
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.tools.catalogue import Catalogue
-from tests.agent.parts import PlainTools
+from tests.agent.agent_fixture import PlainTools
 from tests.server.keyed import settings
 
 BOUNDS = {  # objects are bounded with their body: 50,000 values, 4 MB besides files (`wires.body`)

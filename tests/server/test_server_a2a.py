@@ -22,7 +22,7 @@ from holodeck.server.options import PushSettings, ServerSettings
 from holodeck.server.wires import WIRES
 from holodeck.sessions.values import MemoryValues
 from holodeck.wires.a2a.request import PushConfig
-from tests.agent.parts import Deletions, PlainTools, echo
+from tests.agent.agent_fixture import Deletions, PlainTools, echo
 from tests.server.keyed import keyed
 from tests.server.serving import Gate, Served, ask, read_to, served, server_block, until
 from tests.server.webhook import Webhook, listening

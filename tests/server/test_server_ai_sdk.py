@@ -11,7 +11,7 @@ from holodeck.core.messages import text_of
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.server.serving import Gate, Served, ask, read_to, served
 from tests.wires.ai_sdk.ui_client import UiClient
 from tests.wires.sse_parsers import whatwg

@@ -19,7 +19,7 @@ from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from holodeck.wires import jsonrpc
 from holodeck.wires.mcp.approvals import form_answers
-from tests.agent.parts import Deletions
+from tests.agent.agent_fixture import Deletions
 from tests.server.serving import Served, ask, frames, served
 
 pytestmark = pytest.mark.req("ACC-07")

@@ -12,7 +12,7 @@ from holodeck.runs.client_history import ClientHistory
 from holodeck.server.options import ServerSettings
 from holodeck.wires.agui.client_events import CLIENT_HEADER, TERMINAL
 from holodeck.wires.agui.encode import PROTOBUF
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.server.serving import Gate, Served, ask, frames, read_to, served, types, until
 from tests.wires.agui.protobuf_reader import read_stream
 

@@ -18,7 +18,7 @@ from holodeck.runs.run import Run
 from holodeck.server.mcp_calls import ends_within
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
-from tests.agent.parts import Deletions, PlainTools, echo
+from tests.agent.agent_fixture import Deletions, PlainTools, echo
 from tests.server.keyed import keyed
 from tests.server.serving import Gate, Served, read_to, served, server_block, until
 from tests.wires.sse_parsers import whatwg

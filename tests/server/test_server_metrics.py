@@ -9,7 +9,7 @@ import pytest
 
 from holodeck._version import __version__
 from holodeck.models.scripted import calls, says
-from tests.agent.parts import PlainTools, broken, echo
+from tests.agent.agent_fixture import PlainTools, broken, echo
 from tests.ports import free_port
 from tests.server.serving import Gate, ask, read_to, served, until
 from tests.server.test_server_process import holodeck

@@ -14,7 +14,7 @@ from holodeck.runs.middleware import EventMiddleware, annotate, hide, hide_tools
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from holodeck.tools.catalogue import Catalogue, Source
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.scenarios.wire_clients import CLIENTS
 from tests.server.keyed import keyed
 from tests.server.serving import ask, served

@@ -12,7 +12,7 @@ from holodeck.models.scripted import calls, says
 from holodeck.runs.run_settings import WhenBusy
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.server.every_wire import QUESTIONS, SESSION, agui, rest
 from tests.server.serving import Gate, ask, frames, read_to, served
 

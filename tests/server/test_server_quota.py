@@ -14,7 +14,7 @@ from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.server.options import ServerSettings, SpendingSettings
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.tools.catalogue import Catalogue
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.server.serving import Gate, ask, read_to, served, server_block, types, until
 
 

@@ -12,7 +12,7 @@ from holodeck.models.scripted import calls, says
 from holodeck.runs.middleware import EventMiddleware, own
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
-from tests.agent.parts import PlainTools
+from tests.agent.agent_fixture import PlainTools
 from tests.server.every_wire import QUESTIONS, SESSION, wires_in
 from tests.server.serving import served
 

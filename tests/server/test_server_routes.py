@@ -22,7 +22,7 @@ from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from holodeck.tools.port import ToolsetHealth
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.server.serving import Gate, ask, frames, read_to, served, server_block, types, until
 
 PROTOBUF = "application/vnd.ag-ui.event+proto"

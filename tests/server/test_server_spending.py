@@ -36,7 +36,7 @@ from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from holodeck.tools.catalogue import Catalogue
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.limits.valkey_server import valkey
 from tests.server.keyed import DEFAULTS, KeyHolders
 from tests.server.serving import Gate, ask, frames, read_to, served, server_block, types, until

@@ -14,7 +14,7 @@ from holodeck.core.events import Outcome, RunFinished
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.runs.port import RunState
 from holodeck.server.connection import unsent_bytes
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.loop_clock import LIMIT, LoopClock
 from tests.server.serving import PATIENCE, Gate, ask, frames, read_to, served, server_block, types, until
 from tests.server.stalled_client import MB, encoded, stalled_client

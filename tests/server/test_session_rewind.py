@@ -3,7 +3,7 @@
 import pytest
 
 from holodeck.models.scripted import Turn, calls, says
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.server.serving import Gate, ask, read_to, served
 
 

@@ -14,7 +14,7 @@ from holodeck.models.scripted import ScriptedModel, says
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from holodeck.tools.catalogue import Catalogue
-from tests.agent.parts import PlainTools
+from tests.agent.agent_fixture import PlainTools
 from tests.models.endpoint import ModelEndpoint, text_stream
 from tests.scenarios.wire_clients import AGENT, named
 from tests.server.serving import ask, served

@@ -14,7 +14,7 @@ from holodeck.server.wires import ENCODERS, WIRES
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.server.every_wire import QUESTIONS, SESSION, Question, wires_in
 from tests.server.serving import served
 

@@ -18,7 +18,7 @@ from holodeck.server.wires import WIRES, wires_of
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.tools.catalogue import Catalogue
 from holodeck.wires import body as body_module
-from tests.agent.parts import PlainTools
+from tests.agent.agent_fixture import PlainTools
 from tests.clients.every_client import ASK
 from tests.scenarios.wire_clients import CLIENTS
 from tests.server.every_wire import QUESTIONS, SESSION, wires_in

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from tests.faults.mutate import ROOT
-from tests.store_faults.rig import Backends, Broken, Figures, Rig
+from tests.store_faults.fault_rig import Backends, FaultRig, PromiseBroken, RowFigures
 from tests.store_faults.store_catalogue import ROWS, Row
 from tests.store_faults.store_mutants import MUTANTS, planted
 
@@ -85,7 +85,7 @@ async def _played(rows: Sequence[Row], given: argparse.Namespace) -> int:
             for store in row.stores:
                 if given.store in ("", store):
                     rounds = given.rounds or (row.full if given.full else row.rounds)
-                    rig = Rig(
+                    rig = FaultRig(
                         backends,
                         Path(folder) / row.id,
                         store,
@@ -101,12 +101,12 @@ async def _played(rows: Sequence[Row], given: argparse.Namespace) -> int:
     return 1 if broken else 0
 
 
-async def _keeps(row: Row, rig: Rig) -> bool:
+async def _keeps(row: Row, rig: FaultRig) -> bool:
     begun, problem = time.monotonic(), ""
     try:
         async with asyncio.timeout(LONGEST + 90 * rig.rounds):
             await row.play(rig)
-    except Broken as error:
+    except PromiseBroken as error:
         problem = str(error)
     except Exception as error:  # noqa: BLE001  a row that cannot be played is broken; the others are played all the same
         problem = f"{type(error).__name__}: {error} in {traceback.extract_tb(error.__traceback__)[-1].name}"
@@ -119,7 +119,7 @@ async def _keeps(row: Row, rig: Rig) -> bool:
     return not problem
 
 
-def _line(row: Row, store: str, figures: Figures, seconds: float) -> str:
+def _line(row: Row, store: str, figures: RowFigures, seconds: float) -> str:
     times = figures.seconds or [0.0]
     notes = ", ".join(f"{name} {value}" for name, value in figures.notes.items())
     return (

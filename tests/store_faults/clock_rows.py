@@ -13,8 +13,8 @@ import aiohttp
 
 from tests.faults.process_faults import CLOCK
 from tests.store_faults.failover_backends import PostgresPair, postgres_pair
+from tests.store_faults.fault_rig import PATIENCE, TAKE_OVER, ExecutedNode, FaultRig, Node
 from tests.store_faults.replica_rows import begun_at
-from tests.store_faults.rig import PATIENCE, TAKE_OVER, ExecutedNode, Node, Rig
 
 JUMPS = (3600, -3600, 86_400, -86_400)
 WHOSE = ("one server", "the database", "all")
@@ -30,7 +30,7 @@ class Clocks:
         self.folder = folder
         self.library = folder / "clock.so"
 
-    def build(self, rig: Rig) -> None:
+    def build(self, rig: FaultRig) -> None:
         compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
         rig.require(compiler, "there is no C compiler for the clock")
         self.folder.chmod(0o755)
@@ -50,7 +50,7 @@ class Clocks:
 
 
 @contextmanager
-def clocked_database(rig: Rig) -> Iterator[tuple[Clocks, PostgresPair]]:
+def clocked_database(rig: FaultRig) -> Iterator[tuple[Clocks, PostgresPair]]:
     with tempfile.TemporaryDirectory(prefix="clocks") as folder:
         clocks = Clocks(Path(folder))
         clocks.build(rig)
@@ -58,7 +58,7 @@ def clocked_database(rig: Rig) -> Iterator[tuple[Clocks, PostgresPair]]:
             yield clocks, database
 
 
-async def clocks_jump(rig: Rig) -> None:
+async def clocks_jump(rig: FaultRig) -> None:
     """S24. No server takes over from another, no session expires, and a limit holds as long as it should."""
     opened = clocked_database(rig)
     clocks, database = await asyncio.to_thread(opened.__enter__)
@@ -78,7 +78,7 @@ async def clocks_jump(rig: Rig) -> None:
         await asyncio.to_thread(opened.__exit__, None, None, None)
 
 
-async def _jumps(rig: Rig, clocks: Clocks, nodes: list[Node]) -> None:
+async def _jumps(rig: FaultRig, clocks: Clocks, nodes: list[Node]) -> None:
     before = await rig.rows("SELECT id FROM holodeck.replicas ORDER BY id")
     cases = [(jump, whose) for jump in JUMPS for whose in WHOSE]
     await rig.witness(rig.script(), thread="idle").see_through(rig.any_node)  # is not used again
@@ -105,7 +105,7 @@ async def _jumps(rig: Rig, clocks: Clocks, nodes: list[Node]) -> None:
     rig.require(taken == [(0,)], f"{taken[0][0]} runs were taken over")
 
 
-async def _limit_holds(rig: Rig, clocks: Clocks, node: Node) -> None:
+async def _limit_holds(rig: FaultRig, clocks: Clocks, node: Node) -> None:
     """A limit that is used up stays used up for its minute, whichever way the clock jumps."""
 
     async def ask(client: aiohttp.ClientSession) -> tuple[int, float]:

@@ -5,9 +5,9 @@ import time
 
 from tests.cli.process import holodeck
 from tests.store_faults.failover_backends import postgres_pair, valkey_trio
+from tests.store_faults.fault_rig import PATIENCE, FaultRig, Load, Witness
 from tests.store_faults.numbered_model import Script
 from tests.store_faults.replica_rows import only
-from tests.store_faults.rig import PATIENCE, Load, Rig, Witness
 
 STREAMS, FULL_STREAMS = 8, 200
 GAP_SECONDS = 0.1  # between two tokens of a stream at the server that has the run
@@ -15,7 +15,7 @@ RESUME_SECONDS = 5.0
 SILENT_SECONDS = 2.0  # of a primary that is cut off before it is killed
 
 
-async def valkey_fails_over(rig: Rig) -> None:
+async def valkey_fails_over(rig: FaultRig) -> None:
     """S16: the primary is killed, or silent and then killed, while runs are read at both servers; a third reads the copies."""
     for number in range(rig.rounds):
         trio_open = valkey_trio()
@@ -58,7 +58,7 @@ def _longest_gap(client: Witness) -> float:
     return max(after - before for before, after in zip(client.times, client.times[1:], strict=False))
 
 
-async def postgres_fails_over(rig: Rig) -> None:
+async def postgres_fails_over(rig: FaultRig) -> None:
     """S18: the primary is killed under load and the synchronous standby promoted. No server takes over from another."""
 
     def script() -> Script:

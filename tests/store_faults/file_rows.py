@@ -15,8 +15,8 @@ from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from tests.cli.process import Result, environment
 from tests.ports import free_port
+from tests.store_faults.fault_rig import SQLITE, FaultRig, Node, Witness
 from tests.store_faults.replica_rows import only
-from tests.store_faults.rig import SQLITE, Node, Rig, Witness
 
 START_FAILED = 2
 REFUSED_SECONDS = 30.0  # for a server that does not start to say why
@@ -24,7 +24,7 @@ DISK = "2m"
 BODIES = (b"[{", b'[{"role":"user"}]', b'{"a":1}', b"\xff\xfe", b"[" * 100_000, b'[{"role":"nobody"}]')
 
 
-async def starts(rig: Rig) -> Result:
+async def starts(rig: FaultRig) -> Result:
     """`holodeck serve` where it is expected not to start. One that serves is ended."""
     words = ("-m", "holodeck", "serve", "--protocol", "rest", "--port", str(free_port()))
     sources = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}  # a planted fault is in other sources
@@ -45,12 +45,12 @@ async def starts(rig: Rig) -> Result:
     return Result(process.returncode or 0, out.decode(), err.decode())
 
 
-def refused(rig: Rig, done: Result, *words: str) -> None:
+def refused(rig: FaultRig, done: Result, *words: str) -> None:
     rig.require(done.code == START_FAILED, f"exit code {done.code}: {done.err[-300:]}")
     rig.require(any(word in done.err for word in words), f"the sentence is: {done.err[-300:]}")
 
 
-async def disk_fills_up(rig: Rig) -> None:
+async def disk_fills_up(rig: FaultRig) -> None:
     """S21: the file is on a small disk of its own, which a stranger's file fills; then there is space again."""
     async with rig.serving(start=False) as (node,):
         disk = rig.folder / ".holodeck"
@@ -86,7 +86,7 @@ async def disk_fills_up(rig: Rig) -> None:
             await asyncio.to_thread(subprocess.run, ["umount", "-l", str(disk)], check=False)
 
 
-async def _fills_in_the_middle(rig: Rig, node: Node, stranger: Path, thread: str) -> None:
+async def _fills_in_the_middle(rig: FaultRig, node: Node, stranger: Path, thread: str) -> None:
     """The user's message is stored, the answer is not; the row gets the ending that the client saw when there is space."""
     client = rig.witness(rig.script(say=4000, ms=0.5), thread=thread)
     reading = asyncio.create_task(client.post(node))
@@ -114,7 +114,7 @@ def _fill(path: Path) -> None:
             return
 
 
-async def rows_are_damaged(rig: Rig) -> None:
+async def rows_are_damaged(rig: FaultRig) -> None:
     """S22: bodies that cannot be read, of a newer version; in a file also bits that flip. A second process writes."""
     async with rig.serving() as (node,):
         names = [f"bad{number}" for number in range(len(BODIES))]
@@ -147,7 +147,7 @@ async def rows_are_damaged(rig: Rig) -> None:
             await _flip_bits(rig)
 
 
-async def _damage_runs(rig: Rig, node: Node) -> None:
+async def _damage_runs(rig: FaultRig, node: Node) -> None:
     """A server is killed in four runs; the rows of three cannot be read by the next one. It starts, and has the fourth."""
     names = "run-bad", "run-newer", "run-time", "run-beside"
     runs = [rig.witness(rig.script(say=40, ms=50), thread=name) for name in names]
@@ -170,7 +170,7 @@ async def _damage_runs(rig: Rig, node: Node) -> None:
     await rig.change("DELETE FROM holodeck.runs WHERE session = ?", ("run-newer",))  # else it waits for a newer server
 
 
-async def _flip_bits(rig: Rig) -> None:
+async def _flip_bits(rig: FaultRig) -> None:
     """Opens copies of the file with one flipped bit each. Every answer is a typed error, or what was stored."""
     original, outcomes = rig.folder / ".holodeck" / "sessions.db", {"whole": 0, "refused": 0, "other": 0}
     with closing(sqlite3.connect(original)) as file:
@@ -203,7 +203,7 @@ async def _texts(path: Path) -> list[str]:
         await store.close()
 
 
-async def schema_changes(rig: Rig) -> None:
+async def schema_changes(rig: FaultRig) -> None:
     """S23: servers that start together on an empty store, are killed while they migrate, and meet a newer schema."""
     for _ in range(rig.rounds):
         async with rig.serving(1 if rig.store == SQLITE else 3, start=False) as nodes:
@@ -229,7 +229,7 @@ async def schema_changes(rig: Rig) -> None:
             rig.figures.rounds += 1
 
 
-async def file_in_use(rig: Rig) -> None:
+async def file_in_use(rig: FaultRig) -> None:
     """S26: a second server on one file; a file that is no database; a folder in its place."""
     async with rig.serving() as (node,):
         client = rig.witness(rig.script())
@@ -258,7 +258,7 @@ async def file_in_use(rig: Rig) -> None:
         rig.figures.rounds += 1
 
 
-async def _on_a_bad_disk(rig: Rig, file: Path, content: bytes) -> None:
+async def _on_a_bad_disk(rig: FaultRig, file: Path, content: bytes) -> None:
     """What SQLite needs beside the file cannot be made; then the file is on a disk that is read-only, then full."""
     index = Path(f"{file}-shm")
     _put(file, content)
@@ -300,7 +300,7 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def _unchanged(rig: Rig, file: Path, content: bytes, what: str) -> None:
+def _unchanged(rig: FaultRig, file: Path, content: bytes, what: str) -> None:
     rig.require(file.read_bytes() == content, f"{what} was changed")
 
 
@@ -309,7 +309,7 @@ def _without_wal(file: Path) -> None:
         Path(f"{file}{suffix}").unlink(missing_ok=True)
 
 
-async def store_away_at_start(rig: Rig) -> None:
+async def store_away_at_start(rig: FaultRig) -> None:
     """S27: PostgreSQL, then Valkey, cannot be reached at the start."""
     async with rig.serving(start=False) as (node,):
         node.database.cut()

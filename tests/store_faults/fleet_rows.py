@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 from redis import Redis
 
-from tests.store_faults.rig import PATIENCE, Rig
+from tests.store_faults.fault_rig import PATIENCE, FaultRig
 
 AUTH = """\
 from holodeck.access.principal import Principal
@@ -21,7 +21,7 @@ REQUEST_ID = re.compile(rb"req_[0-9a-f]+")
 ODD = ("{}*:a", "{}*:a\r\n", "a\r\nb: c", "a\0b")
 
 
-async def many_at_once(rig: Rig) -> None:
+async def many_at_once(rig: FaultRig) -> None:
     """S20: more runs than connections. Each is answered, or refused with 503 before its first byte."""
     count = 1000 if rig.full else 150
     async with rig.serving(server={"runs": {"max_concurrent": 5000}}) as (node,):
@@ -46,7 +46,7 @@ async def many_at_once(rig: Rig) -> None:
         await rig.settle(node)
 
 
-async def limits_of_all(rig: Rig) -> None:
+async def limits_of_all(rig: FaultRig) -> None:
     """S28: three servers count together; one is killed meanwhile."""
     limit = 100 if rig.full else 30
     limits = {"limits": {"store": "${VALKEY_URL}", "requests_per_minute": limit}}
@@ -76,7 +76,7 @@ async def limits_of_all(rig: Rig) -> None:
         rig.figures.rounds += 1
 
 
-async def foreign_ids(rig: Rig) -> None:
+async def foreign_ids(rig: FaultRig) -> None:
     """S29: every route that takes an id is asked at another server by another user, with ids that exist and that do not."""
     async with rig.serving(
         2, server={"auth": {"mode": "hook", "hook": {"file": "auth.py", "function": "who"}}}, start=False

@@ -3,14 +3,14 @@
 import asyncio
 
 from tests.store_faults.evidence_checker import ENDED, UNKNOWN
+from tests.store_faults.fault_rig import PATIENCE, FaultRig, Load, Witness
 from tests.store_faults.numbered_model import Script
-from tests.store_faults.rig import PATIENCE, Load, Rig, Witness
 
 THREADS = 4
 RESTART_SECONDS = 2.0
 
 
-async def killed_at_random(rig: Rig) -> None:
+async def killed_at_random(rig: FaultRig) -> None:
     """S01. Runs have 0 to 3 tool calls; in every third round a tool itself kills its server, before or after it acted."""
     deadly: list[str] = []
 
@@ -38,7 +38,7 @@ async def killed_at_random(rig: Rig) -> None:
         await rig.settle(node)
 
 
-async def killed_after_the_ending(rig: Rig) -> None:
+async def killed_after_the_ending(rig: FaultRig) -> None:
     """S04: whatever the client was shown as the end is stored."""
     async with rig.serving() as (node,):
         for _ in range(rig.rounds):
@@ -54,7 +54,7 @@ async def killed_after_the_ending(rig: Rig) -> None:
         await rig.settle(node)
 
 
-async def killed_while_one_waits(rig: Rig) -> None:
+async def killed_while_one_waits(rig: FaultRig) -> None:
     """S05: the message of a queued run is neither lost nor stored twice."""
     async with rig.serving() as (node,):
         for number in range(rig.rounds):
@@ -74,7 +74,7 @@ async def killed_while_one_waits(rig: Rig) -> None:
         await rig.settle(node)
 
 
-async def killed_after_an_approval(rig: Rig) -> None:
+async def killed_after_an_approval(rig: FaultRig) -> None:
     """S06: the approval was taken and the tool was not, half or fully done. Its outcome is unknown, never "not approved"."""
     async with rig.serving() as (node,):
         for number in range(rig.rounds):

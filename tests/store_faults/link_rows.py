@@ -6,15 +6,15 @@ import time
 from redis import Redis
 
 from tests.store_faults.evidence_checker import ENDED
+from tests.store_faults.fault_rig import PATIENCE, TAKE_OVER, FaultRig
 from tests.store_faults.replica_rows import END, LONG, begun_at, only, others
-from tests.store_faults.rig import PATIENCE, TAKE_OVER, Rig
 
 OWN_END_SECONDS = 0.8 * TAKE_OVER + 1  # by which a server that lost the database has ended its runs
 CONTINUES_SECONDS = 5.0
 SLOW_SECONDS = 5.0  # for a statement, there and back
 
 
-async def cut_off_from_the_database(rig: Rig) -> None:
+async def cut_off_from_the_database(rig: FaultRig) -> None:
     """S08: one server loses PostgreSQL, Valkey stays. It ends its runs before the other takes them over."""
     async with rig.serving(2, server=END) as nodes:
         for number in range(rig.rounds):
@@ -45,7 +45,7 @@ async def cut_off_from_the_database(rig: Rig) -> None:
         await rig.settle(nodes[0])
 
 
-async def valkey_in_need(rig: Rig) -> None:
+async def valkey_in_need(rig: FaultRig) -> None:
     """S17: Valkey is gone, is emptied, is full, evicts; runs and their own readers do not notice."""
     async with rig.serving(3) as (one, other, third):
         with Redis(unix_socket_path=str(rig.valkey_socket)) as valkey:
@@ -96,7 +96,7 @@ async def valkey_in_need(rig: Rig) -> None:
         await rig.settle(one)
 
 
-async def database_in_need(rig: Rig) -> None:
+async def database_in_need(rig: FaultRig) -> None:
     """S19: PostgreSQL is silent for a while, too long, or slow, in mid-run."""
     async with rig.serving(1, cluster={"take_over_seconds": 30}) as (node,):
         for what, seconds in (("short", 5.0), ("slow", SLOW_SECONDS / 2), ("long", 0.0)):

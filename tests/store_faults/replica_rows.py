@@ -12,8 +12,8 @@ from redis import Redis
 
 from benchmarks.processes import cores, cpu_seconds
 from tests.store_faults.evidence_checker import ENDED
+from tests.store_faults.fault_rig import PATIENCE, TAKE_OVER, FaultRig, Load, Node, Witness
 from tests.store_faults.numbered_model import Script
-from tests.store_faults.rig import PATIENCE, TAKE_OVER, Load, Node, Rig, Witness
 
 ELSEWHERE_SECONDS = 2 * TAKE_OVER  # the limit for a take-over: the design has 15 s for a lease of 10 s
 FIRST_BYTE_SECONDS = 0.05
@@ -23,7 +23,7 @@ END, CONTINUE = {"runs": {"on_crash": "end"}}, {"runs": {"on_crash": "continue"}
 LONG = {"say": 150, "ms": 20}
 
 
-def others(rig: Rig, node: Node) -> list[Node]:
+def others(rig: FaultRig, node: Node) -> list[Node]:
     return [each for each in rig.nodes if each is not node and each.runs]
 
 
@@ -32,7 +32,7 @@ def only(node: Node) -> Callable[[], Node]:
     return lambda: node
 
 
-async def begun_at(rig: Rig, node: Node, script: Script, *, thread: str) -> tuple[Witness, asyncio.Task[None]]:
+async def begun_at(rig: FaultRig, node: Node, script: Script, *, thread: str) -> tuple[Witness, asyncio.Task[None]]:
     """A client whose run is in its first tokens at this server."""
     client = rig.witness(script, thread=thread)
     reading = asyncio.create_task(client.post(node))
@@ -40,7 +40,7 @@ async def begun_at(rig: Rig, node: Node, script: Script, *, thread: str) -> tupl
     return client, reading
 
 
-async def killed_under_load(rig: Rig) -> None:
+async def killed_under_load(rig: FaultRig) -> None:
     """S02: one of four is killed while all are busy; its runs end at another, and its clients see it there."""
 
     def script() -> Script:
@@ -64,7 +64,7 @@ async def killed_under_load(rig: Rig) -> None:
         await rig.settle(rig.any_node())
 
 
-async def continues_elsewhere(rig: Rig) -> None:
+async def continues_elsewhere(rig: FaultRig) -> None:
     """S03: with on_crash: continue the answer completes elsewhere, once; only a repeatable tool is called again."""
     async with rig.serving(3, server=CONTINUE) as nodes:
         for number in range(rig.rounds):
@@ -94,7 +94,7 @@ async def continues_elsewhere(rig: Rig) -> None:
         await rig.settle(nodes[0])
 
 
-async def paused(rig: Rig) -> None:
+async def paused(rig: FaultRig) -> None:
     """S07: the owner stands still in its text, in a tool call or anywhere, is taken over, and wakes up."""
     async with rig.serving(2, server=END) as nodes:
         for number in range(rig.rounds):
@@ -128,7 +128,7 @@ async def paused(rig: Rig) -> None:
         await rig.settle(nodes[0])
 
 
-def _is_sealed(rig: Rig) -> None:
+def _is_sealed(rig: FaultRig) -> None:
     """Every log of a run that was taken over ends with the seal: nothing was added behind it."""
     with Redis(unix_socket_path=str(rig.valkey_socket)) as client:
         logs = list(client.scan_iter("hd:1:*:log:0"))
@@ -136,7 +136,7 @@ def _is_sealed(rig: Rig) -> None:
         rig.require(not logs or any(b"sealed" in fields for fields in last), "the log of the paused run is not sealed")
 
 
-async def two_at_once(rig: Rig) -> None:
+async def two_at_once(rig: FaultRig) -> None:
     """S09: two pairs of requests on one session at two servers; then pairs where a busy session is refused."""
     async with rig.serving(2) as nodes:
         for number in range(rig.rounds):
@@ -159,7 +159,7 @@ async def two_at_once(rig: Rig) -> None:
         await rig.settle(nodes[0])
 
 
-async def one_key_everywhere(rig: Rig) -> None:
+async def one_key_everywhere(rig: FaultRig) -> None:
     """S10: one request at four servers at once is one run; again after its owner was killed, and if it comes late."""
     async with rig.serving(4, start=False, server=CONTINUE) as nodes:
         by_id = {await _started(rig, node): node for node in nodes}
@@ -193,7 +193,7 @@ async def one_key_everywhere(rig: Rig) -> None:
         await rig.settle(pair[0])
 
 
-async def _comes_late(rig: Rig, one: Node, other: Node) -> None:
+async def _comes_late(rig: FaultRig, one: Node, other: Node) -> None:
     """The other server has looked for the request, and enters it when its run has ended at the first.
 
     The other is new: the text of a statement that a connection has prepared does not pass the link again.
@@ -210,7 +210,7 @@ async def _comes_late(rig: Rig, one: Node, other: Node) -> None:
     rig.require(late.text == first.text, f"the late request was shown {late.text!r} instead of {first.text!r}")
 
 
-async def _started(rig: Rig, node: Node) -> str:
+async def _started(rig: FaultRig, node: Node) -> str:
     """Starts a server; returns its id among those that share the database."""
     before = (
         {name for (name,) in await rig.rows("SELECT id FROM holodeck.replicas")}
@@ -221,7 +221,7 @@ async def _started(rig: Rig, node: Node) -> str:
     return next(name for (name,) in await rig.rows("SELECT id FROM holodeck.replicas") if name not in before)
 
 
-async def read_here_and_there(rig: Rig) -> None:
+async def read_here_and_there(rig: FaultRig) -> None:
     """S11: a client in a burst is cut at every seventh event and reads on at the next server."""
     waits: list[float] = []
     async with rig.serving(3) as nodes:
@@ -260,7 +260,7 @@ async def _news(client: Witness, reading: asyncio.Task[None]) -> None:
     waiting.cancel()
 
 
-async def killed_while_resuming(rig: Rig) -> None:
+async def killed_while_resuming(rig: FaultRig) -> None:
     """S12: a client changes to another server in the moment in which its own is killed."""
     async with rig.serving(2, server=END) as nodes:
         for number in range(rig.rounds):
@@ -281,7 +281,7 @@ async def killed_while_resuming(rig: Rig) -> None:
         await rig.settle(nodes[0])
 
 
-async def many_followers(rig: Rig) -> None:
+async def many_followers(rig: FaultRig) -> None:
     """S13: many clients read one run at another server; one stands still. The server reads the log once for all.
 
     A round measures the server of a run twice, in turns: while they read that run, and while they read a run of a third
@@ -320,7 +320,7 @@ def _apart(measured: tuple[Node, Node], other: Node) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-async def _cpu_while_followed(rig: Rig, owners: tuple[Node, Node], other: Node, owner: Node, count: int) -> float:
+async def _cpu_while_followed(rig: FaultRig, owners: tuple[Node, Node], other: Node, owner: Node, count: int) -> float:
     """Seconds of CPU that its run takes the first of two owners while so many clients elsewhere follow the run of one."""
     one, third = owners
     scripts = [rig.script(**LONG), rig.script(**LONG)]
@@ -347,7 +347,7 @@ async def _cpu_while_followed(rig: Rig, owners: tuple[Node, Node], other: Node, 
     return used
 
 
-async def stopped_from_elsewhere(rig: Rig) -> None:
+async def stopped_from_elsewhere(rig: FaultRig) -> None:
     """S14: the other server is asked to stop a run: before its first token, in text, in a tool, queued, and in need."""
     async with rig.serving(2) as (one, other):
         for where in ("first", "text", "tool", "queued", "no valkey"):
@@ -401,7 +401,7 @@ async def stopped_from_elsewhere(rig: Rig) -> None:
         await rig.settle(other)
 
 
-async def deleted_elsewhere(rig: Rig) -> None:
+async def deleted_elsewhere(rig: FaultRig) -> None:
     """S15: the session is deleted at the other server while its run goes on; its time to live is over in that moment."""
     async with rig.serving(2) as (one, other):
         for number in range(rig.rounds):
@@ -431,7 +431,7 @@ async def deleted_elsewhere(rig: Rig) -> None:
         await _expires(rig, one, other)
 
 
-async def _expires(rig: Rig, one: Node, other: Node) -> None:
+async def _expires(rig: FaultRig, one: Node, other: Node) -> None:
     """A session whose time ends while its run goes on is there until the run has ended, and then as long as any other."""
     client, reading = await begun_at(rig, one, rig.script(**LONG), thread="expires")
     await rig.change("UPDATE holodeck.sessions SET used = 0 WHERE id = ?", ("expires",))

@@ -20,10 +20,10 @@ from redis import Redis
 from tests.cluster.replicas import Client, Server
 from tests.cluster.round_robin import round_robin
 from tests.faults.mutate import ROOT
+from tests.store_faults.fault_rig import ExecutedNode, FaultRig, Load, Node
 from tests.store_faults.memory_census import Census, taken_at_rest
 from tests.store_faults.numbered_model import Script
 from tests.store_faults.replica_rows import CONTINUE, begun_at
-from tests.store_faults.rig import ExecutedNode, Load, Node, Rig
 
 DRAIN_SECONDS = 2
 SCHEMA = "src/holodeck/stores/postgres_schema.py"
@@ -41,7 +41,7 @@ STREAMS_OF_A_READER = 4  # streams for each client that reads a run besides the 
 CENSUSES = 5  # after the first one, at half of the rounds
 
 
-class Door:
+class BalancerAddress:
     """What a client knows of servers behind a balancer: one address."""
 
     def __init__(self, url: str) -> None:
@@ -66,7 +66,7 @@ def previous_version(folder: Path) -> Path | None:
     return folder / "src"
 
 
-async def rolling_restart(rig: Rig) -> None:
+async def rolling_restart(rig: FaultRig) -> None:
     """S25: three servers of the version before are replaced by this one under load, then restarted again and again."""
 
     def script() -> Script:
@@ -80,12 +80,12 @@ async def rolling_restart(rig: Rig) -> None:
             node.__class__ = ExecutedNode
             await _start(node, old)
         async with round_robin([node.port for node in nodes]) as proxy:
-            door: Any = Door(proxy.url)
-            async with Load(rig, 4, script, choose=lambda: door) as load:
+            balancer: Any = BalancerAddress(proxy.url)
+            async with Load(rig, 4, script, choose=lambda: balancer) as load:
                 for _ in range(rig.rounds):
                     for node in nodes:
                         await load.more(2)
-                        await _replaced(rig, node, door)
+                        await _replaced(rig, node, balancer)
                 await load.end()
         failed = [each for each in load.clients if each.types[-1:] != ["RUN_FINISHED"]]
         rig.require(not failed, f"{len(failed)} requests failed: {[each.events[-1:] for each in failed[:3]]}")
@@ -103,7 +103,7 @@ async def _start(node: Node, sources: Path | None) -> None:
     await node.start()
 
 
-async def _replaced(rig: Rig, node: Node, door: Server) -> None:
+async def _replaced(rig: FaultRig, node: Node, balancer: Server) -> None:
     """One server ends and one of this version takes its port. A stream that is longer than the drain can go on elsewhere."""
     client, reading = await begun_at(rig, node, rig.script(**LONGER_THAN_THE_DRAIN), thread=f"long{rig.figures.rounds}")
     begun = time.monotonic()
@@ -111,29 +111,31 @@ async def _replaced(rig: Rig, node: Node, door: Server) -> None:
     await _start(node, None)
     rig.figures.seconds.append(time.monotonic() - begun)
     await reading
-    await client.see_through(lambda: door)
+    await client.see_through(lambda: balancer)
     if (
         client.types[-1] != "RUN_FINISHED"
     ):  # a server that cannot store the ending in time leaves the run to another one
         code = client.events[-1].get("code")
         rig.require(code == "shutting-down", f"a stream longer than the drain ended with {client.events[-1]}")
-        texts = await _continued(client.run_id, door)
+        texts = await _continued(client.run_id, balancer)
         rig.require(texts == client.script.answer, f"a stream that is continued elsewhere has {texts[-40:]!r}")
     rig.figures.rounds += 1
 
 
-async def _continued(run_id: str, door: Server) -> str:
+async def _continued(run_id: str, balancer: Server) -> str:
     """The text of a run that goes on from where another was cut, by whichever server the balancer names."""
     async with (
         aiohttp.ClientSession() as session,
-        session.post(f"{door.url}/runs/{run_id}/continue", json={}, headers={"Accept": "text/event-stream"}) as answer,
+        session.post(
+            f"{balancer.url}/runs/{run_id}/continue", json={}, headers={"Accept": "text/event-stream"}
+        ) as answer,
     ):
         frames = [line[6:] async for line in answer.content if line.startswith(b"data: ")]
     events = [json.loads(frame) for frame in frames]
     return "".join(event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT")
 
 
-async def soak(rig: Rig) -> None:
+async def soak(rig: FaultRig) -> None:
     """S30: four servers under load, one is killed every minute. The first is spared: its memory is what is measured."""
     threads, seconds = (STREAMS, MINUTE) if rig.full else (SHORT_STREAMS, SHORT_MINUTE)
     threads = rig.streams or threads
@@ -193,7 +195,7 @@ async def soak(rig: Rig) -> None:
 
 
 @asynccontextmanager
-async def _second_readers(rig: Rig, load: Load, streams: int) -> AsyncIterator[None]:
+async def _second_readers(rig: FaultRig, load: Load, streams: int) -> AsyncIterator[None]:
     """Some more clients that read runs in progress at whichever server, so that servers follow each other's runs."""
 
     async def read() -> None:
@@ -224,7 +226,7 @@ def _was_taken_over(client: Any) -> bool:
     return any(number >= 1_000_000_000 for number in client.ids)
 
 
-async def _nothing_is_left(rig: Rig) -> None:
+async def _nothing_is_left(rig: FaultRig) -> None:
     """I12: rows of runs that are open belong to a server that lives."""
     alive = {name for (name,) in await rig.rows("SELECT id FROM holodeck.replicas")}
     owners = {name for (name,) in await rig.rows("SELECT DISTINCT replica FROM holodeck.runs WHERE ended IS NULL")}

@@ -17,9 +17,9 @@ from tests.store_faults import (
     replica_rows,
     restart_rows,
 )
-from tests.store_faults.rig import CLUSTER, POSTGRES, SQLITE, Rig
+from tests.store_faults.fault_rig import CLUSTER, POSTGRES, SQLITE, FaultRig
 
-Play: TypeAlias = Callable[[Rig], Awaitable[None]]
+Play: TypeAlias = Callable[[FaultRig], Awaitable[None]]
 ONE_SERVER, SHARED = (SQLITE, POSTGRES), (POSTGRES, CLUSTER)
 
 RESTART, DURABLE = "tests/faults/test_kill_and_restart.py", "tests/agent/test_durable_steps.py"

@@ -7,8 +7,8 @@ import pytest
 
 from tests.faults.mutate import ROOT, SOURCES
 from tests.store_faults.evidence_checker import UNKNOWN, Evidence, Seen, judge
+from tests.store_faults.fault_rig import SQLITE, Backends, FaultRig
 from tests.store_faults.numbered_model import Script
-from tests.store_faults.rig import SQLITE, Backends, Rig
 from tests.store_faults.store_catalogue import ROWS
 from tests.store_faults.store_mutants import MUTANTS
 
@@ -114,7 +114,7 @@ async def test_the_rig_plays_a_row(name, tmp_path):
     """`make faults-stores` plays all of them."""
     (row,) = (row for row in ROWS if row.id == name)
     with Backends() as backends:
-        rig = Rig(backends, tmp_path / "row", SQLITE, seed=1, rounds=BOUNDED[name], slack=math.inf)
+        rig = FaultRig(backends, tmp_path / "row", SQLITE, seed=1, rounds=BOUNDED[name], slack=math.inf)
         await row.play(rig)
     assert rig.figures.rounds == BOUNDED[name]
     assert (rig.figures.lost, rig.figures.doubled) == (0, 0)

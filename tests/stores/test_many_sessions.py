@@ -13,7 +13,7 @@ from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from tests.cluster.replicas import Client
 from tests.models.endpoint import ModelEndpoint, text_frames
-from tests.store_faults.rig import ExecutedNode
+from tests.store_faults.fault_rig import ExecutedNode
 
 SESSIONS = 100_000
 MOST_MIB = 100

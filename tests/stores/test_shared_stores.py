@@ -30,7 +30,7 @@ from holodeck.server.agent_server import AgentServer
 from holodeck.server.options import ServerSettings
 from holodeck.stores.session_watches import SessionWatches
 from holodeck.tools.catalogue import Catalogue
-from tests.agent.parts import PlainTools
+from tests.agent.agent_fixture import PlainTools
 from tests.runs.following import more
 from tests.stores.processes import ENDING, opened
 from tests.stores.stored_sessions import begun, on_file, run, say, texts

@@ -189,7 +189,7 @@ async def test_an_agent_file_cannot_cache_what_a_person_approves(tmp_path):
 async def test_a_hit_is_in_the_event():
     from holodeck.core.events import ToolFinished
     from holodeck.models.scripted import calls, says
-    from tests.agent.parts import AgentFixture
+    from tests.agent.agent_fixture import AgentFixture
 
     fixture = AgentFixture(calls(("look", "{}")), calls(("look", "{}")), says("done"), tools=catalogue(Counting()))
     await fixture.play("look twice")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store_faults.rig import ExecutedNode
+from tests.store_faults.fault_rig import ExecutedNode
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv" / "workflows" / "bin" / "python"

@@ -26,7 +26,7 @@ from holodeck.models.openai_responses.responses_model import ChosenApiModel, Res
 from holodeck.models.port import Prompt
 from holodeck.models.settings import Deadlines, EndpointSettings, Reasoning
 from holodeck.tools.catalogue import Catalogue
-from tests.agent.parts import AgentFixture, PlainTools, echo
+from tests.agent.agent_fixture import AgentFixture, PlainTools, echo
 from tests.models.asking import KEY, OK, PROMPT
 from tests.models.endpoint import ModelEndpoint, Respond, Wire, status, stream
 from tests.models.openai_responses.response_streams import (

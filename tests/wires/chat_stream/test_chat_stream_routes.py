@@ -13,7 +13,7 @@ from holodeck.errors import ModelUnavailable
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.server.main import settings_of
 from holodeck.server.options import ServerSettings
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.server.serving import Gate, read_to, served, until
 from tests.wires.sse_parsers import whatwg
 

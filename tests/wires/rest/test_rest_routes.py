@@ -26,7 +26,7 @@ from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from holodeck.wires.rest.request import ChatRequest
 from holodeck.wires.rest.response import ChatResponse
-from tests.agent.parts import PlainTools, echo
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.server.serving import Gate, read_to, served, server_block, until
 from tests.wires.sse_parsers import whatwg
 

@@ -42,12 +42,12 @@ PATIENCE = 60.0  # seconds for a client to see its run's ending
 SQLITE, POSTGRES, CLUSTER = "sqlite", "postgres", "postgres and valkey"
 
 
-class Broken(AssertionError):
+class PromiseBroken(AssertionError):
     """A promise that was not kept."""
 
 
 @dataclass
-class Figures:
+class RowFigures:
     """What a row prints."""
 
     rounds: int = 0
@@ -64,7 +64,7 @@ class Figures:
         self.doubled += verdict.doubled
         self.unknown += verdict.unknown
         if verdict.broken:
-            raise Broken("; ".join(verdict.broken[:5]))
+            raise PromiseBroken("; ".join(verdict.broken[:5]))
 
 
 class Backends:
@@ -217,7 +217,7 @@ class Witness(Client):
         return self.times[first] - moment
 
 
-class Rig:
+class FaultRig:
     """What one row has at hand."""
 
     def __init__(
@@ -238,7 +238,7 @@ class Rig:
         self.streams = streams  # of S30 at a time, in place of the design's
         self.live = live  # S30 prints what has grown in a server's memory
         self.random = random.Random(f"{store} {seed}")
-        self.figures = Figures()
+        self.figures = RowFigures()
         self.model = NumberedModel()
         self.nodes: list[Node] = []
         self.witnesses: list[Witness] = []
@@ -249,7 +249,7 @@ class Rig:
 
     def require(self, kept: object, sentence: str) -> None:
         if not kept:
-            raise Broken(sentence)
+            raise PromiseBroken(sentence)
 
     def in_time(self, seconds: float, limit: float, what: str) -> None:
         """Notes how long something took. Beyond the limit, times the slack for a busy machine, it is broken."""
@@ -429,7 +429,7 @@ class Load:
 
     def __init__(
         self,
-        rig: Rig,
+        rig: FaultRig,
         threads: int,
         script: Callable[[], Script],
         *,
@@ -482,4 +482,4 @@ def _merge(into: dict[str, Any], changes: dict[str, Any]) -> None:
             into[key] = value
 
 
-__all__ = ["ENDED", "Backends", "Broken", "ExecutedNode", "Figures", "Load", "Node", "Rig", "Witness"]
+__all__ = ["ENDED", "Backends", "ExecutedNode", "FaultRig", "Load", "Node", "PromiseBroken", "RowFigures", "Witness"]
