@@ -1,4 +1,4 @@
-"""What clients are told of a member that they have left out, on every wire."""
+"""The refusal of a request that lacks a required member, on every wire."""
 
 from functools import partial
 
