@@ -86,7 +86,7 @@ class _Workers:
             folder=self._folder,
             secret=self._secret,
         )
-        self._socket_of(seat).unlink(missing_ok=True)  # of a worker that was killed
+        self._socket_of(seat).unlink(missing_ok=True)  # a worker that was killed leaves its socket
         process = subprocess.Popen(  # noqa: S603  our own command; Ctrl+C reaches only us
             [*self._command, *([] if announces else ["--no-banner"])],
             env={**os.environ, WORKER_VARIABLE: msgspec.json.encode(seat).decode()},
