@@ -135,7 +135,7 @@ async def test_a_second_wrong_answer_is_a_typed_error():
     response = await fixture.play("Where?")
     assert (response.status, response.output, response.error_code) == ("error", None, "model-error")
     assert fixture.ending.reason == "invalid_output"
-    assert "does not match response_format: it is not JSON" in fixture.ending.message
+    assert "does not have the required form: it is not JSON" in fixture.ending.message
     assert fixture.conversation.messages[-1].cut == "invalid_output"
     assert by_code(fixture.ending.code, "x").status == 502
 

@@ -3,13 +3,17 @@
 import json
 import sqlite3
 from contextlib import closing
+from unittest.mock import AsyncMock
 
 import pytest
 
+from holodeck.cli.sessions import command
 from holodeck.config.build_stores import build_sqlite
 from holodeck.config.load import load_config
 from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
+from holodeck.errors import StartError, StorageFull
+from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from tests.cli.process import holodeck
 
 AGENT = "name: tester\nmodel: {provider: demo}\n"
@@ -196,3 +200,11 @@ def test_without_a_file_it_is_one_sentence(tmp_path):
         "No sessions: none is stored yet, or all have expired. Answers to a single question are stored only with --session ID.\n",
     )
     assert "there are no stored sessions" in ran(tmp_path, "show", "first", code=2).err
+
+
+@pytest.mark.req("D10")
+def test_a_deletion_on_a_full_disk_says_what_it_needs(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(SqliteSessionStore, "delete", AsyncMock(side_effect=StorageFull("The disk is full.")))
+    with pytest.raises(StartError, match=r"The disk is full\. Free about 1 MB of it and try again"):
+        command.main(["delete", "first"], standalone_mode=False)

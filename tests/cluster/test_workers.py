@@ -45,6 +45,12 @@ async def children(process, count, *, without=()):
     return found
 
 
+def replicas_in(database):
+    with closing(psycopg.connect(database, autocommit=True)) as connection:
+        return [name for (name,) in connection.execute("SELECT id FROM holodeck.replicas").fetchall()]
+
+
+@pytest.mark.timeout(300)  # three processes start, one after the other on a busy machine
 async def test_workers_share_a_port_and_one_that_dies_is_replaced(tmp_path, postgres_database):
     (tmp_path / "agent.yaml").write_text(AGENT.format(url=postgres_database))
     server = Server(tmp_path)
@@ -68,12 +74,14 @@ async def test_workers_share_a_port_and_one_that_dies_is_replaced(tmp_path, post
             body = {"message": "hello", "session_id": "01M7J98JWHD6RZJRBQGNM3TJ37"}
             assert (await server.post("/agent/tester/chat", body))["status"] == "completed", number
         assert len(await server.messages("01M7J98JWHD6RZJRBQGNM3TJ37")) == 12
+        async with asyncio.timeout(PATIENCE):
+            while len(replicas_in(postgres_database)) < 2:  # the one that lives on may still be starting
+                await asyncio.sleep(0.05)
         victim = min(workers)
         replica = json.loads(psutil.Process(victim).environ()["HOLODECK_WORKER"])["replica"]
         os.kill(victim, signal.SIGKILL)
         assert len(await children(process, 2, without=[victim])) == 2
-        with closing(psycopg.connect(postgres_database, autocommit=True)) as connection:
-            names = [name for (name,) in connection.execute("SELECT id FROM holodeck.replicas").fetchall()]
+        names = replicas_in(postgres_database)
         assert names, "the other one is there"
         assert replica not in names, "its parent knows that it has ended"
         await answers(server)

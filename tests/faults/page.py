@@ -22,7 +22,8 @@ After every run, whatever went wrong in it:
   second may be missing: [Sessions](sessions.md));
 - every tool call in the history has exactly one result, and the tool was called at most once;
 - descriptors, child processes and connections are as before, and no other client's stream was affected;
-- the log has one line about the ending, under the id of the request.
+- the log has one line about the ending, under the id of the request (of a run that ended in a crash of the server: after the restart,
+  under the id of the run).
 
 This page names errors by their code; [Errors](errors.md) lists them. Settings are keys of [agent.yaml](agent-yaml.md).
 """

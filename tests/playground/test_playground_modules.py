@@ -35,6 +35,7 @@ def test_hints_name_keys_that_an_agent_file_has():
     assert [each for each in named if each[1] not in known_keys((each[0],))] == []
 
 
+@pytest.mark.timeout(300)  # the compiler needs several seconds of an idle processor
 def test_the_types_of_the_modules_agree():
     checker = HERE / "node_modules" / "typescript" / "bin" / "tsc"
     node = shutil.which("node")

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import sys
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -256,6 +257,17 @@ async def test_a_full_disk_refuses_and_recovers_without_a_restart(opened):
     assert await texts(store) == ["before", "after"]
     (sound,) = await store.file.read(lambda connection: connection.execute("PRAGMA integrity_check").fetchone())
     assert sound == "ok"
+
+
+@pytest.mark.req("D10")
+async def test_a_file_that_is_up_to_date_is_opened_and_read_without_a_write(opened, path):
+    await say(await opened(), "hello")
+    with closing(sqlite3.connect(path)) as connection:
+        version = connection.execute("PRAGMA data_version").fetchone()
+        reading = await opened()
+        assert await texts(reading) == ["hello"]
+        await reading.close()
+        assert connection.execute("PRAGMA data_version").fetchone() == version
 
 
 async def test_a_job_that_fails_harms_no_other(opened):

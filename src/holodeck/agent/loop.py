@@ -282,7 +282,7 @@ class _Run:
                 await self._commit([msgspec.structs.replace(batch.assistant, cut="invalid_output")])
                 advice = " It was cut off; raise model.max_tokens." if reply.finish_reason == "length" else ""
                 raise InvalidOutput(
-                    f"The model's answer does not match response_format: {problem}.{advice}", started=True
+                    f"The model's answer does not have the required form: {problem}.{advice}", started=True
                 ) from problem
             self.repair = repair_request(batch.assistant, str(problem))
             self.emitter.warning("output-repaired", f"The answer did not have the required form ({problem}).")

@@ -22,7 +22,7 @@ from holodeck.core.ids import is_valid_id
 from holodeck.core.messages import AssistantMessage, ToolMessage, has_stray_results, text_of, unanswered
 from holodeck.core.owner import DEFAULT_TENANT, OwnedId, Owner, is_owner_name
 from holodeck.core.text import one_line, terminal_safe
-from holodeck.errors import HoloDeckError, SessionBroken, SessionNewer, StartError
+from holodeck.errors import HoloDeckError, SessionBroken, SessionNewer, StartError, StorageFull
 from holodeck.sessions.port import ServerSession, StoredSession
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 
@@ -307,6 +307,10 @@ def _with_store(
         await store.start()
         try:
             return await work(store)
+        except StorageFull as error:  # a deletion is written to the log of the file before it frees anything
+            raise StartError(
+                f"{error.message} Free about 1 MB of it and try again: deleting needs some, too"
+            ) from error
         finally:
             await store.close()
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 
 import click
@@ -23,11 +24,12 @@ from holodeck.config.serving import WORKER_VARIABLE, ServeOptions, WorkerSeat
 from holodeck.core.ids import new_ulid
 from holodeck.errors import StartError
 from holodeck.server.listen import bind
+from holodeck.telemetry.worker_figures import socket_of
 
 PAUSE = 0.1  # seconds between two checks
 RESTART_SECONDS = 1.0  # before a dead process is restarted
 MAX_FOLDER = 60  # characters
-START_FAILED = (1, 2, 3)  # exit codes that another attempt would not change
+START_FAILED = (1, 2, 3)  # exit codes of a start that another attempt would not change
 
 
 def serve_with(count: int, words: Sequence[str], options: ServeOptions) -> int:
@@ -55,6 +57,7 @@ class _Workers:
         self._store, self._folder, self._secret = store, folder, secrets.token_hex(32)
         self._lifeline, self._own_end = os.pipe()  # no worker has our end: the pipe ends with this process
         self._processes: dict[subprocess.Popen[bytes], WorkerSeat] = {}
+        self._started: set[str] = set()  # the replicas whose start has succeeded
         self._is_ending = False
         self._code = 0
 
@@ -65,9 +68,13 @@ class _Workers:
             self._start(number, announces=number == 0)
         while self._processes:
             time.sleep(PAUSE)
+            self._started |= {each.replica for each in self._processes.values() if self._socket_of(each).exists()}
             for process in [each for each in self._processes if each.poll() is not None]:
                 self._ended(process.returncode, self._processes.pop(process))
         return self._code
+
+    def _socket_of(self, seat: WorkerSeat) -> Path:
+        return socket_of(Path(self._folder), seat.number)
 
     def _start(self, number: int, *, announces: bool = False) -> None:
         seat = WorkerSeat(
@@ -79,6 +86,7 @@ class _Workers:
             folder=self._folder,
             secret=self._secret,
         )
+        self._socket_of(seat).unlink(missing_ok=True)  # a worker that was killed leaves its socket
         process = subprocess.Popen(  # noqa: S603  our own command; Ctrl+C reaches only us
             [*self._command, *([] if announces else ["--no-banner"])],
             env={**os.environ, WORKER_VARIABLE: msgspec.json.encode(seat).decode()},
@@ -91,7 +99,7 @@ class _Workers:
         self._store.ended(seat.replica)
         if self._is_ending:
             self._code = self._code or max(0, code)
-        elif code in START_FAILED:
+        elif code in START_FAILED and seat.replica not in self._started:
             self._code = code
             self._stop_all()
         else:

@@ -340,7 +340,12 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Brings the schema up to date, completely or not at all. Of two processes, one migrates and the other waits."""
+    """Brings the schema up to date, completely or not at all. Of two processes, one migrates and the other waits.
+
+    Writes nothing to a file that is up to date: its sessions can be read while the disk is full.
+    """
+    if connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),):
+        return
     connection.execute("BEGIN IMMEDIATE")
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()

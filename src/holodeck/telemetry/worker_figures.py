@@ -22,18 +22,23 @@ ANSWER_SECONDS = 1.0  # seconds for another worker to write its metrics; after t
 _decode = msgspec.json.Decoder(list[Series]).decode
 
 
+def socket_of(folder: Path, number: int) -> Path:
+    """The socket that a worker has from the end of its start until it ends."""
+    return folder / f"{number}.sock"
+
+
 class WorkerFigures:
     def __init__(self, folder: Path, number: int, own: Callable[[], Awaitable[Sequence[Series]]]) -> None:
         """`own` returns the metrics of this process alone."""
         self._folder, self._name, self._own = folder, str(number), own
+        self._socket = socket_of(folder, number)
         self._inherited: list[Series] = []
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
         self._inherited = self._grown(self._name)
-        path = self._folder / f"{self._name}.sock"
-        path.unlink(missing_ok=True)
-        self._server = await asyncio.start_unix_server(self._answer, path)
+        self._socket.unlink(missing_ok=True)
+        self._server = await asyncio.start_unix_server(self._answer, self._socket)
 
     async def close(self) -> None:
         """Saves the counts for the next worker with the same number."""
@@ -41,7 +46,7 @@ class WorkerFigures:
             self._server.close()
             self._server = None
             with contextlib.suppress(OSError):  # the parent has ended
-                (self._folder / f"{self._name}.sock").unlink(missing_ok=True)
+                self._socket.unlink(missing_ok=True)
                 await self._write()
 
     async def all(self) -> list[Series]:

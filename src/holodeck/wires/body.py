@@ -293,7 +293,6 @@ class _Walk:
 
 
 _JSON_NAMES = {
-    type(None): "null",
     bool: "a boolean",
     int: "a number",
     float: "a number",
@@ -304,5 +303,7 @@ _JSON_NAMES = {
 
 
 def _wrong(path: str, wanted: str, value: Any) -> InvalidRequest:
+    if value is None:
+        return InvalidRequest(f"{path} is missing or null; it must be {wanted}", field=path)
     got = _JSON_NAMES.get(type(value), "a file")  # a form may have a file instead of a JSON value
     return InvalidRequest(f"{path} must be {wanted}, not {got}", field=path)

@@ -157,6 +157,19 @@ test("a run that the server cut can be continued on a page that is loaded again,
   assert.equal(conversation.items.at(-1).cutRun, null);
 });
 
+test("each answer that was cut is marked on a page that is loaded again, also one whose run continued", () => {
+  const conversation = new Conversation();
+  const messages = [
+    { id: "u1", role: "user", content: "count" }, { id: "a1", role: "assistant", content: "one", cut: "interrupted" }, { id: "a2", role: "assistant", content: "one two" },
+    { id: "u2", role: "user", content: "look" }, { id: "a3", role: "assistant", content: "", cut: "interrupted", tool_calls: [{ id: "c", name: "look", arguments: "{}" }] },
+    { id: "t", role: "tool", tool_call_id: "c", content: "seen" }, { id: "a4", role: "assistant", content: "done" },
+  ];
+  conversation.load({ messages, pending: null, state: null, active_runs: [], cut_run: null });
+  assert.deepEqual(conversation.items.map((item) => item.outcome ?? item.id), ["u1", "a1", "cut", "a2", "success", "u2", "c", "a4", "success"]);
+  conversation.apply({ type: "TEXT_MESSAGE_START", messageId: "a1", role: "assistant" }, 0, true);
+  assert.equal(conversation.items.some((item) => item.outcome === "cut"), false, "its events follow");
+});
+
 test("a patch that does not fit leaves the state as it was", () => {
   const conversation = listening();
   conversation.apply({ type: "STATE_SNAPSHOT", snapshot: { a: [1] } }, 0);

@@ -108,6 +108,8 @@ export class Conversation {
         const id = cutRun ? `turn:${cutRun}` : `after:${message.id}`;
         this.#add({ kind: "turn", id, outcome: message.role === "user" ? "unanswered" : message.cut || cutRun ? "cut" : "success", cut: message.cut, cutRun, usage });
         usage = null;
+      } else if (message.cut && next?.role === "assistant") { // its run continued after a crash
+        this.#add({ kind: "turn", id: `after:${message.id}`, messageId: message.id, remembered: true, outcome: "cut", cut: message.cut, cutRun: null, usage: null });
       }
     });
     if (pending) {
