@@ -57,7 +57,7 @@ MUTANTS = (
     Mutant("agent/run_ending.py", "await self._durable(self._context.conversation.end(messages, pending, state=state, ending=ending))", "self._context.conversation.end(messages, pending, state=state, ending=ending)", "tests/agent/test_run_ending.py", "an ending is shown before it is stored"),
     Mutant("agent/run_ending.py", "            await self._show_stored(ending.model)\n", "", "tests/agent/test_durable_steps.py", "clients of a run that was taken over keep words that no store has"),
     Mutant("agent/run_ending.py", 'could not be stored: %s", self._context.run_id, error.message)\n            self._context.not_stored(ending)\n', 'could not be stored: %s", self._context.run_id, error.message)\n', "tests/contracts/test_unstored_endings.py", "an ending that was shown without the store is never stored"),
-    Mutant("runs/runs.py", "            self.unstored.drop_session(session_id, owner=owner)\n", "            pass\n", "tests/contracts/test_unstored_endings.py", "a run comes back with its ending after its session was deleted"),
+    Mutant("runs/runs.py", "        self.unstored.drop_session(session_id, owner=owner)\n", "", "tests/contracts/test_unstored_endings.py", "a run comes back with its ending after its session was deleted"),
     Mutant("agent/run_ending.py", "        if not self._context.is_over():\n", "        if True:\n", KILLED, "a server that stops ends the background run that the next one goes on with"),
     Mutant("runs/stored_runs.py", "record.recovered - record.request.handovers", "record.recovered", KILLED, "a background run survives one server that stops, and not the next"),
     Mutant("agent/loop.py", "self.agent.loop.max_iterations + 1", "self.agent.loop.max_iterations + 2", LOOP, "one iteration too many"),

@@ -83,7 +83,7 @@ class Runs:
         self.store, self.records = store, records
         self.settings = settings or RunSettings()
         self._shared = SharedEntry(records, self._refuse_behind) if isinstance(records, SharedRunStore) else None
-        self.unstored = UnstoredEndings(records) if records is not None and records.outlives_process else None
+        self.unstored = UnstoredEndings(records)
         self._observe = observe
         self._runs: dict[OwnedId, Run] = {}
         self._beginning: set[OwnedId] = set()  # ids of runs that are being stored in a store shared by processes
@@ -208,7 +208,7 @@ class Runs:
             request=kept_of(run.request, self.agent.version),
             created_at=run.created_at,
         )
-        if self.unstored is not None:
+        if (run.owner, run.run_id) in self.unstored.kept:
             self.unstored.drop(run.run_id, owner=run.owner)
         self.records.register(run.record)
         self.records.follow(run.record, run.log, run.first_number)
@@ -324,8 +324,7 @@ class Runs:
             await self._end_stuck([remaining[task] for task in stuck if task in remaining])
         if self._shared is not None:
             await self._shared.close(STOP_SECONDS)
-        if self.unstored is not None:
-            await self.unstored.close()
+        await self.unstored.close()
 
     async def _end_stuck(self, runs: Sequence[Run]) -> None:
         """Ends runs that wait for the store, or in which something swallows their cancellation.
@@ -337,10 +336,10 @@ class Runs:
         endings = {run: ending_of(run, run.stopped_by) for run in runs if not run.log.ended}
         for run, ending in endings.items():
             self.keep_ending(run, ending)
-        if self.unstored is not None and endings:
+        if endings:
             await self.unstored.close()
         for run, ending in endings.items():
-            if has_others and self.unstored is not None and self.unstored.find(run.run_id, owner=run.owner) is not None:
+            if has_others and (run.owner, run.run_id) in self.unstored.kept:
                 run.log.cut()
             else:
                 self._emit_ending(run, ending)
@@ -600,7 +599,7 @@ class Runs:
         """Forgets the runs whose replay window is over, except those whose endings only this process knows."""
         now, self._sweeper = asyncio.get_running_loop().time(), None
         for run in [run for run, until in self._finished.items() if until <= now]:
-            if self.unstored is not None and self.unstored.find(run.run_id, owner=run.owner) is not None:
+            if (run.owner, run.run_id) in self.unstored.kept:
                 self._finished[run] = now + SWEEP_SECONDS
             else:
                 self._forget(run)
@@ -637,14 +636,12 @@ class Runs:
 
     def keep_ending(self, run: Run, ending: Ending) -> None:
         """Keeps an ending that is shown although the store has not taken it, until it does."""
-        if self.unstored is not None and run.record is not None:
+        if run.record is not None:
             self.unstored.keep(run.record, ending)
 
     def release_record(self, record: RunRecord) -> None:
         """Releases the record of a run that has ended. One whose ending is not stored yet is released after that."""
-        if self.records is not None and (
-            self.unstored is None or self.unstored.find(record.run_id, owner=record.owner) is None
-        ):
+        if self.records is not None and (record.owner, record.run_id) not in self.unstored.kept:
             self.records.release(record)
 
     def _end_without_store(self, run: Run) -> None:
@@ -662,8 +659,7 @@ class Runs:
     def forget_session(self, session_id: str, *, owner: Owner) -> None:
         """Stops the runs of a session: clients can no longer read them, and nothing more of them is stored."""
         self.feeds.end((owner, session_id))
-        if self.unstored is not None:
-            self.unstored.drop_session(session_id, owner=owner)
+        self.unstored.drop_session(session_id, owner=owner)
         for run in self.of_session(session_id, owner=owner):
             self.stop(run)
             self._forget(run)
@@ -674,8 +670,7 @@ class Runs:
     async def remove(self, run: Run) -> None:
         """Deletes everything about a run that has ended. Its session keeps its messages."""
         self._forget(run)
-        if self.unstored is not None:
-            self.unstored.drop(run.run_id, owner=run.owner)
+        self.unstored.drop(run.run_id, owner=run.owner)
         if self.records is not None:
             await self.records.remove(run.run_id, owner=run.owner)
 

@@ -182,8 +182,7 @@ class StoredRuns:
         if self.remote is None:
             return []
         found = await self.remote.records.open_runs(owner=owner, session_id=session_id)
-        unstored = self._runs.unstored
-        return [each for each in found if unstored is None or unstored.seen(each).ending is None]
+        return [each for each in found if self._runs.unstored.seen(each).ending is None]
 
     async def active_in(self, session_ids: Sequence[str], *, owner: Owner) -> list[list[str]]:
         """Like `active`, for several sessions of one owner."""
@@ -239,8 +238,7 @@ class StoredRuns:
 
     async def _found(self, run_id: str, owner: Owner) -> RunRecord | None:
         """The stored record of a run. One whose ending the store has not taken yet has the ending that was shown."""
-        unstored = self._runs.unstored
-        kept = None if unstored is None else unstored.find(run_id, owner=owner)
+        kept = self._runs.unstored.kept.get((owner, run_id))
         if kept is not None or self._records is None:
             return kept
         return await self._records.find(run_id, owner=owner)
@@ -257,9 +255,8 @@ class StoredRuns:
 
     async def restored(self, record: RunRecord) -> Run:
         """Makes a run readable again, from the copy of its log or from its messages."""
-        unstored = self._runs.unstored
-        record = record if unstored is None else unstored.seen(record)
-        is_ours = unstored is not None and unstored.find(record.run_id, owner=record.owner) is record
+        record = self._runs.unstored.seen(record)
+        is_ours = self._runs.unstored.kept.get((record.owner, record.run_id)) is record
         if record.ending is None and self.remote is not None:
             here = self._runs.find(record.run_id, owner=record.owner)
             return here if here is not None and not here.log.ended else await self.remote.open(record)
