@@ -85,6 +85,8 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         super().__init__(agent, ttl_seconds, runs=runs, **settings)
         self.file = file
         self.values = SqliteValues(file, agent, self.now)
+        if runs is not None:
+            self.awaited = runs.awaited
         # The last job that was queued for each session: jobs are done in order. The queue keeps it alive until then.
         self._changing: WeakValueDictionary[OwnedId, asyncio.Future[Any]] = WeakValueDictionary()
         self._stored: Counter[Owner] = Counter()  # stored bytes by owner
@@ -491,17 +493,8 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
             self._stored = Counter(stored)
 
 
-class _SqliteConversation(StoredConversation):
+class _SqliteConversation(StoredConversation[SqliteSessionStore]):
     """The end of a history, decoded once; every commit is one transaction of the file."""
-
-    def __init__(
-        self, store: SqliteSessionStore, session: OwnedId, run_id: str, row: SessionRow, messages: list[Message]
-    ) -> None:
-        super().__init__(store, session, row, messages)
-        self._store, self._run_id = store, run_id
-
-    def _is_awaited(self) -> bool:
-        return self._store.runs is not None and (self._owner, self._run_id) in self._store.runs.awaited
 
     async def _older(self) -> list[Message]:
         row = self._row
