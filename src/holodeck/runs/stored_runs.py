@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from holodeck.agent.loop import run_once
+from holodeck.agent.definition import AgentContext
 from holodeck.core.events import ENDINGS, Ending, Event, RunFailed, RunStarted, WarningRaised, failure
 from holodeck.core.ids import is_valid_id
 from holodeck.core.messages import Message, PendingStep, UserMessage, can_be_answered
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import HoloDeckError, InvalidRequest, LostClaim, RunInterrupted, RunNotFound, ShuttingDown
-from holodeck.runs.client_history import Change, change_of, context_of, results_for
+from holodeck.runs.client_history import Change, change_of, results_for
 from holodeck.runs.log import RunLog
-from holodeck.runs.port import RunRecord, RunResult, RunState, RunStore, SharedRunStore
+from holodeck.runs.port import RunRecord, RunState, RunStore, SharedRunStore
 from holodeck.runs.recovery import PART_STRIDE, correction, log_of, remains_of, result_of
 from holodeck.runs.remote_runs import Pieces, RemoteRuns, flattened, parts_of, run_of
 from holodeck.runs.resumed_parts import is_continued_elsewhere, lacks_part
@@ -450,48 +450,31 @@ class StoredRuns:
         run.state, run.wanted = RunState.RUNNING, asyncio.Event()
         if run.request.detached:
             run.wanted.set()
-        self._runs.launch(run, self._go_on(run, run.wanted, steps, new))
+        self._runs.launch(run, partial(self._continued, steps=steps, new=new))
 
-    async def _go_on(self, run: Run, wanted: asyncio.Event, steps: int, new: Sequence[Message]) -> None:
-        """Waits for a reader, then continues where the run was interrupted."""
-        slot = None
+    async def _continued(self, run: Run, steps: int, new: Sequence[Message]) -> AgentContext:
+        """Waits for a reader, and prepares the run to continue where it was interrupted."""
         try:
-            try:
-                async with asyncio.timeout(self._runs.settings.detach_grace):
-                    await wanted.wait()
-            except TimeoutError:
-                raise RunInterrupted(INTERRUPTED_TEXT) from None
-            finally:
-                run.wanted = None
+            await self._wait_for_reader(run)
             run.is_first = True  # its row is the running one; in this process others may wait before it
-            slot = self._runs.queue.take((run.owner, run.session_id))
-            await self._runs.wait_for_turn(run, slot)
+            run.slot = self._runs.queue.take((run.owner, run.session_id))
+            await self._runs.wait_for_turn(run)
             run.emit(WarningRaised(TAKEN_UP, "The server was restarted in the middle of this run; it continues."))
             run.conversation = await self._runs.open(run)
-            try:
-                context = context_of(
-                    run.request,
-                    Change(append=new),
-                    run.conversation,
-                    run.session_id,
-                    is_new_session=run.is_new_session,
-                    why_stopped=lambda: run.stopped_by,
-                    is_over=lambda: run.log.ended,
-                    not_stored=partial(self._runs.keep_ending, run),
-                    reserve=None if run.meter is None else run.meter.reserve,
-                )
-                context = msgspec.structs.replace(context, steps_before=steps, client_ids=None)
-                new = ()
-                response = await run_once(self._runs.agent, context, run.emit)
-                run.result = RunResult(response.final_response, response.executions, response.output)
-            finally:
-                run.conversation.close()
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  a store that breaks must not leave readers waiting
+        except (Exception, asyncio.CancelledError):
             await self._store_new(run, new)
-            await self._runs.end_after(run, error)
+            raise
+        return self._runs.context_of(run, run.request, Change(append=new), run.conversation, steps)
+
+    async def _wait_for_reader(self, run: Run) -> None:
+        try:
+            if run.wanted is not None:
+                async with asyncio.timeout(self._runs.settings.detach_grace):
+                    await run.wanted.wait()
+        except TimeoutError:
+            raise RunInterrupted(INTERRUPTED_TEXT) from None
         finally:
-            if slot is not None:
-                slot.release()
+            run.wanted = None
 
     async def _store_new(self, run: Run, new: Sequence[Message]) -> None:
         """Stores the messages of a run that does not continue after all. The step before them still waits."""
