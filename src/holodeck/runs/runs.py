@@ -63,7 +63,7 @@ AGAIN_SECONDS = 1.0  # until a run that waits for its turn asks a store again th
 
 _NO_REQUEST = Context()  # for timers: a copy of the current context would keep the request alive
 
-Prepare: TypeAlias = Callable[[Run], Awaitable[AgentContext]]
+PrepareRun: TypeAlias = Callable[[Run], Awaitable[AgentContext]]
 """Waits until a run may begin, opens its conversation, and returns the loop's inputs."""
 
 
@@ -186,7 +186,7 @@ class Runs:
     def observe(self, run: Run) -> None:
         run.log.observers = self._observe(run) if self._observe else ()
 
-    def launch(self, run: Run, prepare: Prepare) -> None:
+    def launch(self, run: Run, prepare: PrepareRun) -> None:
         """Starts the task of a run, which begins with `prepare`."""
         self.observe(run)
         self._runs[run.owner, run.run_id] = run
@@ -401,7 +401,7 @@ class Runs:
                 f"Session {session_id!r} has {self.settings.max_queued} runs waiting; let them end first."
             )
 
-    async def _execute(self, run: Run, prepare: Prepare) -> None:
+    async def _execute(self, run: Run, prepare: PrepareRun) -> None:
         """The task of a run. However it ends, the log gets its ending."""
         try:
             try:

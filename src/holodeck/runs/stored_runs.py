@@ -24,7 +24,7 @@ from holodeck.errors import HoloDeckError, InvalidRequest, LostClaim, RunInterru
 from holodeck.runs.client_history import Change, change_of, results_for
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, RunState, RunStore, SharedRunStore
-from holodeck.runs.recovery import PART_STRIDE, correction, log_of, remains_of, result_of
+from holodeck.runs.recovery import PART_STRIDE, Remains, correction, log_of, remains_of, result_of
 from holodeck.runs.remote_runs import Pieces, RemoteRuns, flattened, parts_of, run_of
 from holodeck.runs.resumed_parts import is_continued_elsewhere, lacks_part
 from holodeck.runs.run import Run, stopped
@@ -340,7 +340,7 @@ class StoredRuns:
             try:
                 current = await self._in_turn(record)
                 if current is not None:
-                    await self._recover(current, may_go_on=record is records[-1] and _crashes_of(record) == 0)
+                    await self._recover(current, may_continue=record is records[-1] and _crashes_of(record) == 0)
             except Exception:  # an unreadable run must not stop the recovery of the others, nor the server's start
                 log.exception("run %s cannot be recovered", record.run_id)
                 await self._runs.end(run_of(record, RunLog()), RunInterrupted(INTERRUPTED_TEXT))
@@ -361,7 +361,7 @@ class StoredRuns:
             self._runs.release_record(record)
         return None if self._runs.is_closing else found
 
-    async def _recover(self, record: RunRecord, *, may_go_on: bool) -> None:
+    async def _recover(self, record: RunRecord, *, may_continue: bool) -> None:
         """Stores the remains of a run, then ends it or lets it wait for a reader that wants it to continue."""
         pieces, history, _ = await self._left_of(record)
         events = flattened(pieces)
@@ -372,49 +372,72 @@ class StoredRuns:
             if stored is not None and change.rewind_before is not None:
                 stored = cut_before(stored, change.rewind_before)
         remains = remains_of(record, events, stored, self._is_repeatable)
+        may_continue = may_continue and await self._is_last(record)
+        ending = self._ending_of(record, remains, may_continue=may_continue)
+        left, history_now = await self._store_remains(record, remains, change, ending)
+        run = self._behind(record, pieces, history)
+        if not events or type(events[-1]) in ENDINGS:
+            run.emit(RunStarted(record.run_id, record.session_id, record.request.parent_run_id))
+        _emit(run, (*remains.closings, correction(events, history_now)))
+        if ending is None:
+            await self._let_continue(run, remains.steps, left)
+        else:
+            self._show_ended(run, record, ending)
+        for call in self.on_taken_up:
+            call(run)
+
+    async def _is_last(self, record: RunRecord) -> bool:
+        """Whether no other run of its session is in progress. One that waits elsewhere for this one's end goes first."""
+        if self.remote is None:
+            return True
+        others = await self.remote.records.open_runs(owner=record.owner, session_id=record.session_id)
+        return not others or others[-1].run_id == record.run_id
+
+    def _ending_of(self, record: RunRecord, remains: Remains, *, may_continue: bool) -> Ending | None:
+        """The ending of an interrupted run. None if it continues."""
+        if record.stop_wanted:
+            return stopped(record)
+        why = self._why_not_continued(record, remains, may_continue=may_continue)
+        return None if why is None else failure(record.run_id, record.session_id, why)
+
+    def _why_not_continued(self, record: RunRecord, remains: Remains, *, may_continue: bool) -> HoloDeckError | None:
         refusal = self._refusal(record.request)
-        may_go_on = may_go_on and not record.request.shortened and refusal is None and not record.stop_wanted
-        if may_go_on and self.remote is not None:  # a run that waits elsewhere for this one's end goes first
-            others = await self.remote.records.open_runs(owner=record.owner, session_id=record.session_id)
-            may_go_on = not others or others[-1].run_id == record.run_id
-        goes_on = may_go_on and remains.is_certain and not remains.has_moved_on and self._runs.settings.continues
-        why = refusal or RunInterrupted(INTERRUPTED_TEXT)
-        if goes_on and record.request.agent_version not in ("", self._runs.agent.version):
-            goes_on, why = False, RunInterrupted(CHANGED_TEXT)
-        ending = (
-            None
-            if goes_on
-            else stopped(record)
-            if record.stop_wanted
-            else failure(record.run_id, record.session_id, why)
-        )
+        if refusal is not None:
+            return refusal
+        is_safe = remains.is_certain and not remains.has_moved_on and not record.request.shortened
+        if not (may_continue and is_safe and self._runs.settings.continues):
+            return RunInterrupted(INTERRUPTED_TEXT)
+        if record.request.agent_version not in ("", self._runs.agent.version):
+            return RunInterrupted(CHANGED_TEXT)
+        return None
+
+    async def _store_remains(
+        self, record: RunRecord, remains: Remains, change: Change | None, ending: Ending | None
+    ) -> tuple[Sequence[Message], Sequence[Message]]:
+        """Stores the remains of a run. Returns the messages that wait, and the history as it is then stored.
+
+        Messages wait if the run continues with a pending step: they come after its results.
+        """
         conversation = await self._store.open(record.session_id, owner=record.owner, run_id=record.run_id, create=True)
         try:
             if change is not None and change.rewind_before is not None:
                 await conversation.rewind(change.rewind_before)
-            waits = goes_on and conversation.pending is not None and not remains.settles_step
+            waits = ending is None and conversation.pending is not None and not remains.settles_step
             if change is not None and self._records is not None:
                 self._records.register(record)
             pending = None if remains.settles_step else KEEP
             await conversation.commit(() if waits else remains.messages, pending, ending=ending)
-            snapshot = correction(events, await conversation.history())
+            return remains.messages if waits else (), await conversation.history()
         finally:
             conversation.close()
-        run = self._behind(record, pieces, history)
-        started = RunStarted(record.run_id, record.session_id, record.request.parent_run_id)
-        begins = not events or type(events[-1]) in ENDINGS
-        _emit(run, (*((started,) if begins else ()), *remains.closings, snapshot))
-        if ending is None:
-            await self._wait_to_go_on(run, remains.steps, remains.messages if waits else ())
-        else:
-            self._runs.observe(run)  # not earlier: the dead process has logged and counted the events before
-            run.emit(ending)
-            if self._records is not None:
-                self._records.follow(record, run.log, run.first_number)
-                self._records.release(record)
-            self._runs.adopt(run)
-        for call in self.on_taken_up:
-            call(run)
+
+    def _show_ended(self, run: Run, record: RunRecord, ending: Ending) -> None:
+        self._runs.observe(run)  # not earlier: the dead process has logged and counted the events before
+        run.emit(ending)
+        if self._records is not None:
+            self._records.follow(record, run.log, run.first_number)
+            self._records.release(record)
+        self._runs.adopt(run)
 
     def _change(self, record: RunRecord, stored: StoredSession | None) -> Change:
         """The change of a request whose process ended before it compared the request with the session.
@@ -442,7 +465,7 @@ class StoredRuns:
     def _is_repeatable(self, name: str) -> bool:
         return any(schema.repeatable for schema in self._runs.agent.tools.schemas() if schema.name == name)
 
-    async def _wait_to_go_on(self, run: Run, steps: int, new: Sequence[Message]) -> None:
+    async def _let_continue(self, run: Run, steps: int, new: Sequence[Message]) -> None:
         """`new` are the messages of a run that completes a pending step first."""
         if self._records is not None and run.record is not None:
             await self._records.take_up(run.record)
