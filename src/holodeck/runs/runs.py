@@ -6,7 +6,7 @@ finished run can be read again for `replay_window` seconds. This module knows no
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
 from functools import partial
@@ -553,6 +553,7 @@ class Runs:
     ) -> AgentContext:
         """The loop's inputs. `steps_before` is how many steps were shown before a crash."""
         knows_ids = request.keeps_history and steps_before is None
+        zone = request.properties.get("timezone")  # the client's word for it
         return AgentContext(
             conversation=conversation,
             input=change.append,
@@ -572,7 +573,7 @@ class Runs:
             parent_run_id=request.parent_run_id,
             user_id=run.owner.user,
             tenant=run.owner.tenant,
-            timezone=_timezone_of(request.properties),
+            timezone=zone if isinstance(zone, str) and is_zone(zone) else local_zone(),
             steps_before=steps_before,
             why_stopped=lambda: run.stopped_by,
             is_over=lambda: run.log.ended,
@@ -718,9 +719,3 @@ class Runs:
             self._by_session[session] = remaining
         else:
             self._by_session.pop(session, None)
-
-
-def _timezone_of(properties: Mapping[str, Any]) -> str:
-    """The time zone that the client gives for its user, if it is a real one."""
-    value = properties.get("timezone")
-    return value if isinstance(value, str) and is_zone(value) else local_zone()

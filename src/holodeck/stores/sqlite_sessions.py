@@ -6,6 +6,7 @@ use, and how much each owner stores.
 
 import asyncio
 import logging
+import math
 import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
@@ -155,26 +156,20 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         """
         now = self.now()
 
-        def find(connection: sqlite3.Connection) -> SessionRow:
+        def read(connection: sqlite3.Connection, longest: float = math.inf) -> tuple[SessionRow, list[Message] | None]:
             row = self._find(connection, owner, session_id, now, own_use=1)
             if row is None and not create:
                 raise SessionNotFound(f"There is no session {session_id!r}.")
-            return row or new_row(now)
-
-        def read(connection: sqlite3.Connection) -> tuple[SessionRow, list[Message]]:
-            row = find(connection)
-            return row, _end_of(connection, row, last)
-
-        def look(connection: sqlite3.Connection) -> tuple[SessionRow, list[Message]] | None:
-            row = find(connection)
-            return (row, _end_of(connection, row, last)) if row.size <= LOOKED_AT else None
+            row = row or new_row(now)
+            return row, _end_of(connection, row, last) if row.size <= longest else None
 
         queued = self._changing.get((owner, session_id))
         if queued is None or queued.done():
-            found = await self._reading(self.file.look(look), owner, session_id)
-            if found is not None:
-                return found
-        return await self._reading(self.file.read(read), owner, session_id)
+            row, messages = await self._reading(self.file.look(partial(read, longest=LOOKED_AT)), owner, session_id)
+            if messages is not None:
+                return row, messages
+        row, messages = await self._reading(self.file.read(read), owner, session_id)
+        return row, messages or []
 
     async def delete(self, session_id: str, *, owner: Owner) -> bool:
         now = self.now()
