@@ -320,9 +320,6 @@ def _without_names(line: str) -> str:
     return re.sub(r"tests/[\w/.:\[\]-]+", "", line)
 
 
-RENAMED_LATER = {"src/holodeck/runs/stored_runs.py"}  # its recovery is being rewritten: released, continues, may_go_on
-
-
 def words_of(name: str) -> str:
     """`mayGo_on` as `may Go on`: an underscore is a letter for \\b."""
     return re.sub(r"_|(?<=[a-z])(?=[A-Z])", " ", name)
@@ -341,8 +338,6 @@ def test_names_use_plain_words():
     """A variable, a function or a test is named by what it is, in the field's words."""
     for path in (*modules(), *TEST_CODE):
         text = path.read_text()
-        if str(path.relative_to(SOURCE.parent.parent)) in RENAMED_LATER:
-            continue
         if FORBIDDEN_ANYWHERE.search(text) or STUMBLES.search(words_of(text)):  # few files; the tokenizer is slow
             found = next(unclear_names(path), None)
             assert found is None, f"{path}:{found[0]} {found[1]}: name it by what it is (events, text, result …)"

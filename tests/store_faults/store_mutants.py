@@ -44,7 +44,7 @@ MUTANTS = (
         ("runs/recovery.py", "text = unknown if call.id in step.begun else NOT_MADE", "text = NOT_MADE"),
     )),
     StoreMutant("S03", CLUSTER, "a run goes on although a call may have taken effect", (
-        ("runs/stored_runs.py", "may_go_on and remains.is_certain and", "may_go_on and"),
+        ("runs/stored_runs.py", "remains.is_certain and not remains.has_moved_on", "not remains.has_moved_on"),
     )),
     StoreMutant("S07", CLUSTER, "no seal: a process that was taken for dead adds to its log", (
         (LINK, 'pipeline.xadd(key, {_SEALED: "1"}, id=_LAST_ID)', "pass"),
@@ -61,7 +61,7 @@ MUTANTS = (
         (STATEMENTS, "AND (other.state = 'running' OR other.key < runs.key)", "AND other.state = 'running'"),
     )),
     StoreMutant("S02", CLUSTER, "a run that was taken over shows no snapshot of what is stored", (
-        ("runs/stored_runs.py", "*remains.closings, snapshot))", "*remains.closings))"),
+        ("runs/stored_runs.py", "*remains.closings, correction(events, history_now)))", "*remains.closings))"),
     )),
     StoreMutant("S05", SQLITE, "the message of a run that waited is not stored after a crash", (
         ("runs/stored_runs.py", "await conversation.commit(() if waits else remains.messages, pending, ending=ending)", "await conversation.commit((), pending, ending=ending)"),

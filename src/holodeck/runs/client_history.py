@@ -8,14 +8,11 @@ and the calls and results of the client's own tools. It leaves out calls of serv
 nothing proves that they happened. Adopted messages are marked `from_client`.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
-from holodeck.agent.definition import AgentContext
-from holodeck.core.events import Ending
 from holodeck.core.messages import (
     AssistantMessage,
     Content,
@@ -31,10 +28,7 @@ from holodeck.core.messages import (
     text_of,
 )
 from holodeck.core.request import RunRequest
-from holodeck.core.zones import is_zone, local_zone
-from holodeck.errors import HoloDeckError, InvalidRequest
-from holodeck.models.port import Prompt
-from holodeck.sessions.port import Conversation
+from holodeck.errors import InvalidRequest
 
 
 class ClientHistory(StrEnum):
@@ -284,48 +278,3 @@ def _step(message: AssistantMessage, calls: Sequence[ToolCall], results: Sequenc
 
 def _messages_and_calls(messages: Sequence[Message]) -> int:
     return len(messages) + sum([len(each.tool_calls) for each in messages if isinstance(each, AssistantMessage)])
-
-
-def context_of(
-    request: RunRequest,
-    change: Change,
-    conversation: Conversation,
-    session_id: str,
-    *,
-    is_new_session: bool,
-    why_stopped: Callable[[], HoloDeckError | None],
-    is_over: Callable[[], bool],
-    not_stored: Callable[[Ending], None],
-    reserve: Callable[[Prompt], Awaitable[None]] | None,
-) -> AgentContext:
-    return AgentContext(
-        conversation=conversation,
-        input=change.append,
-        history_note=change.note,
-        is_new_session=is_new_session,
-        client_results=[message for message in request.messages if isinstance(message, ToolMessage)],
-        resume=request.resume,
-        client_tools=request.client_tools,
-        notes=request.context,
-        files=request.files,
-        options=request.options,
-        warnings=request.warnings,
-        state=request.state,
-        client_ids=frozenset([message.id for message in request.messages]) if request.keeps_history else None,
-        run_id=request.run_id,
-        session_id=session_id,
-        parent_run_id=request.parent_run_id,
-        user_id=request.owner.user,
-        tenant=request.owner.tenant,
-        timezone=_timezone_of(request.properties),
-        why_stopped=why_stopped,
-        is_over=is_over,
-        not_stored=not_stored,
-        reserve=reserve,
-    )
-
-
-def _timezone_of(properties: Mapping[str, Any]) -> str:
-    """The time zone that the client gives for its user, if it is a real one."""
-    value = properties.get("timezone")
-    return value if isinstance(value, str) and is_zone(value) else local_zone()

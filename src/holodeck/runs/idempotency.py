@@ -91,8 +91,9 @@ class Idempotency:
             if record is None or fingerprint not in (record.fingerprint, *record.request.answered):
                 return None
             return await part_of(await self._restored(record), record, fingerprint)
-        unstored = None if self.runs.unstored is None else self.runs.unstored.by_key(key)
-        record = unstored or await records.by_key(key.wire, key.name, owner=key.owner)
+        unstored = self.runs.unstored
+        record = unstored.by_key(key) if unstored.kept else None
+        record = record or await records.by_key(key.wire, key.name, owner=key.owner)
         if record is None:
             return None
         _check(key, fingerprint, record.fingerprint)

@@ -6,11 +6,11 @@ finished run can be read again for `replay_window` seconds. This module knows no
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -20,9 +20,10 @@ from holodeck.agent.pending import decide
 from holodeck.agent.tool_calls import server_tools
 from holodeck.core.events import Ending, Observer, RunStarted
 from holodeck.core.ids import new_ulid
-from holodeck.core.messages import Message, PendingStep
+from holodeck.core.messages import Message, PendingStep, ToolMessage
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
+from holodeck.core.zones import is_zone, local_zone
 from holodeck.errors import (
     HoloDeckError,
     InternalError,
@@ -39,7 +40,6 @@ from holodeck.runs.client_history import (
     ClientHistory,
     answers_step,
     change_of,
-    context_of,
     first_of_use,
     results_for,
 )
@@ -47,7 +47,7 @@ from holodeck.runs.leaving import leave, may_be_left
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunExists, RunKey, RunRecord, RunResult, RunState, RunStore, SharedRunStore
 from holodeck.runs.resumed_parts import answered_with, check_continues
-from holodeck.runs.run import QueueSlot, Run, RunMeter, SessionFeeds, SessionQueue, ending_of, kept_of, size_of_request
+from holodeck.runs.run import Run, RunMeter, SessionFeeds, SessionQueue, ending_of, kept_of, size_of_request
 from holodeck.runs.run_settings import RunSettings, WhenBusy
 from holodeck.runs.shared_entry import SharedEntry
 from holodeck.runs.unstored_endings import UnstoredEndings
@@ -62,6 +62,9 @@ STOP_SECONDS = 5.0  # for a run to end after it was cancelled, when the server s
 AGAIN_SECONDS = 1.0  # until a run that waits for its turn asks a store again that cannot be used
 
 _NO_REQUEST = Context()  # for timers: a copy of the current context would keep the request alive
+
+PrepareRun: TypeAlias = Callable[[Run], Awaitable[AgentContext]]
+"""Waits until a run may begin, opens its conversation, and returns the loop's inputs."""
 
 
 class Runs:
@@ -83,7 +86,7 @@ class Runs:
         self.store, self.records = store, records
         self.settings = settings or RunSettings()
         self._shared = SharedEntry(records, self._refuse_behind) if isinstance(records, SharedRunStore) else None
-        self.unstored = UnstoredEndings(records) if records is not None and records.outlives_process else None
+        self.unstored = UnstoredEndings(records)
         self._observe = observe
         self._runs: dict[OwnedId, Run] = {}
         self._beginning: set[OwnedId] = set()  # ids of runs that are being stored in a store shared by processes
@@ -161,14 +164,14 @@ class Runs:
         for other in others:
             self.give_up(other)
         self._register(run, key)
-        run.slot = slot = self.queue.take(session)
+        run.slot = self.queue.take(session)
         if self._shared is not None and run.record is not None:
             self._beginning.add((owner, run.run_id))
             try:
                 await self._shared.begin(run, run.record)
             finally:
                 self._beginning.discard((owner, run.run_id))
-        self.launch(run, self._execute(run, slot))
+        self.launch(run, self._prepared)
         if request.time_limit is not None:
             why = RunTimeout(f"The answer took longer than {request.time_limit:g} s.", "run_timeout")
             run.deadline = asyncio.get_running_loop().call_later(request.time_limit, self.stop, run, why)
@@ -183,7 +186,8 @@ class Runs:
     def observe(self, run: Run) -> None:
         run.log.observers = self._observe(run) if self._observe else ()
 
-    def launch(self, run: Run, work: Coroutine[Any, Any, None]) -> None:
+    def launch(self, run: Run, prepare: PrepareRun) -> None:
+        """Starts the task of a run, which begins with `prepare`."""
         self.observe(run)
         self._runs[run.owner, run.run_id] = run
         self._live.add(run)
@@ -192,7 +196,7 @@ class Runs:
         session = (run.owner, run.session_id)
         self._by_session.setdefault(session, []).append(run)
         self.feeds.started(session, run)
-        run.task = asyncio.create_task(work, name=f"run {run.run_id}")
+        run.task = asyncio.create_task(self._execute(run, prepare), name=f"run {run.run_id}")
         run.task.add_done_callback(partial(self._ended, run))
 
     def _register(self, run: Run, key: RunKey | None) -> None:
@@ -208,7 +212,7 @@ class Runs:
             request=kept_of(run.request, self.agent.version),
             created_at=run.created_at,
         )
-        if self.unstored is not None:
+        if (run.owner, run.run_id) in self.unstored.kept:
             self.unstored.drop(run.run_id, owner=run.owner)
         self.records.register(run.record)
         self.records.follow(run.record, run.log, run.first_number)
@@ -324,8 +328,7 @@ class Runs:
             await self._end_stuck([remaining[task] for task in stuck if task in remaining])
         if self._shared is not None:
             await self._shared.close(STOP_SECONDS)
-        if self.unstored is not None:
-            await self.unstored.close()
+        await self.unstored.close()
 
     async def _end_stuck(self, runs: Sequence[Run]) -> None:
         """Ends runs that wait for the store, or in which something swallows their cancellation.
@@ -337,10 +340,10 @@ class Runs:
         endings = {run: ending_of(run, run.stopped_by) for run in runs if not run.log.ended}
         for run, ending in endings.items():
             self.keep_ending(run, ending)
-        if self.unstored is not None and endings:
+        if endings:
             await self.unstored.close()
         for run, ending in endings.items():
-            if has_others and self.unstored is not None and self.unstored.find(run.run_id, owner=run.owner) is not None:
+            if has_others and (run.owner, run.run_id) in self.unstored.kept:
                 run.log.cut()
             else:
                 self._emit_ending(run, ending)
@@ -398,25 +401,33 @@ class Runs:
                 f"Session {session_id!r} has {self.settings.max_queued} runs waiting; let them end first."
             )
 
-    async def _execute(self, run: Run, slot: QueueSlot) -> None:
+    async def _execute(self, run: Run, prepare: PrepareRun) -> None:
         """The task of a run. However it ends, the log gets its ending."""
         try:
-            await self.wait_for_turn(run, slot)
-            run.state = RunState.RUNNING
-            change, run.conversation = await self._opened(run)
             try:
-                context = await self._context(run, change, run.conversation)
-                response = await run_once(self.agent, context, run.emit)
+                response = await run_once(self.agent, await prepare(run), run.emit)
                 run.result = RunResult(response.final_response, response.executions, response.output)
             finally:
-                run.conversation.close()
+                if run.conversation is not None:
+                    run.conversation.close()
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  a store that breaks must not leave readers waiting
             await self.end_after(run, error)
         finally:
-            slot.release()
-            run.slot = None
+            if run.slot is not None:
+                run.slot.release()
+                run.slot = None
 
-    async def wait_for_turn(self, run: Run, slot: QueueSlot) -> None:
+    async def _prepared(self, run: Run) -> AgentContext:
+        """Prepares a run for its first step. From then on it keeps only the part of its request that it still needs."""
+        await self.wait_for_turn(run)
+        run.state = RunState.RUNNING
+        change, run.conversation = await self._opened(run)
+        request, new = run.request, change.append
+        run.request = msgspec.structs.replace(request, messages=tuple(new[first_of_use(new) :]))
+        await self._register_compared(run, request, run.conversation.pending)
+        return self.context_of(run, request, change, run.conversation)
+
+    async def wait_for_turn(self, run: Run) -> None:
         """Waits until it is the run's turn on its session: in this process, or among all that share the store.
 
         A shared store has the message already, so the run also waits for a store that cannot be used at the moment.
@@ -430,9 +441,9 @@ class Runs:
                 except StoreUnavailable as error:
                     log.info("run %s still waits for its turn: %s", run.run_id, error.message)
                     await asyncio.sleep(AGAIN_SECONDS)
-        elif not slot.is_free:
+        elif run.slot is not None and not run.slot.is_free:
             await self.store_record(run)
-            await slot.__aenter__()
+            await run.slot.__aenter__()
 
     async def _opened(self, run: Run) -> tuple[Change, Conversation]:
         """Opens the conversation, rewound to the client's position if it went back. Returns the new messages with it.
@@ -517,31 +528,53 @@ class Runs:
         if self.records is not None and self._shared is None and run.record is not None:
             await self.records.begin(run.record)
 
-    async def _context(self, run: Run, change: Change, conversation: Conversation) -> AgentContext:
-        """The loop's inputs from the request. From here on the run keeps only what it still needs."""
-        request, new = run.request, change.append
-        # The server has stored the rest of the client's messages already, or does not take it from a client.
-        run.request = msgspec.structs.replace(request, messages=tuple(new[first_of_use(new) :]))
-        if self.records is not None and run.record is not None:
-            results = results_for(conversation.pending, request.messages)
-            kept = msgspec.structs.replace(
-                run.record.request,
-                messages=(*results, *run.request.messages),
-                compared=True,
-                parent_run_id=request.parent_run_id,
-                new_session=run.is_new_session,
-            )
-            root = "" if run.root == run.run_id else run.root
-            run.record = msgspec.structs.replace(run.record, request=kept, root=root)
-            self.records.register(run.record)
-            if conversation.pending is not None:  # then something is shown before the user's message is stored
-                await self.store_record(run)
-        return context_of(
-            request,
-            change,
-            conversation,
-            run.session_id,
+    async def _register_compared(self, run: Run, request: RunRequest, pending: PendingStep | None) -> None:
+        """Registers the record again, now that the request was compared with the conversation.
+
+        It has the new messages only: the session has the rest, or the server does not take it from a client.
+        """
+        if self.records is None or run.record is None:
+            return
+        kept = msgspec.structs.replace(
+            run.record.request,
+            messages=(*results_for(pending, request.messages), *run.request.messages),
+            compared=True,
+            parent_run_id=request.parent_run_id,
+            new_session=run.is_new_session,
+        )
+        root = "" if run.root == run.run_id else run.root
+        run.record = msgspec.structs.replace(run.record, request=kept, root=root)
+        self.records.register(run.record)
+        if pending is not None:  # then something is shown before the user's message is stored
+            await self.store_record(run)
+
+    def context_of(
+        self, run: Run, request: RunRequest, change: Change, conversation: Conversation, steps_before: int | None = None
+    ) -> AgentContext:
+        """The loop's inputs. `steps_before` is how many steps were shown before a crash."""
+        knows_ids = request.keeps_history and steps_before is None
+        zone = request.properties.get("timezone")  # the client's word for it
+        return AgentContext(
+            conversation=conversation,
+            input=change.append,
+            history_note=change.note,
             is_new_session=run.is_new_session,
+            client_results=[message for message in request.messages if isinstance(message, ToolMessage)],
+            resume=request.resume,
+            client_tools=request.client_tools,
+            notes=request.context,
+            files=request.files,
+            options=request.options,
+            warnings=request.warnings,
+            state=request.state,
+            client_ids=frozenset([message.id for message in request.messages]) if knows_ids else None,
+            run_id=run.run_id,
+            session_id=run.session_id,
+            parent_run_id=request.parent_run_id,
+            user_id=run.owner.user,
+            tenant=run.owner.tenant,
+            timezone=zone if isinstance(zone, str) and is_zone(zone) else local_zone(),
+            steps_before=steps_before,
             why_stopped=lambda: run.stopped_by,
             is_over=lambda: run.log.ended,
             not_stored=partial(self.keep_ending, run),
@@ -600,7 +633,7 @@ class Runs:
         """Forgets the runs whose replay window is over, except those whose endings only this process knows."""
         now, self._sweeper = asyncio.get_running_loop().time(), None
         for run in [run for run, until in self._finished.items() if until <= now]:
-            if self.unstored is not None and self.unstored.find(run.run_id, owner=run.owner) is not None:
+            if (run.owner, run.run_id) in self.unstored.kept:
                 self._finished[run] = now + SWEEP_SECONDS
             else:
                 self._forget(run)
@@ -637,14 +670,12 @@ class Runs:
 
     def keep_ending(self, run: Run, ending: Ending) -> None:
         """Keeps an ending that is shown although the store has not taken it, until it does."""
-        if self.unstored is not None and run.record is not None:
+        if run.record is not None:
             self.unstored.keep(run.record, ending)
 
     def release_record(self, record: RunRecord) -> None:
         """Releases the record of a run that has ended. One whose ending is not stored yet is released after that."""
-        if self.records is not None and (
-            self.unstored is None or self.unstored.find(record.run_id, owner=record.owner) is None
-        ):
+        if self.records is not None and (record.owner, record.run_id) not in self.unstored.kept:
             self.records.release(record)
 
     def _end_without_store(self, run: Run) -> None:
@@ -662,8 +693,7 @@ class Runs:
     def forget_session(self, session_id: str, *, owner: Owner) -> None:
         """Stops the runs of a session: clients can no longer read them, and nothing more of them is stored."""
         self.feeds.end((owner, session_id))
-        if self.unstored is not None:
-            self.unstored.drop_session(session_id, owner=owner)
+        self.unstored.drop_session(session_id, owner=owner)
         for run in self.of_session(session_id, owner=owner):
             self.stop(run)
             self._forget(run)
@@ -674,8 +704,7 @@ class Runs:
     async def remove(self, run: Run) -> None:
         """Deletes everything about a run that has ended. Its session keeps its messages."""
         self._forget(run)
-        if self.unstored is not None:
-            self.unstored.drop(run.run_id, owner=run.owner)
+        self.unstored.drop(run.run_id, owner=run.owner)
         if self.records is not None:
             await self.records.remove(run.run_id, owner=run.owner)
 

@@ -14,17 +14,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from holodeck.agent.loop import run_once
+from holodeck.agent.definition import AgentContext
 from holodeck.core.events import ENDINGS, Ending, Event, RunFailed, RunStarted, WarningRaised, failure
 from holodeck.core.ids import is_valid_id
 from holodeck.core.messages import Message, PendingStep, UserMessage, can_be_answered
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import HoloDeckError, InvalidRequest, LostClaim, RunInterrupted, RunNotFound, ShuttingDown
-from holodeck.runs.client_history import Change, change_of, context_of, results_for
+from holodeck.runs.client_history import Change, change_of, results_for
 from holodeck.runs.log import RunLog
-from holodeck.runs.port import RunRecord, RunResult, RunState, RunStore, SharedRunStore
-from holodeck.runs.recovery import PART_STRIDE, correction, log_of, remains_of, result_of
+from holodeck.runs.port import RunRecord, RunState, RunStore, SharedRunStore
+from holodeck.runs.recovery import PART_STRIDE, Remains, correction, log_of, remains_of, result_of
 from holodeck.runs.remote_runs import Pieces, RemoteRuns, flattened, parts_of, run_of
 from holodeck.runs.resumed_parts import is_continued_elsewhere, lacks_part
 from holodeck.runs.run import Run, stopped
@@ -182,8 +182,7 @@ class StoredRuns:
         if self.remote is None:
             return []
         found = await self.remote.records.open_runs(owner=owner, session_id=session_id)
-        unstored = self._runs.unstored
-        return [each for each in found if unstored is None or unstored.seen(each).ending is None]
+        return [each for each in found if self._runs.unstored.seen(each).ending is None]
 
     async def active_in(self, session_ids: Sequence[str], *, owner: Owner) -> list[list[str]]:
         """Like `active`, for several sessions of one owner."""
@@ -239,8 +238,7 @@ class StoredRuns:
 
     async def _found(self, run_id: str, owner: Owner) -> RunRecord | None:
         """The stored record of a run. One whose ending the store has not taken yet has the ending that was shown."""
-        unstored = self._runs.unstored
-        kept = None if unstored is None else unstored.find(run_id, owner=owner)
+        kept = self._runs.unstored.kept.get((owner, run_id))
         if kept is not None or self._records is None:
             return kept
         return await self._records.find(run_id, owner=owner)
@@ -257,9 +255,8 @@ class StoredRuns:
 
     async def restored(self, record: RunRecord) -> Run:
         """Makes a run readable again, from the copy of its log or from its messages."""
-        unstored = self._runs.unstored
-        record = record if unstored is None else unstored.seen(record)
-        is_ours = unstored is not None and unstored.find(record.run_id, owner=record.owner) is record
+        record = self._runs.unstored.seen(record)
+        is_ours = self._runs.unstored.kept.get((record.owner, record.run_id)) is record
         if record.ending is None and self.remote is not None:
             here = self._runs.find(record.run_id, owner=record.owner)
             return here if here is not None and not here.log.ended else await self.remote.open(record)
@@ -343,7 +340,7 @@ class StoredRuns:
             try:
                 current = await self._in_turn(record)
                 if current is not None:
-                    await self._recover(current, may_go_on=record is records[-1] and _crashes_of(record) == 0)
+                    await self._recover(current, may_continue=record is records[-1] and _crashes_of(record) == 0)
             except Exception:  # an unreadable run must not stop the recovery of the others, nor the server's start
                 log.exception("run %s cannot be recovered", record.run_id)
                 await self._runs.end(run_of(record, RunLog()), RunInterrupted(INTERRUPTED_TEXT))
@@ -364,7 +361,7 @@ class StoredRuns:
             self._runs.release_record(record)
         return None if self._runs.is_closing else found
 
-    async def _recover(self, record: RunRecord, *, may_go_on: bool) -> None:
+    async def _recover(self, record: RunRecord, *, may_continue: bool) -> None:
         """Stores the remains of a run, then ends it or lets it wait for a reader that wants it to continue."""
         pieces, history, _ = await self._left_of(record)
         events = flattened(pieces)
@@ -375,49 +372,72 @@ class StoredRuns:
             if stored is not None and change.rewind_before is not None:
                 stored = cut_before(stored, change.rewind_before)
         remains = remains_of(record, events, stored, self._is_repeatable)
+        may_continue = may_continue and await self._is_last(record)
+        ending = self._ending_of(record, remains, may_continue=may_continue)
+        left, history_now = await self._store_remains(record, remains, change, ending)
+        run = self._behind(record, pieces, history)
+        if not events or type(events[-1]) in ENDINGS:
+            run.emit(RunStarted(record.run_id, record.session_id, record.request.parent_run_id))
+        _emit(run, (*remains.closings, correction(events, history_now)))
+        if ending is None:
+            await self._let_continue(run, remains.steps, left)
+        else:
+            self._show_ended(run, record, ending)
+        for call in self.on_taken_up:
+            call(run)
+
+    async def _is_last(self, record: RunRecord) -> bool:
+        """Whether no other run of its session is in progress. One that waits elsewhere for this one's end goes first."""
+        if self.remote is None:
+            return True
+        others = await self.remote.records.open_runs(owner=record.owner, session_id=record.session_id)
+        return not others or others[-1].run_id == record.run_id
+
+    def _ending_of(self, record: RunRecord, remains: Remains, *, may_continue: bool) -> Ending | None:
+        """The ending of an interrupted run. None if it continues."""
+        if record.stop_wanted:
+            return stopped(record)
+        why = self._why_not_continued(record, remains, may_continue=may_continue)
+        return None if why is None else failure(record.run_id, record.session_id, why)
+
+    def _why_not_continued(self, record: RunRecord, remains: Remains, *, may_continue: bool) -> HoloDeckError | None:
         refusal = self._refusal(record.request)
-        may_go_on = may_go_on and not record.request.shortened and refusal is None and not record.stop_wanted
-        if may_go_on and self.remote is not None:  # a run that waits elsewhere for this one's end goes first
-            others = await self.remote.records.open_runs(owner=record.owner, session_id=record.session_id)
-            may_go_on = not others or others[-1].run_id == record.run_id
-        goes_on = may_go_on and remains.is_certain and not remains.has_moved_on and self._runs.settings.continues
-        why = refusal or RunInterrupted(INTERRUPTED_TEXT)
-        if goes_on and record.request.agent_version not in ("", self._runs.agent.version):
-            goes_on, why = False, RunInterrupted(CHANGED_TEXT)
-        ending = (
-            None
-            if goes_on
-            else stopped(record)
-            if record.stop_wanted
-            else failure(record.run_id, record.session_id, why)
-        )
+        if refusal is not None:
+            return refusal
+        is_safe = remains.is_certain and not remains.has_moved_on and not record.request.shortened
+        if not (may_continue and is_safe and self._runs.settings.continues):
+            return RunInterrupted(INTERRUPTED_TEXT)
+        if record.request.agent_version not in ("", self._runs.agent.version):
+            return RunInterrupted(CHANGED_TEXT)
+        return None
+
+    async def _store_remains(
+        self, record: RunRecord, remains: Remains, change: Change | None, ending: Ending | None
+    ) -> tuple[Sequence[Message], Sequence[Message]]:
+        """Stores the remains of a run. Returns the messages that wait, and the history as it is then stored.
+
+        Messages wait if the run continues with a pending step: they come after its results.
+        """
         conversation = await self._store.open(record.session_id, owner=record.owner, run_id=record.run_id, create=True)
         try:
             if change is not None and change.rewind_before is not None:
                 await conversation.rewind(change.rewind_before)
-            waits = goes_on and conversation.pending is not None and not remains.settles_step
+            waits = ending is None and conversation.pending is not None and not remains.settles_step
             if change is not None and self._records is not None:
                 self._records.register(record)
             pending = None if remains.settles_step else KEEP
             await conversation.commit(() if waits else remains.messages, pending, ending=ending)
-            snapshot = correction(events, await conversation.history())
+            return remains.messages if waits else (), await conversation.history()
         finally:
             conversation.close()
-        run = self._behind(record, pieces, history)
-        started = RunStarted(record.run_id, record.session_id, record.request.parent_run_id)
-        begins = not events or type(events[-1]) in ENDINGS
-        _emit(run, (*((started,) if begins else ()), *remains.closings, snapshot))
-        if ending is None:
-            await self._wait_to_go_on(run, remains.steps, remains.messages if waits else ())
-        else:
-            self._runs.observe(run)  # not earlier: the dead process has logged and counted the events before
-            run.emit(ending)
-            if self._records is not None:
-                self._records.follow(record, run.log, run.first_number)
-                self._records.release(record)
-            self._runs.adopt(run)
-        for call in self.on_taken_up:
-            call(run)
+
+    def _show_ended(self, run: Run, record: RunRecord, ending: Ending) -> None:
+        self._runs.observe(run)  # not earlier: the dead process has logged and counted the events before
+        run.emit(ending)
+        if self._records is not None:
+            self._records.follow(record, run.log, run.first_number)
+            self._records.release(record)
+        self._runs.adopt(run)
 
     def _change(self, record: RunRecord, stored: StoredSession | None) -> Change:
         """The change of a request whose process ended before it compared the request with the session.
@@ -445,7 +465,7 @@ class StoredRuns:
     def _is_repeatable(self, name: str) -> bool:
         return any(schema.repeatable for schema in self._runs.agent.tools.schemas() if schema.name == name)
 
-    async def _wait_to_go_on(self, run: Run, steps: int, new: Sequence[Message]) -> None:
+    async def _let_continue(self, run: Run, steps: int, new: Sequence[Message]) -> None:
         """`new` are the messages of a run that completes a pending step first."""
         if self._records is not None and run.record is not None:
             await self._records.take_up(run.record)
@@ -453,48 +473,31 @@ class StoredRuns:
         run.state, run.wanted = RunState.RUNNING, asyncio.Event()
         if run.request.detached:
             run.wanted.set()
-        self._runs.launch(run, self._go_on(run, run.wanted, steps, new))
+        self._runs.launch(run, partial(self._continued, steps=steps, new=new))
 
-    async def _go_on(self, run: Run, wanted: asyncio.Event, steps: int, new: Sequence[Message]) -> None:
-        """Waits for a reader, then continues where the run was interrupted."""
-        slot = None
+    async def _continued(self, run: Run, steps: int, new: Sequence[Message]) -> AgentContext:
+        """Waits for a reader, and prepares the run to continue where it was interrupted."""
         try:
-            try:
-                async with asyncio.timeout(self._runs.settings.detach_grace):
-                    await wanted.wait()
-            except TimeoutError:
-                raise RunInterrupted(INTERRUPTED_TEXT) from None
-            finally:
-                run.wanted = None
+            await self._wait_for_reader(run)
             run.is_first = True  # its row is the running one; in this process others may wait before it
-            slot = self._runs.queue.take((run.owner, run.session_id))
-            await self._runs.wait_for_turn(run, slot)
+            run.slot = self._runs.queue.take((run.owner, run.session_id))
+            await self._runs.wait_for_turn(run)
             run.emit(WarningRaised(TAKEN_UP, "The server was restarted in the middle of this run; it continues."))
             run.conversation = await self._runs.open(run)
-            try:
-                context = context_of(
-                    run.request,
-                    Change(append=new),
-                    run.conversation,
-                    run.session_id,
-                    is_new_session=run.is_new_session,
-                    why_stopped=lambda: run.stopped_by,
-                    is_over=lambda: run.log.ended,
-                    not_stored=partial(self._runs.keep_ending, run),
-                    reserve=None if run.meter is None else run.meter.reserve,
-                )
-                context = msgspec.structs.replace(context, steps_before=steps, client_ids=None)
-                new = ()
-                response = await run_once(self._runs.agent, context, run.emit)
-                run.result = RunResult(response.final_response, response.executions, response.output)
-            finally:
-                run.conversation.close()
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  a store that breaks must not leave readers waiting
+        except (Exception, asyncio.CancelledError):
             await self._store_new(run, new)
-            await self._runs.end_after(run, error)
+            raise
+        return self._runs.context_of(run, run.request, Change(append=new), run.conversation, steps)
+
+    async def _wait_for_reader(self, run: Run) -> None:
+        try:
+            if run.wanted is not None:
+                async with asyncio.timeout(self._runs.settings.detach_grace):
+                    await run.wanted.wait()
+        except TimeoutError:
+            raise RunInterrupted(INTERRUPTED_TEXT) from None
         finally:
-            if slot is not None:
-                slot.release()
+            run.wanted = None
 
     async def _store_new(self, run: Run, new: Sequence[Message]) -> None:
         """Stores the messages of a run that does not continue after all. The step before them still waits."""

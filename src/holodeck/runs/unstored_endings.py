@@ -27,17 +27,22 @@ CLOSE_SECONDS = 2.0  # for a last attempt when the server stops
 
 
 class UnstoredEndings:
-    def __init__(self, records: RunStore) -> None:
-        self._records = records
-        self._kept: dict[OwnedId, RunRecord] = {}  # with the endings that were shown
+    def __init__(self, records: RunStore | None) -> None:
+        """Keeps nothing without a store that outlives this process: no other process would find the run in progress."""
+        self._records = records if records is not None and records.outlives_process else None
+        self.kept: dict[
+            OwnedId, RunRecord
+        ] = {}  # by run, with the endings that were shown; empty while the store works
         self._storing: asyncio.Task[None] | None = None
 
     def keep(self, record: RunRecord, ending: Ending) -> None:
         """Keeps an ending until it is stored. The run's record is released then, by this class."""
-        if len(self._kept) >= MAX_KEPT:
+        if self._records is None:
+            return
+        if len(self.kept) >= MAX_KEPT:
             log.error("the ending of run %s is not stored: too many wait for the store", record.run_id)
             return
-        self._kept[record.owner, record.run_id] = msgspec.structs.replace(
+        self.kept[record.owner, record.run_id] = msgspec.structs.replace(
             record, ending=ending, state=state_after(ending), finished_at=now()
         )
         if self._storing is None or self._storing.done():
@@ -45,26 +50,23 @@ class UnstoredEndings:
                 self._store_all(), name="endings that are not stored yet", context=Context()
             )
 
-    def find(self, run_id: str, *, owner: Owner) -> RunRecord | None:
-        """The record of a run whose ending waits for the store, with the ending."""
-        return self._kept.get((owner, run_id))
-
     def by_key(self, key: RunKey) -> RunRecord | None:
-        same = (each for each in self._kept.values() if (each.wire, each.owner, each.key) == key[:3])
+        same = (each for each in self.kept.values() if (each.wire, each.owner, each.key) == key[:3])
         return next(same, None)
 
     def seen(self, record: RunRecord) -> RunRecord:
         """A record as this process has shown it, if the store lacks its ending."""
-        return record if record.ending is not None else self._kept.get((record.owner, record.run_id), record)
+        return record if record.ending is not None else self.kept.get((record.owner, record.run_id), record)
 
     def drop(self, run_id: str, *, owner: Owner) -> None:
         """Drops the ending of a run that continues under its own id, or was deleted."""
-        if (record := self._kept.pop((owner, run_id), None)) is not None:
+        record = self.kept.pop((owner, run_id), None)
+        if record is not None and self._records is not None:
             self._records.release(record)
 
     def drop_session(self, session_id: str, *, owner: Owner) -> None:
         """Drops the endings of the runs of a deleted session."""
-        for record in [each for each in self._kept.values() if (each.owner, each.session_id) == (owner, session_id)]:
+        for record in [each for each in self.kept.values() if (each.owner, each.session_id) == (owner, session_id)]:
             self.drop(record.run_id, owner=owner)
 
     async def close(self) -> None:
@@ -75,33 +77,33 @@ class UnstoredEndings:
         last = asyncio.create_task(self._store_some(), name="last attempt to store endings")
         await asyncio.wait({self._storing, last}, timeout=CLOSE_SECONDS)  # a cancelled statement waits for the store
         last.cancel()
-        if self._kept:
-            log.warning("%d endings of runs are not stored", len(self._kept))
+        if self.kept:
+            log.warning("%d endings of runs are not stored", len(self.kept))
 
     async def _store_all(self) -> None:
         pause, longest = PAUSES
-        while self._kept:
+        while self.kept:
             if not await self._store_some():
                 await asyncio.sleep(pause)
                 pause = min(longest, 2 * pause)
 
     async def _store_some(self) -> bool:
         """Stores endings, oldest first, up to the first that is refused. Returns whether none was."""
-        for run, record in list(self._kept.items()):
-            if self._kept.get(run) is not record or record.ending is None:
+        for run, record in list(self.kept.items()):
+            if self.kept.get(run) is not record or record.ending is None or self._records is None:
                 continue  # dropped meanwhile
             try:
                 await self._records.end(record, record.ending)
             except ServerError as error:  # the next attempt begins with the other endings
                 log.info("the ending of run %s is still not stored: %s", record.run_id, error.message)
-                if self._kept.get(run) is record:
-                    self._kept[run] = self._kept.pop(run)
+                if self.kept.get(run) is record:
+                    self.kept[run] = self.kept.pop(run)
                 return False
             except HoloDeckError as error:  # the run was deleted, or is another process's
                 log.warning("the ending of run %s is not stored: %s", record.run_id, error.message)
             except Exception:  # a defect of the store: the other endings must not wait for it
                 log.exception("the ending of run %s is not stored", record.run_id)
-            if self._kept.get(run) is record:
-                del self._kept[run]
+            if self.kept.get(run) is record:
+                del self.kept[run]
                 self._records.release(record)
         return True

@@ -16,7 +16,7 @@ from psycopg.errors import UniqueViolation
 from holodeck.core.events import Ending
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message
-from holodeck.core.owner import OwnedId, Owner
+from holodeck.core.owner import Owner
 from holodeck.errors import (
     HoloDeckError,
     InvalidRequest,
@@ -470,19 +470,8 @@ _USED_HERE = (
 )
 
 
-class _PostgresConversation(StoredConversation):
+class _PostgresConversation(StoredConversation[PostgresSessionStore]):
     """The end of a history, decoded once; every commit is one statement."""
-
-    def __init__(
-        self,
-        store: PostgresSessionStore,
-        session: OwnedId,
-        run_id: str,
-        row: SessionRow,
-        messages: list[Message],
-    ) -> None:
-        super().__init__(store, session, row, messages)
-        self._store, self._run_id = store, run_id
 
     async def _older(self) -> list[Message]:
         return await self._store.messages_of(self._row)

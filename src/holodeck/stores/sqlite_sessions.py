@@ -6,6 +6,7 @@ use, and how much each owner stores.
 
 import asyncio
 import logging
+import math
 import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
@@ -85,6 +86,8 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         super().__init__(agent, ttl_seconds, runs=runs, **settings)
         self.file = file
         self.values = SqliteValues(file, agent, self.now)
+        if runs is not None:
+            self.awaited = runs.awaited
         # The last job that was queued for each session: jobs are done in order. The queue keeps it alive until then.
         self._changing: WeakValueDictionary[OwnedId, asyncio.Future[Any]] = WeakValueDictionary()
         self._stored: Counter[Owner] = Counter()  # stored bytes by owner
@@ -153,26 +156,20 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         """
         now = self.now()
 
-        def find(connection: sqlite3.Connection) -> SessionRow:
+        def read(connection: sqlite3.Connection, longest: float = math.inf) -> tuple[SessionRow, list[Message] | None]:
             row = self._find(connection, owner, session_id, now, own_use=1)
             if row is None and not create:
                 raise SessionNotFound(f"There is no session {session_id!r}.")
-            return row or new_row(now)
-
-        def read(connection: sqlite3.Connection) -> tuple[SessionRow, list[Message]]:
-            row = find(connection)
-            return row, _end_of(connection, row, last)
-
-        def look(connection: sqlite3.Connection) -> tuple[SessionRow, list[Message]] | None:
-            row = find(connection)
-            return (row, _end_of(connection, row, last)) if row.size <= LOOKED_AT else None
+            row = row or new_row(now)
+            return row, _end_of(connection, row, last) if row.size <= longest else None
 
         queued = self._changing.get((owner, session_id))
         if queued is None or queued.done():
-            found = await self._reading(self.file.look(look), owner, session_id)
-            if found is not None:
-                return found
-        return await self._reading(self.file.read(read), owner, session_id)
+            row, messages = await self._reading(self.file.look(partial(read, longest=LOOKED_AT)), owner, session_id)
+            if messages is not None:
+                return row, messages
+        row, messages = await self._reading(self.file.read(read), owner, session_id)
+        return row, messages or []
 
     async def delete(self, session_id: str, *, owner: Owner) -> bool:
         now = self.now()
@@ -491,17 +488,8 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
             self._stored = Counter(stored)
 
 
-class _SqliteConversation(StoredConversation):
+class _SqliteConversation(StoredConversation[SqliteSessionStore]):
     """The end of a history, decoded once; every commit is one transaction of the file."""
-
-    def __init__(
-        self, store: SqliteSessionStore, session: OwnedId, run_id: str, row: SessionRow, messages: list[Message]
-    ) -> None:
-        super().__init__(store, session, row, messages)
-        self._store, self._run_id = store, run_id
-
-    def _is_awaited(self) -> bool:
-        return self._store.runs is not None and (self._owner, self._run_id) in self._store.runs.awaited
 
     async def _older(self) -> list[Message]:
         row = self._row

@@ -10,7 +10,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -190,6 +190,7 @@ class _Store(Protocol):
     max_bytes: int
     histories: RecentHistories
     accepted: dict[OwnedId, Callable[[], None]]  # writes what a conversation has accepted and not begun to write
+    awaited: Collection[OwnedId]  # runs whose client is answered as soon as something of them is stored
 
     async def read(self, session_id: str, *, owner: Owner) -> StoredSession | None: ...
 
@@ -198,6 +199,9 @@ class _Store(Protocol):
 
     def give_back(self, owner: Owner, session_id: str) -> None:
         """Notes that a run no longer uses the session."""
+
+
+S = TypeVar("S", bound=_Store)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +214,11 @@ class _Accepted:
     timer: asyncio.TimerHandle
 
 
-class StoredConversation(HeldParts, Committing):
+class StoredConversation(HeldParts, Committing, Generic[S]):
     """The common part of the stores' conversations. Each store implements how it reads and writes."""
 
-    def __init__(self, store: _Store, session: OwnedId, row: SessionRow, messages: list[Message]) -> None:
-        self._keeper, (self._owner, self._session_id) = store, session
+    def __init__(self, store: S, session: OwnedId, run_id: str, row: SessionRow, messages: list[Message]) -> None:
+        self._store, (self._owner, self._session_id), self._run_id = store, session, run_id
         self._row, self.messages = row, messages
         self.earlier = row.messages - len(messages)
         self._closed = False
@@ -246,10 +250,10 @@ class StoredConversation(HeldParts, Committing):
         if not self.earlier:
             return tuple(self.messages)
         session = self._owner, self._session_id
-        return await self._keeper.histories.whole(session, self.earlier, self.messages, self._earlier_ones)
+        return await self._store.histories.whole(session, self.earlier, self.messages, self._earlier_ones)
 
     async def stored(self) -> Sequence[Message]:
-        found = await self._keeper.read(self._session_id, owner=self._owner)
+        found = await self._store.read(self._session_id, owner=self._owner)
         return () if found is None else found.messages
 
     async def _earlier_ones(self) -> Sequence[Message]:
@@ -298,15 +302,11 @@ class StoredConversation(HeldParts, Committing):
         change = SessionChange(messages, state=state)
         steps, parts = self._encoded(change)
         self._add(change)
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(0 if self._is_awaited() else ACCEPT_SECONDS, self._write_accepted)
+        loop, is_awaited = asyncio.get_running_loop(), (self._owner, self._run_id) in self._store.awaited
+        timer = loop.call_later(0 if is_awaited else ACCEPT_SECONDS, self._write_accepted)
         self._accepted = accepted = _Accepted(steps, parts, loop.create_future(), timer)
-        self._keeper.accepted[self._owner, self._session_id] = self._write_accepted
+        self._store.accepted[self._owner, self._session_id] = self._write_accepted
         return accepted.stored
-
-    def _is_awaited(self) -> bool:
-        """Whether the run's client is answered as soon as something of it is stored."""
-        return False
 
     def _write_accepted(self) -> None:
         if self._accepted is not None:
@@ -317,8 +317,8 @@ class StoredConversation(HeldParts, Committing):
         """The steps and the changed parts of the session, encoded. Raises SessionFull if they do not fit."""
         steps = steps_of(change.messages) if change.messages else []
         size = self._size + (0 if self._accepted is None else size_of_steps(self._accepted.steps))
-        if steps and size + (added := size_of_steps(steps)) > self._keeper.max_bytes:
-            check_room(change.messages, added, size, self._keeper.max_bytes)
+        if steps and size + (added := size_of_steps(steps)) > self._store.max_bytes:
+            check_room(change.messages, added, size, self._store.max_bytes)
         is_older = self._row.v < records.VERSION  # all parts of a row have one version
         parts: dict[str, bytes | None] = {}
         for name in ("pending", "state", "summary"):
@@ -330,13 +330,13 @@ class StoredConversation(HeldParts, Committing):
         return steps, parts
 
     async def begin_calls(self, step: PendingStep) -> None:
-        await self.commit((), step)
+        await asyncio.shield(self._begin_commit(SessionChange((), step), None))
 
     def close(self) -> None:
         if not self._closed:
             self._write_accepted()
             self._closed = True
-            self._keeper.give_back(self._owner, self._session_id)
+            self._store.give_back(self._owner, self._session_id)
 
     def _start_writing(
         self,
@@ -349,7 +349,7 @@ class StoredConversation(HeldParts, Committing):
         accepted, self._accepted = self._accepted, None
         if accepted is not None:
             accepted.timer.cancel()
-            self._keeper.accepted.pop((self._owner, self._session_id), None)
+            self._store.accepted.pop((self._owner, self._session_id), None)
             steps, parts = joined_steps(accepted.steps, steps), {**accepted.parts, **parts}
         cut = self._cut if steps or parts.get("pending") is not None else None  # an ending alone cuts nothing
         try:
@@ -386,7 +386,7 @@ class StoredConversation(HeldParts, Committing):
         if change is not None:
             self._add(change)
         if self._row.size != before.size:
-            self._keeper.grew(self._owner, self._row.size - before.size)
+            self._store.grew(self._owner, self._row.size - before.size)
 
 
 class _Runs(Protocol):
@@ -425,6 +425,7 @@ class SqlSessionStore(ABC, Generic[R, V]):
         self._spares_anonymous = spares_anonymous
         self.now: Callable[[], float] = clock or StoreClock()
         self._in_use: Counter[OwnedId] = Counter()  # by the runs of this process
+        self.awaited: Collection[OwnedId] = ()
         self.histories = RecentHistories()
         self.accepted: dict[OwnedId, Callable[[], None]] = {}  # starts to write what a conversation has accepted
         self._cleaner: asyncio.Task[None] | None = None

@@ -39,7 +39,8 @@ _MAX_MEMBER = 200
 _MAX_UNPRINTABLE = 2000
 _encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, default=str, skipkeys=True).encode
 _encode_fast = msgspec.json.Encoder(enc_hook=str).encode  # faster, but not always ASCII
-_NOT_FAST = (TypeError, ValueError, RecursionError)  # keys that are not strings, half surrogate pairs, endless values
+# Keys that are not strings, characters that are not ASCII or half a surrogate pair, endless values.
+_NOT_FAST = (TypeError, ValueError, RecursionError)
 
 LogLine: TypeAlias = dict[str, Any]
 """The eight members of a line, not written out yet; its timestamp is in nanoseconds."""
@@ -172,12 +173,9 @@ _USERS = ("user", "owner", "user_id")  # members of details that name a user
 def _json(value: Any) -> str:
     """Encodes as JSON in ASCII. ValueError or RecursionError for a value that contains itself, or has no end."""
     try:
-        data = _encode_fast(value)
-        if data.isascii():
-            return data.decode("ascii")
+        return _encode_fast(value).decode("ascii")
     except _NOT_FAST:
-        pass  # the slow encoder can do more
-    return _encode(value)
+        return _encode(value)
 
 
 class LineFormat:
@@ -188,7 +186,7 @@ class LineFormat:
         self._redact, self._name_user = Redactor(secrets), name_user
         self._clock = 0, ""  # the last formatted second, as one tuple, since any thread may read it
 
-    _encoded: Callable[[dict[str, Any]], str] = staticmethod(_json)
+    _encoded: Callable[[dict[str, Any]], bytes] = staticmethod(_encode_fast)
 
     def __call__(self, line: LogLine | bytes, *, is_plain: bool = False) -> bytes:
         """Encodes a line. Never raises: that would end the writer's thread. `is_plain`: only texts and numbers."""
@@ -208,10 +206,10 @@ class LineFormat:
             if self._name_user is not None:
                 members |= _with_names(members, self._name_user)
             try:
-                text = self._redact(self._encoded(members))
-            except (ValueError, RecursionError):
-                members["details"] = {"unprintable": _shown(members["details"])}
-                text = self._redact(self._encoded(members))
+                text = self._encoded(members).decode("ascii")
+            except _NOT_FAST:
+                text = self._encoded_slowly(members)
+            text = self._redact(text)
             if len(text) > MAX_LINE:
                 text = self._shortened(members, len(text))
             return text.replace("\x7f", "\\u007f").encode("ascii") + b"\n"
@@ -223,6 +221,12 @@ class LineFormat:
     def dropped(self, count: int) -> bytes:
         return note(self, "warning", "log_lines_dropped", details={"count": count})
 
+    def _encoded_slowly(self, members: dict[str, Any]) -> str:
+        try:
+            return _encode(members)
+        except (ValueError, RecursionError):
+            return _json(members | {"details": {"unprintable": _shown(members["details"])}})
+
     def _shortened(self, line: dict[str, Any], length: int) -> str:
         """Cuts the line after masking, so that no half of a secret is left."""
         start = self._redact(_json(line["details"]))[: (MAX_LINE - _ROOM_FOR_THE_REST) // 2]  # quotes double in it
@@ -232,14 +236,14 @@ class LineFormat:
         return self._redact(_json(members | {"details": {"cut": length, "start": start}}))
 
 
-def _text(members: dict[str, Any]) -> str:
+def _text(members: dict[str, Any]) -> bytes:
     clock = members["timestamp"][11:23]
     known = {name: members[name] for name in ("request_id", "user_id", "conversation_id", "duration_ms")}
     pairs = {name: value for name, value in (known | members["details"]).items() if value not in (None, "", {}, [])}
     shown = " ".join(
         f"{name}={value if isinstance(value, int | float) else _json(value)}" for name, value in pairs.items()
     )
-    return f"{clock} {members['level'].upper():<7} {_json(members['event'])[1:-1]} {shown}".rstrip()
+    return f"{clock} {members['level'].upper():<7} {_json(members['event'])[1:-1]} {shown}".rstrip().encode("ascii")
 
 
 class TextFormat(LineFormat):
@@ -247,8 +251,13 @@ class TextFormat(LineFormat):
 
     _encoded = staticmethod(_text)
 
+    def _encoded_slowly(self, members: dict[str, Any]) -> str:
+        return _text(members | {"details": {"unprintable": _shown(members["details"])}}).decode("ascii")
+
     def _shortened(self, line: dict[str, Any], length: int) -> str:
-        return f"{self._redact(self._encoded(line))[: MAX_LINE - 64]} … ({length:,} characters)".replace("…", "...")
+        return f"{self._redact(_text(line).decode('ascii'))[: MAX_LINE - 64]} … ({length:,} characters)".replace(
+            "…", "..."
+        )
 
 
 def hashed_with(key: bytes) -> Callable[[str], str]:
