@@ -79,3 +79,18 @@ async def test_a_tool_that_is_not_offered_cannot_be_forced(path: str, body: dict
         assert answer.status == 400
         assert "neither the agent nor the request offers" in await answer.text()
         assert s.model.prompts == []
+
+
+async def test_a_refused_tool_choice_makes_no_branch() -> None:
+    refused = {"type": "function", "name": "other"}
+    async with served(says("one"), says("two"), settings=ALL) as s:
+        first, last = "", None
+        for _ in range(2):
+            async with s.post({"input": "hi", "previous_response_id": last}, "/v1/responses") as answer:
+                last = (await answer.json())["id"]
+                first = first or last
+        branch = {**RESPONSES, "tool_choice": refused, "previous_response_id": first}
+        async with s.post(branch, "/v1/responses") as answer:
+            assert (answer.status, (await answer.json())["error"]["param"]) == (400, "tool_choice")
+        async with s.get("/sessions") as answer:
+            assert len((await answer.json())["sessions"]) == 1

@@ -289,6 +289,50 @@ async def test_a_run_that_a_dead_process_left_in_the_queue_is_recovered_in_its_t
         await stored.close()
 
 
+@pytest.mark.req("D08", "D03b")
+@pytest.mark.parametrize("lost", ["while it waits", "in its turn"])
+async def test_the_message_of_a_run_that_was_left_in_the_queue_outlives_a_lost_store(opened, monkeypatch, lost):
+    """Only its row has the message until the run begins."""
+    monkeypatch.setattr(runs_module, "AGAIN_SECONDS", 0)
+    dead, alive = await opened(), await opened()
+    asked = RunRequest(run_id="waits", session_id="s", messages=(UserMessage(content="hi"),), detached=True)
+    await begun(dead, run())
+    await dead.runs.begin(run("waits", request=asked))
+    await dead.runs.end(run(), ENDING)
+    runs = runs_on(alive)
+    stored = StoredRuns(runs, alive, alive.runs)
+    taken_up = asyncio.get_running_loop().create_future()
+    stored.on_taken_up.append(taken_up.set_result)
+    where, name = (alive.runs, "turn") if lost == "while it waits" else (alive, "read")
+    works, failed = getattr(where, name), asyncio.Event()
+
+    async def away(*args, **named):
+        if not failed.is_set():
+            failed.set()
+            raise StoreUnavailable("The database cannot be used.")
+        return await works(*args, **named)
+
+    monkeypatch.setattr(where, name, away)
+    try:
+        for _ in range(3):
+            await alive.runs.beat()
+        await stored.take_up(await alive.runs.take_over(0))
+        await asyncio.wait_for(failed.wait(), 50)
+        async with asyncio.timeout(50):
+            while not taken_up.done():  # with each beat, as a replica does
+                await alive.runs.beat()
+                await stored.take_up(await alive.runs.take_over(50))
+        await asyncio.wait_for(taken_up.result().done(), 50)
+        found = await alive.runs.find("waits", owner=ME)
+        if lost == "while it waits":
+            assert (await texts(alive), found.state) == (["hi", "hello"], RunState.FINISHED)
+        else:  # as after a second crash
+            assert (await texts(alive), found.state) == (["hi"], RunState.INTERRUPTED)
+    finally:
+        await runs.close(0)
+        await stored.close()
+
+
 async def test_a_process_that_stops_leaves_what_waits_for_its_turn_to_another(opened):
     dead, alive = await opened(), await opened()
     await begun(alive, run())

@@ -149,9 +149,6 @@ class RunEmitter(TimedListener):
         self.tools_ran = True
         self.emit(e.ToolFinished(own_id, self._names[own_id], new_message_id(), content, failed))
 
-    def timed_out_without_output(self) -> bool:
-        return self.silent and self.limit is not None and self.limit.expired()
-
     def warning(self, code: str, message: str) -> None:
         self.emit(e.WarningRaised(code, message))
 

@@ -337,6 +337,3 @@ class _DiscardedReply(TimedListener):
     def call_ended(self, call: ToolCall) -> None: ...
 
     def call_answered(self, call_id: str, content: Content, *, failed: bool = False) -> None: ...
-
-    def timed_out_without_output(self) -> bool:
-        return self.silent and self.limit is not None and self.limit.expired()

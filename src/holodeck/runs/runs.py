@@ -428,19 +428,10 @@ class Runs:
         return self.context_of(run, request, change, run.conversation)
 
     async def wait_for_turn(self, run: Run) -> None:
-        """Waits until it is the run's turn on its session: in this process, or among all that share the store.
-
-        A shared store has the message already, so the run also waits for a store that cannot be used at the moment.
-        """
+        """Waits until it is the run's turn on its session: in this process, or among all that share the store."""
         if self._shared is not None and run.record is not None:
-            is_next = run.is_first
-            while not is_next:
-                try:
-                    await self._shared.records.turn(run.record)
-                    is_next = True
-                except StoreUnavailable as error:
-                    log.info("run %s still waits for its turn: %s", run.run_id, error.message)
-                    await asyncio.sleep(AGAIN_SECONDS)
+            if not run.is_first:
+                await take_turn(run.record, self._shared.records)
         elif run.slot is not None and not run.slot.is_free:
             await self.store_record(run)
             await run.slot.__aenter__()
@@ -719,3 +710,16 @@ class Runs:
             self._by_session[session] = remaining
         else:
             self._by_session.pop(session, None)
+
+
+async def take_turn(record: RunRecord, records: SharedRunStore) -> None:
+    """Waits until it is a run's turn among the runs of all processes.
+
+    The store has the message already, so the run also waits for a store that cannot be used at the moment.
+    """
+    while True:
+        try:
+            return await records.turn(record)
+        except StoreUnavailable as error:
+            log.info("run %s still waits for its turn: %s", record.run_id, error.message)
+            await asyncio.sleep(AGAIN_SECONDS)

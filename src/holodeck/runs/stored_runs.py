@@ -20,7 +20,15 @@ from holodeck.core.ids import is_valid_id
 from holodeck.core.messages import Message, PendingStep, UserMessage, can_be_answered
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
-from holodeck.errors import HoloDeckError, InvalidRequest, LostClaim, RunInterrupted, RunNotFound, ShuttingDown
+from holodeck.errors import (
+    HoloDeckError,
+    InvalidRequest,
+    LostClaim,
+    RunInterrupted,
+    RunNotFound,
+    ShuttingDown,
+    StoreUnavailable,
+)
 from holodeck.runs.client_history import Change, change_of, results_for
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, RunState, RunStore, SharedRunStore
@@ -28,7 +36,7 @@ from holodeck.runs.recovery import PART_STRIDE, Remains, correction, log_of, rem
 from holodeck.runs.remote_runs import Pieces, RemoteRuns, flattened, parts_of, run_of
 from holodeck.runs.resumed_parts import is_continued_elsewhere, lacks_part
 from holodeck.runs.run import Run, stopped
-from holodeck.runs.runs import Runs
+from holodeck.runs.runs import Runs, take_turn
 from holodeck.runs.session_news import FEED_RUNS, Announce, SessionNews
 from holodeck.sessions.port import KEEP, SessionStore, StoredSession
 from holodeck.sessions.transcript import cut_before
@@ -341,9 +349,15 @@ class StoredRuns:
                 current = await self._in_turn(record)
                 if current is not None:
                     await self._recover(current, may_continue=record is records[-1] and _crashes_of(record) == 0)
-            except Exception:  # an unreadable run must not stop the recovery of the others, nor the server's start
-                log.exception("run %s cannot be recovered", record.run_id)
-                await self._runs.end(run_of(record, RunLog()), RunInterrupted(INTERRUPTED_TEXT))
+            except (
+                Exception
+            ) as error:  # an unreadable run must not stop the recovery of the others, nor the server's start
+                if self.remote is not None and isinstance(error, StoreUnavailable):
+                    # Its message may be in its row only. The row stays open, so `take_over` returns it again.
+                    log.warning("run %s is recovered when the store works again: %s", record.run_id, error.message)
+                else:
+                    log.exception("run %s cannot be recovered", record.run_id)
+                    await self._runs.end(run_of(record, RunLog()), RunInterrupted(INTERRUPTED_TEXT))
                 self._runs.release_record(record)
 
     async def _in_turn(self, record: RunRecord) -> RunRecord | None:
@@ -355,7 +369,7 @@ class StoredRuns:
             return record
         found = None
         with suppress(LostClaim):
-            await self.remote.records.turn(record)
+            await take_turn(record, self.remote.records)
             found = await self.remote.records.find(record.run_id, owner=record.owner)
         if found is None:
             self._runs.release_record(record)

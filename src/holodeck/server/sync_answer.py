@@ -16,6 +16,8 @@ from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
 from holodeck.wires.reply import ReplyText
 
+STUCK_SECONDS = 1.0  # for the task of a run to end after its log
+
 
 class SyncAnswer(NamedTuple):
     """The result of a run, as far as its client may see it."""
@@ -32,12 +34,36 @@ async def ending_of(runs: Runs, run: Run, receive: Receive) -> Ending:
     if run.log.ended:
         return _last(run)
     with runs.attached(run):
-        leaving = asyncio.create_task(left(receive))
+        leaving, failed = asyncio.create_task(left(receive)), _failed(run)
+        ends = {leaving, run.task or leaving}
         try:
-            await asyncio.wait({leaving, run.task or leaving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({*ends, failed}, return_when=asyncio.FIRST_COMPLETED)
+            if failed.done():
+                await asyncio.wait(ends, timeout=STUCK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         finally:
             leaving.cancel()
+            failed.cancel()
     return _last(run)
+
+
+def _failed(run: Run) -> "asyncio.Future[None]":
+    """Done when the log of a run of this process ends without a result.
+
+    A server that stops ends the log of a run whose task waits for the store; the task may last longer.
+    """
+    failed = asyncio.get_running_loop().create_future()
+
+    def look() -> None:
+        if failed.done():
+            return
+        if not run.log.ended:
+            run.log.call_at_next(look)
+        elif not isinstance(run.log.ending, RunFinished):
+            failed.set_result(None)
+
+    if not run.is_remote:  # the log of another process's run may continue after a cut
+        look()
+    return failed
 
 
 def _last(run: Run) -> Ending:
