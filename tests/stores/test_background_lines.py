@@ -24,6 +24,8 @@ ENDING = RunFailed("r", "s", code="interrupted", message="Cut")
 class Asked:
     """Stands for a store. Notes in which request each call is made."""
 
+    outlives_process = True
+
     def __init__(self) -> None:
         self.requests: list[str | None] = []
         self.called = asyncio.Event()

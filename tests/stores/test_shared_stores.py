@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from holodeck.agent.definition import AgentDefinition
+from holodeck.config.schema import ClusterSettings
 from holodeck.core.events import RunFinished
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, KeptAnswer, PendingStep, ToolCall, UserMessage
@@ -589,7 +590,8 @@ async def test_a_server_beats_from_the_moment_at_which_it_joins(path, monkeypatc
     monkeypatch.setattr(store.runs, "beat", beat)
     monkeypatch.setattr(store.runs, "take_over", take_over)
     agent = AgentDefinition(name="tester", model=ScriptedModel([says("hello")]), tools=Catalogue.of(Slow()))
-    server = AgentServer(agent, store, records=store.runs, settings=ServerSettings(take_over_seconds=0.2))
+    settings = ServerSettings(cluster=ClusterSettings.model_construct(take_over_seconds=0.2))
+    server = AgentServer(agent, store, records=store.runs, settings=settings)
     try:
         await asyncio.wait_for(server.start(), 50)
         assert done[:2] == ["started", "took over"]

@@ -349,9 +349,7 @@ class StoredRuns:
                 current = await self._in_turn(record)
                 if current is not None:
                     await self._recover(current, may_continue=record is records[-1] and _crashes_of(record) == 0)
-            except (
-                Exception
-            ) as error:  # an unreadable run must not stop the recovery of the others, nor the server's start
+            except Exception as error:  # an unreadable run stops neither the recovery of others nor the server's start
                 if self.remote is not None and isinstance(error, StoreUnavailable):
                     # Its message may be in its row only. The row stays open, so `take_over` returns it again.
                     log.warning("run %s is recovered when the store works again: %s", record.run_id, error.message)

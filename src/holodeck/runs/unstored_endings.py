@@ -30,9 +30,7 @@ class UnstoredEndings:
     def __init__(self, records: RunStore | None) -> None:
         """Keeps nothing without a store that outlives this process: no other process would find the run in progress."""
         self._records = records if records is not None and records.outlives_process else None
-        self.kept: dict[
-            OwnedId, RunRecord
-        ] = {}  # by run, with the endings that were shown; empty while the store works
+        self.kept: dict[OwnedId, RunRecord] = {}  # with the endings that were shown; empty while the store works
         self._storing: asyncio.Task[None] | None = None
 
     def keep(self, record: RunRecord, ending: Ending) -> None:
