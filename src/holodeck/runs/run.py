@@ -150,7 +150,7 @@ class Run:
     record: RunRecord | None = None  # as it is stored, if it is
     is_rebuilt: bool = False  # rebuilt from its messages, since its log is gone: clients have seen other events
     root: str = ""  # the first run of its chain: each run answers what the one before waited for
-    wanted: asyncio.Event | None = None  # set by a reader: after a crash the run waits for one before it continues
+    reader_arrived: asyncio.Event | None = None  # set by a reader; a run waits for it after a crash
     is_remote: bool = False  # another process has it; the log is filled from its copy
     later: "Run | None" = None  # for a remote run: the part that another process added after a crash
     emit: Emit = field(init=False)

@@ -43,7 +43,7 @@ from holodeck.runs.client_history import (
     first_of_use,
     results_for,
 )
-from holodeck.runs.leaving import leave, may_be_left
+from holodeck.runs.handover import hand_over, may_be_handed_over
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunExists, RunKey, RunRecord, RunResult, RunState, RunStore, SharedRunStore
 from holodeck.runs.resumed_parts import answered_with, check_continues
@@ -191,7 +191,7 @@ class Runs:
         self.observe(run)
         self._runs[run.owner, run.run_id] = run
         self._live.add(run)
-        if run.wanted is not None and not run.wanted.is_set():
+        if run.reader_arrived is not None and not run.reader_arrived.is_set():
             self._waiting.add(run)
         session = (run.owner, run.session_id)
         self._by_session.setdefault(session, []).append(run)
@@ -255,8 +255,8 @@ class Runs:
         """`returns`: the reader reconnects by itself if its connection ends without an ending."""
         run.readers += 1
         run.returning += returns
-        if run.wanted is not None:
-            run.wanted.set()
+        if run.reader_arrived is not None:
+            run.reader_arrived.set()
             self._waiting.discard(run)
         if run.grace is not None:
             run.grace.cancel()
@@ -270,8 +270,8 @@ class Runs:
 
     def note_reader_elsewhere(self, run: Run) -> None:
         """Restarts the grace period of a run: another process has a reader that follows it."""
-        if run.wanted is not None:
-            run.wanted.set()
+        if run.reader_arrived is not None:
+            run.reader_arrived.set()
             self._waiting.discard(run)
         if run.grace is not None:
             run.grace.cancel()
@@ -279,7 +279,7 @@ class Runs:
 
     def give_up(self, run: Run) -> None:
         """Ends a run that waits for a reader after a crash: the user has continued without it."""
-        if run.wanted is not None and not run.log.ended:
+        if run.reader_arrived is not None and not run.log.ended:
             self.stop(run, RunInterrupted("The conversation has continued without this run."))
 
     def _end_unless_read(self, run: Run) -> None:
@@ -352,10 +352,10 @@ class Runs:
         """The runs that are left to another process, with the work that does it."""
         if self.records is None:
             return {}
-        return {run: leave(run, self.records) for run in self.active if self._is_left(run)}
+        return {run: hand_over(run, self.records) for run in self.active if self._is_left(run)}
 
     def _is_left(self, run: Run) -> bool:
-        return self.settings.continues and may_be_left(run, self.records, is_waiting=run in self._waiting)
+        return self.settings.continues and may_be_handed_over(run, self.records, is_waiting=run in self._waiting)
 
     def stop_all(self, why: HoloDeckError, *, also_queued: bool = True) -> None:
         """A run that waits for its turn has written nothing, and cannot begin if another process has taken it over."""

@@ -482,9 +482,9 @@ class StoredRuns:
         if self._records is not None and run.record is not None:
             await self._records.take_up(run.record)
             self._records.follow(run.record, run.log, run.first_number)
-        run.state, run.wanted = RunState.RUNNING, asyncio.Event()
+        run.state, run.reader_arrived = RunState.RUNNING, asyncio.Event()
         if run.request.detached:
-            run.wanted.set()
+            run.reader_arrived.set()
         self._runs.launch(run, partial(self._continued, steps=steps, new=new))
 
     async def _continued(self, run: Run, steps: int, new: Sequence[Message]) -> AgentContext:
@@ -503,13 +503,13 @@ class StoredRuns:
 
     async def _wait_for_reader(self, run: Run) -> None:
         try:
-            if run.wanted is not None:
+            if run.reader_arrived is not None:
                 async with asyncio.timeout(self._runs.settings.detach_grace):
-                    await run.wanted.wait()
+                    await run.reader_arrived.wait()
         except TimeoutError:
             raise RunInterrupted(INTERRUPTED_TEXT) from None
         finally:
-            run.wanted = None
+            run.reader_arrived = None
 
     async def _store_new(self, run: Run, new: Sequence[Message]) -> None:
         """Stores the messages of a run that does not continue after all. The step before them still waits."""

@@ -336,7 +336,7 @@ class AgentServer:
         if run.earlier is not None:  # a run that a crash interrupted does not emit its start again
             for observer in observers:
                 observer(RunStarted(run.run_id, run.session_id, model=self.agent.model.name))
-        if run.wanted is not None:
+        if run.reader_arrived is not None:
             run.meter = self._meter_again(run.owner)
         if run.meter is not None:
             run.meter.follow(run)

@@ -1,7 +1,7 @@
 """Leaves runs as a crash would when the server stops, so that another process continues them.
 
 Their logs are cut without an ending, because clients would take an ending for a failure. That is right only where no
-client takes the end of its connection for the end of the run: see `may_be_left`.
+client takes the end of its connection for the end of the run: see `may_be_handed_over`.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from holodeck.runs.run import Run
 
 log = logging.getLogger(__name__)
 
-LEAVE_SECONDS = 3.0  # for the store to note that a run was left on purpose; otherwise that counts as its one crash
+HANDOVER_SECONDS = 3.0  # for the store to note that a run was left on purpose; otherwise that counts as its one crash
 
 
-def may_be_left(run: Run, records: RunStore | None, *, is_waiting: bool) -> bool:
+def may_be_handed_over(run: Run, records: RunStore | None, *, is_waiting: bool) -> bool:
     """Whether a process that stops leaves this run to another one.
 
     A client that would see its connection end in the middle gets an ending instead, unless it reconnects by itself
@@ -31,13 +31,13 @@ def may_be_left(run: Run, records: RunStore | None, *, is_waiting: bool) -> bool
     return (run.request.detached and not is_waiting) or (has_others and run.readers == run.returning)
 
 
-async def leave(run: Run, records: RunStore) -> None:
+async def hand_over(run: Run, records: RunStore) -> None:
     if run.record is None or run.is_being_stopped:
         return
     request = msgspec.structs.replace(run.record.request, handovers=run.record.request.handovers + 1)
     run.record = msgspec.structs.replace(run.record, request=request)
     noting = asyncio.create_task(_note(run, records), name=f"leave {run.run_id}")
-    done, _ = await asyncio.wait({noting}, timeout=LEAVE_SECONDS)  # a cancelled statement may wait for the store
+    done, _ = await asyncio.wait({noting}, timeout=HANDOVER_SECONDS)  # a cancelled statement may wait for the store
     if not done:
         log.warning("run %s is handed over as after a crash: the session store does not answer", run.run_id)
     if not run.log.ended and run.task is not None and not run.is_being_stopped:
