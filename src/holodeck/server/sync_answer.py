@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from starlette.requests import ClientDisconnect
@@ -11,6 +12,7 @@ from holodeck.core.encoder import bare
 from holodeck.core.events import Ending, RunFailed, RunFinished, StepStarted, TextAdded, ToolFinished
 from holodeck.core.messages import ToolExecution
 from holodeck.errors import ShuttingDown
+from holodeck.runs.log import RunLog
 from holodeck.runs.middleware import EventMiddleware
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
@@ -52,18 +54,18 @@ def _failed(run: Run) -> "asyncio.Future[None]":
     A server that stops ends the log of a run whose task waits for the store; the task may last longer.
     """
     failed = asyncio.get_running_loop().create_future()
-
-    def look() -> None:
-        if failed.done():
-            return
-        if not run.log.ended:
-            run.log.call_at_next(look)
-        elif not isinstance(run.log.ending, RunFinished):
-            failed.set_result(None)
-
     if not run.is_remote:  # the log of another process's run may continue after a cut
-        look()
+        _look(run.log, failed)
     return failed
+
+
+def _look(log: RunLog, failed: "asyncio.Future[None]") -> None:
+    if failed.done():
+        return
+    if not log.ended:
+        log.call_at_next(partial(_look, log, failed))
+    elif not isinstance(log.ending, RunFinished):
+        failed.set_result(None)
 
 
 def _last(run: Run) -> Ending:
