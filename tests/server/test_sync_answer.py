@@ -8,7 +8,6 @@ import pytest
 from holodeck.errors import ShuttingDown
 from holodeck.models.scripted import says
 from holodeck.runs import runs as runs_module
-from holodeck.server import sync_answer
 from holodeck.server.sync_answer import ending_of
 from tests.runs.following import more
 from tests.runs.test_runs import ask, make_runs
@@ -18,7 +17,6 @@ from tests.runs.test_runs import ask, make_runs
 @pytest.mark.parametrize("is_left", [False, True])
 async def test_it_is_answered_although_the_task_of_its_run_does_not_end(monkeypatch, is_left):
     monkeypatch.setattr(runs_module, "STOP_SECONDS", 0.01)
-    monkeypatch.setattr(sync_answer, "STUCK_SECONDS", 0.01)
     store_works, is_waiting, leaves = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def stubborn():
@@ -36,8 +34,9 @@ async def test_it_is_answered_although_the_task_of_its_run_does_not_end(monkeypa
     waiting = asyncio.create_task(ending_of(runs, run, receive))
     await is_waiting.wait()
     try:
-        if is_left:  # as `Runs.close` does if the ending is not stored and another process is there
+        if is_left:  # as if the ending is not stored and another process is there
             run.log.cut()
+            await runs._end_stuck([run])
             with pytest.raises(ShuttingDown):
                 await asyncio.wait_for(waiting, 50)
         else:

@@ -137,6 +137,9 @@ class Run:
     returning: int = 0  # readers (of `readers`) whose client reconnects automatically
     stopped_by: HoloDeckError | None = None
     task: "asyncio.Task[None] | None" = None
+    abandoned: "asyncio.Future[None] | None" = (
+        None  # done if the server stops and the task does not end; made by waiters
+    )
     grace: asyncio.TimerHandle | None = None
     size: int = 0  # approximate bytes of log and request; set when the run has ended
     fingerprint: bytes = b""  # hash of the request, if it has an idempotency key

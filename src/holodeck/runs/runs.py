@@ -347,6 +347,9 @@ class Runs:
                 run.log.cut()
             else:
                 self._emit_ending(run, ending)
+        for run in runs:
+            if run.abandoned is not None and not run.abandoned.done():
+                run.abandoned.set_result(None)
 
     def _left_to_others(self) -> dict[Run, Coroutine[Any, Any, None]]:
         """The runs that are left to another process, with the work that does it."""

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 from starlette.requests import ClientDisconnect
@@ -12,13 +11,10 @@ from holodeck.core.encoder import bare
 from holodeck.core.events import Ending, RunFailed, RunFinished, StepStarted, TextAdded, ToolFinished
 from holodeck.core.messages import ToolExecution
 from holodeck.errors import ShuttingDown
-from holodeck.runs.log import RunLog
 from holodeck.runs.middleware import EventMiddleware
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
 from holodeck.wires.reply import ReplyText
-
-STUCK_SECONDS = 1.0  # for the task of a run to end after its log
 
 
 class SyncAnswer(NamedTuple):
@@ -35,37 +31,16 @@ async def ending_of(runs: Runs, run: Run, receive: Receive) -> Ending:
     """
     if run.log.ended:
         return _last(run)
+    if run.abandoned is None:
+        run.abandoned = asyncio.get_running_loop().create_future()
     with runs.attached(run):
-        leaving, failed = asyncio.create_task(left(receive)), _failed(run)
-        ends = {leaving, run.task or leaving}
+        leaving = asyncio.create_task(left(receive))
         try:
-            await asyncio.wait({*ends, failed}, return_when=asyncio.FIRST_COMPLETED)
-            if failed.done():
-                await asyncio.wait(ends, timeout=STUCK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            ends = {leaving, run.task or leaving, run.abandoned}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             leaving.cancel()
-            failed.cancel()
     return _last(run)
-
-
-def _failed(run: Run) -> "asyncio.Future[None]":
-    """Done when the log of a run of this process ends without a result.
-
-    A server that stops ends the log of a run whose task waits for the store; the task may last longer.
-    """
-    failed = asyncio.get_running_loop().create_future()
-    if not run.is_remote:  # the log of another process's run may continue after a cut
-        _look(run.log, failed)
-    return failed
-
-
-def _look(log: RunLog, failed: "asyncio.Future[None]") -> None:
-    if failed.done():
-        return
-    if not log.ended:
-        log.call_at_next(partial(_look, log, failed))
-    elif not isinstance(log.ending, RunFinished):
-        failed.set_result(None)
 
 
 def _last(run: Run) -> Ending:
