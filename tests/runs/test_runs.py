@@ -425,3 +425,14 @@ def test_the_parts_of_a_run_are_listed_however_many_there_are():
         )
     assert len(run.parts) == 5000
     assert (run.parts[-1], run.parts[0].earlier) == (run, None)
+
+
+async def test_a_defect_at_the_end_of_a_run_keeps_no_slot(monkeypatch):
+    errors: list[BaseException | None] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: errors.append(context.get("exception")))
+    runs = make_runs(says("hi"))
+    monkeypatch.setattr(Run, "release", lambda _run: 1 / 0)
+    run = await runs.start(ask())
+    await run.done()
+    await asyncio.sleep(0)  # the callback of the task
+    assert (runs.busy, [type(error) for error in errors]) == (0, [ZeroDivisionError])

@@ -584,6 +584,8 @@ class Runs:
 
         A task that was cancelled before its first step has neither ended its run nor released its slot, so this does.
         """
+        self._live.discard(run)  # first: a defect below must not keep a slot of `max_concurrent`
+        self._waiting.discard(run)
         if run.slot is not None:
             run.slot.release()
         if run.deadline is not None:
@@ -593,8 +595,6 @@ class Runs:
         if run.record is not None:
             self.release_record(run.record)
         run.release()
-        self._live.discard(run)
-        self._waiting.discard(run)
         if self.knows(run):
             self._keep_finished(run)
         else:  # `adopt` has replaced it
