@@ -37,6 +37,7 @@ from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from tests.ports import free_port
 from tests.postgres_server import socket_of
 from tests.store_faults.fault_proxy import FaultProxy
+from tests.stores.processes import on_database
 from tests.stores.stored_sessions import begun, run, say, texts
 
 ENDING = RunFinished("r", "s")
@@ -48,8 +49,7 @@ async def opened(postgres_database):
     stores = []
 
     async def open_store(agent="tester", url=postgres_database):
-        database = PostgresDatabase(url)
-        store = PostgresSessionStore(database, agent, runs=PostgresRunStore(database, agent))
+        store = on_database(url, agent)
         stores.append(store)
         await store.start()
         return store

@@ -13,14 +13,12 @@ from holodeck.core.request import RunRequest
 from holodeck.errors import SessionBroken, SessionNewer
 from holodeck.models.scripted import says
 from holodeck.runs.port import RunState
-from holodeck.stores.postgres_database import PostgresDatabase
-from holodeck.stores.postgres_runs import PostgresRunStore
-from holodeck.stores.postgres_sessions import PostgresSessionStore
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from tests.server.serving import Gate, ask, read_to, types
 from tests.server.test_server_restart import copy_of, started
+from tests.stores.processes import on_database
 from tests.stores.stored_sessions import begun, on_file, run
 
 # The three times are errors of three types in Python.
@@ -30,11 +28,6 @@ BROKEN = [("request", "[{"), ("state", "nonsense"), ("accepted", 1e12), ("accept
 def alone(path, agent):
     file = SqliteFile(path, durable=False)
     return SqliteSessionStore(file, agent, runs=SqliteRunStore(file, agent))
-
-
-def on_database(url, agent):
-    database = PostgresDatabase(url)
-    return PostgresSessionStore(database, agent, runs=PostgresRunStore(database, agent))
 
 
 @pytest.fixture(params=[alone, on_file, on_database], ids=["a file", "a file of workers", "a database"])
