@@ -121,7 +121,7 @@ MUTANTS = (
     Mutant("runs/stored_runs.py", "first_number=block * PART_STRIDE", "first_number=parts[-1].next_number", RECOVERY, "numbers of events that were shown are used again"),
     Mutant("agent/pending.py", "if call.id in pending.begun:", "if False:", DURABLE, "a call that may have taken effect is said not to be made"),
     Mutant("runs/runs.py", "if self._sweeper is None or self._sweep_at > when:", "if self._sweeper is None:", FINISHED, "a run that can be read for longer keeps all that end after it"),
-    Mutant("runs/runs.py", "messages=tuple(new[first_of_use(new) :]))", "messages=run.request.messages)", FINISHED, "a finished run keeps what the client sent"),
+    Mutant("runs/executor.py", "messages=tuple(new[first_of_use(new) :]))", "messages=run.request.messages)", FINISHED, "a finished run keeps what the client sent"),
     Mutant("sessions/memory.py", "0 if wanted >= kept.message_count else kept.steps.start_of_last(wanted)", "0", FINISHED, "a run reads the whole history"),
     Mutant("agent/tool_calls.py", "return result.failed and result.retryable and (", "return result.failed or (", SHOWN, "calls that failed for good are repeated"),
     Mutant("agent/tool_calls.py", " and (result.unsent or schema.repeatable)", "", LOOP, "a call that may have taken effect is repeated"),

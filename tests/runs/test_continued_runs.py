@@ -186,7 +186,7 @@ async def test_a_request_that_is_too_long_to_keep_is_stored_short_and_its_run_en
 async def test_it_does_not_continue_with_another_agent_file(restarted):
     request = msgspec.structs.replace(RECORD.request, agent_version="before")
     async with restarted(says("one"), says("two")) as server:
-        server.runs.agent = replace(server.runs.agent, version="after")
+        server.runs.use(replace(server.runs.agent, version="after"))
         await server.left(QUESTION, events=BEGINNING, record=msgspec.structs.replace(RECORD, request=request))
         await server.stored.recover()
         ending = (await server.stored.find("r", owner=ME)).log.since(0)[-1]

@@ -17,8 +17,8 @@ from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
 from holodeck.errors import LostClaim, SessionBusy, SessionDeleted, ShuttingDown, StoreUnavailable
 from holodeck.models.scripted import ScriptedModel, says
+from holodeck.runs import executor, unstored_endings
 from holodeck.runs import runs as runs_module
-from holodeck.runs import unstored_endings
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import Pulse, RunExists, RunState
 from holodeck.runs.remote_runs import RemoteRuns, run_of
@@ -294,7 +294,7 @@ async def test_a_run_that_a_dead_process_left_in_the_queue_is_recovered_in_its_t
 @pytest.mark.parametrize("lost", ["while it waits", "in its turn"])
 async def test_the_message_of_a_run_that_was_left_in_the_queue_outlives_a_lost_store(opened, monkeypatch, lost):
     """Only its row has the message until the run begins."""
-    monkeypatch.setattr(runs_module, "AGAIN_SECONDS", 0)
+    monkeypatch.setattr(executor, "AGAIN_SECONDS", 0)
     dead, alive = await opened(), await opened()
     asked = RunRequest(run_id="waits", session_id="s", messages=(UserMessage(content="hi"),), detached=True)
     await begun(dead, run())
@@ -602,7 +602,7 @@ async def test_a_server_beats_from_the_moment_at_which_it_joins(path, monkeypatc
 @pytest.mark.req("D08")
 async def test_a_run_that_waits_for_its_turn_also_waits_for_the_store(opened, monkeypatch):
     """Its message is stored: the run before it ends when the store is lost, and this one is answered afterwards."""
-    monkeypatch.setattr(runs_module, "AGAIN_SECONDS", 0)
+    monkeypatch.setattr(executor, "AGAIN_SECONDS", 0)
     store, answers, lost = await opened(), asyncio.Event(), asyncio.Event()
     runs = runs_on(store, says("one two", pause=answers.wait), says("hello"))
     replica = Replica(runs, StoredRuns(runs, store, store.runs), store.runs, 200)

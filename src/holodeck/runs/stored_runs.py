@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from holodeck.agent.definition import AgentContext
+from holodeck.agent.tool_calls import server_tools
 from holodeck.core.events import ENDINGS, Ending, Event, RunFailed, RunStarted, WarningRaised, failure
 from holodeck.core.ids import is_valid_id
 from holodeck.core.messages import Message, PendingStep, UserMessage, can_be_answered
@@ -30,13 +31,14 @@ from holodeck.errors import (
     StoreUnavailable,
 )
 from holodeck.runs.client_history import Change, change_of, results_for
+from holodeck.runs.executor import take_turn
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, RunState, RunStore, SharedRunStore
 from holodeck.runs.recovery import PART_STRIDE, Remains, correction, log_of, remains_of, result_of
 from holodeck.runs.remote_runs import Pieces, RemoteRuns, flattened, parts_of, run_of
 from holodeck.runs.resumed_parts import is_continued_elsewhere, lacks_part
 from holodeck.runs.run import Run, stopped
-from holodeck.runs.runs import Runs, take_turn
+from holodeck.runs.runs import Runs
 from holodeck.runs.session_news import FEED_RUNS, Announce, SessionNews
 from holodeck.sessions.port import KEEP, SessionStore, StoredSession
 from holodeck.sessions.transcript import cut_before
@@ -355,8 +357,8 @@ class StoredRuns:
                     log.warning("run %s is recovered when the store works again: %s", record.run_id, error.message)
                 else:
                     log.exception("run %s cannot be recovered", record.run_id)
-                    await self._runs.end(run_of(record, RunLog()), RunInterrupted(INTERRUPTED_TEXT))
-                self._runs.release_record(record)
+                    await self._runs.executor.end(run_of(record, RunLog()), RunInterrupted(INTERRUPTED_TEXT))
+                self._runs.executor.release_record(record)
 
     async def _in_turn(self, record: RunRecord) -> RunRecord | None:
         """Waits for the turn of a run that was left in a queue, and reads it again: its client may have stopped it.
@@ -370,7 +372,7 @@ class StoredRuns:
             await take_turn(record, self.remote.records)
             found = await self.remote.records.find(record.run_id, owner=record.owner)
         if found is None:
-            self._runs.release_record(record)
+            self._runs.executor.release_record(record)
         return None if self._runs.is_closing else found
 
     async def _recover(self, record: RunRecord, *, may_continue: bool) -> None:
@@ -466,7 +468,7 @@ class StoredRuns:
                 request,
                 messages,
                 None if stored is None else stored.pending,
-                server_tools=self._runs.server_tools(),
+                server_tools=server_tools(self._runs.agent),
                 unknown=self._runs.settings.client_history,
                 unseen=runs,
                 elsewhere=runs,
@@ -493,13 +495,13 @@ class StoredRuns:
             await self._wait_for_reader(run)
             run.is_first = True  # its row is the running one; in this process others may wait before it
             run.slot = self._runs.queue.take((run.owner, run.session_id))
-            await self._runs.wait_for_turn(run)
+            await self._runs.executor.wait_for_turn(run)
             run.emit(WarningRaised(TAKEN_UP, "The server was restarted in the middle of this run; it continues."))
-            run.conversation = await self._runs.open(run)
+            run.conversation = await self._runs.executor.open(run)
         except (Exception, asyncio.CancelledError):
             await self._store_new(run, new)
             raise
-        return self._runs.context_of(run, run.request, Change(append=new), run.conversation, steps)
+        return self._runs.executor.context_of(run, run.request, Change(append=new), run.conversation, steps)
 
     async def _wait_for_reader(self, run: Run) -> None:
         try:
@@ -516,7 +518,7 @@ class StoredRuns:
         if not new or run.log.is_cut:
             return
         try:
-            conversation = await self._runs.open(run)
+            conversation = await self._runs.executor.open(run)
             try:
                 await conversation.commit(new, KEEP)
             finally:
