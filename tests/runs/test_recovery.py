@@ -59,7 +59,7 @@ async def test_results_that_are_stored_are_kept_and_only_the_others_are_unknown(
     step = PendingStep(assistant=REPLY, results=(done,), begun=("c1", "c2"), run_id="r")
     async with restarted() as server:
         await server.left(QUESTION, pending=step, events=CALLING)
-        assert await server.stored.recover() == 1
+        assert await server.interrupted.recover() == 1
         history = await server.history()
         assert {message.run_id for message in history[2:]} == {"r"}
         assert history[:2] == (QUESTION, REPLY)
@@ -89,7 +89,7 @@ async def test_the_text_of_a_run_is_not_stored_behind_a_turn_that_a_terminal_has
         turn = UserMessage(content="and now?", run_id="of the terminal"), AssistantMessage(content="Fine.")
         await terminal.commit(turn)
         terminal.close()
-        assert await server.stored.recover() == 1
+        assert await server.interrupted.recover() == 1
         assert [message.content for message in await server.history()] == ["go", "and now?", "Fine."]
         run = server.runs.get("r", owner=ME)
         grammar.check(events_of(run))
@@ -103,7 +103,7 @@ async def test_a_step_that_waits_for_a_person_still_waits(restarted):
     async with restarted() as server:
         await server.left(UserMessage(content="earlier"))
         await (await server.store.open("s", owner=ME)).commit([], waiting)
-        await server.stored.recover()
+        await server.interrupted.recover()
         assert (await server.store.read("s", owner=ME)).pending == waiting
 
 
@@ -114,7 +114,7 @@ async def test_a_run_that_waited_for_its_turn_is_not_lost(restarted):
     async with restarted() as server:
         await server.left(QUESTION, events=BEGINNING)
         await server.records.begin(second)
-        await server.stored.recover()
+        await server.interrupted.recover()
         assert [each.content for each in await server.history()] == ["go", "let me", "me too"]
         first, run = server.runs.get("r", owner=ME), server.runs.get("r2", owner=ME)
         assert first.state is RunState.INTERRUPTED
@@ -129,7 +129,7 @@ async def test_one_run_that_cannot_be_read_keeps_no_other(restarted, caplog):
         await server.store.file.write(lambda c: c.execute("UPDATE steps SET body = x'00'").rowcount)
         other = RunRecord(run_id="r2", owner=ME, session_id="t", request=RunRequest(messages=(QUESTION,)))
         await server.records.begin(other)
-        assert await server.stored.recover() == 2
+        assert await server.interrupted.recover() == 2
         assert (await server.store.read("t", owner=ME)).messages == (QUESTION,)
         assert "run r cannot be recovered" in caplog.text
         assert await server.records.unfinished() == []
@@ -250,7 +250,7 @@ async def test_a_session_names_the_run_that_the_server_cut(restarted, how, why):
             server.runs.stop(run)
             await run.done()
     async with restarted(continues=False) as server:
-        await server.stored.recover()
+        await server.interrupted.recover()
         stored = await server.store.read("s", owner=ME)
         assert [getattr(message, "cut", "") for message in stored.messages] == ["", why]
         assert await server.stored.cut_run(stored) == (None if why == "stopped" else "r")

@@ -19,6 +19,7 @@ from holodeck.errors import LostClaim, SessionBusy, SessionDeleted, ShuttingDown
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs import executor, unstored_endings
 from holodeck.runs import runs as runs_module
+from holodeck.runs.interrupted_runs import InterruptedRuns
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import Pulse, RunExists, RunState
 from holodeck.runs.remote_runs import RemoteRuns, run_of
@@ -271,13 +272,13 @@ async def test_a_run_that_a_dead_process_left_in_the_queue_is_recovered_in_its_t
     asked = RunRequest(run_id="waits", session_id="s", messages=(UserMessage(content="second"),), detached=True)
     assert not (await dead.runs.begin(run("waits", request=asked))).is_first
     runs = runs_on(alive)
-    stored = StoredRuns(runs, alive, alive.runs)
+    interrupted = InterruptedRuns(runs, StoredRuns(runs, alive, alive.runs))
     taken_up = asyncio.get_running_loop().create_future()
-    stored.on_taken_up.append(taken_up.set_result)
+    interrupted.on_taken_up.append(taken_up.set_result)
     for _ in range(3):
         await alive.runs.beat()
     try:
-        assert await stored.take_up(await alive.runs.take_over(0)) == 1
+        assert await interrupted.take_up(await alive.runs.take_over(0)) == 1
         await running.commit([AssistantMessage(content="answer", run_id="r")], ending=ENDING)
         alive.runs.release(run())
         await asyncio.wait_for((await asyncio.wait_for(taken_up, 50)).done(), 50)
@@ -287,7 +288,7 @@ async def test_a_run_that_a_dead_process_left_in_the_queue_is_recovered_in_its_t
     finally:
         running.close()
         await runs.close(0)
-        await stored.close()
+        await interrupted.close()
 
 
 @pytest.mark.req("D08", "D03b")
@@ -301,9 +302,9 @@ async def test_the_message_of_a_run_that_was_left_in_the_queue_outlives_a_lost_s
     await dead.runs.begin(run("waits", request=asked))
     await dead.runs.end(run(), ENDING)
     runs = runs_on(alive)
-    stored = StoredRuns(runs, alive, alive.runs)
+    interrupted = InterruptedRuns(runs, StoredRuns(runs, alive, alive.runs))
     taken_up = asyncio.get_running_loop().create_future()
-    stored.on_taken_up.append(taken_up.set_result)
+    interrupted.on_taken_up.append(taken_up.set_result)
     where, name = (alive.runs, "turn") if lost == "while it waits" else (alive, "read")
     works, failed = getattr(where, name), asyncio.Event()
 
@@ -317,12 +318,12 @@ async def test_the_message_of_a_run_that_was_left_in_the_queue_outlives_a_lost_s
     try:
         for _ in range(3):
             await alive.runs.beat()
-        await stored.take_up(await alive.runs.take_over(0))
+        await interrupted.take_up(await alive.runs.take_over(0))
         await asyncio.wait_for(failed.wait(), 50)
         async with asyncio.timeout(50):
             while not taken_up.done():  # with each beat, as a replica does
                 await alive.runs.beat()
-                await stored.take_up(await alive.runs.take_over(50))
+                await interrupted.take_up(await alive.runs.take_over(50))
         await asyncio.wait_for(taken_up.result().done(), 50)
         found = await alive.runs.find("waits", owner=ME)
         if lost == "while it waits":
@@ -331,7 +332,7 @@ async def test_the_message_of_a_run_that_was_left_in_the_queue_outlives_a_lost_s
             assert (await texts(alive), found.state) == (["hi"], RunState.INTERRUPTED)
     finally:
         await runs.close(0)
-        await stored.close()
+        await interrupted.close()
 
 
 async def test_a_process_that_stops_leaves_what_waits_for_its_turn_to_another(opened):
@@ -339,11 +340,11 @@ async def test_a_process_that_stops_leaves_what_waits_for_its_turn_to_another(op
     await begun(alive, run())
     await dead.runs.begin(run("waits"))
     runs = runs_on(alive)
-    stored = StoredRuns(runs, alive, alive.runs)
+    interrupted = InterruptedRuns(runs, StoredRuns(runs, alive, alive.runs))
     for _ in range(3):
         await alive.runs.beat()
-    assert await stored.take_up(await alive.runs.take_over(0)) == 1
-    await asyncio.wait_for(stored.close(), 50)
+    assert await interrupted.take_up(await alive.runs.take_over(0)) == 1
+    await asyncio.wait_for(interrupted.close(), 50)
     left = await alive.runs.find("waits", owner=ME)
     assert (left.state, left.ending) == (RunState.QUEUED, None)
 
@@ -525,7 +526,8 @@ async def test_a_run_whose_ending_could_not_be_stored_is_ended_later(opened):
     """Else all further runs of its session would wait for it until the process ends."""
     store = await opened()
     runs = runs_on(store)
-    replica = Replica(runs, StoredRuns(runs, store, store.runs), store.runs, 200)
+    interrupted = InterruptedRuns(runs, StoredRuns(runs, store, store.runs))
+    replica = Replica(runs, interrupted, store.runs, 200)
     replica.takes_over = True
     conversation = await begun(store, run())
     await conversation.commit([UserMessage(content="hi")])
@@ -605,7 +607,8 @@ async def test_a_run_that_waits_for_its_turn_also_waits_for_the_store(opened, mo
     monkeypatch.setattr(executor, "AGAIN_SECONDS", 0)
     store, answers, lost = await opened(), asyncio.Event(), asyncio.Event()
     runs = runs_on(store, says("one two", pause=answers.wait), says("hello"))
-    replica = Replica(runs, StoredRuns(runs, store, store.runs), store.runs, 200)
+    interrupted = InterruptedRuns(runs, StoredRuns(runs, store, store.runs))
+    replica = Replica(runs, interrupted, store.runs, 200)
     turn = store.runs.turn
 
     async def away(record):

@@ -202,6 +202,18 @@ def parts_of(record: RunRecord, pieces: Pieces, history: Sequence[Message], limi
     return parts
 
 
+def part_after_crash(record: RunRecord, pieces: Pieces, history: Sequence[Message], limit: int) -> Run:
+    """Makes a run that continues this log, which may be empty.
+
+    Its event numbers start beyond all that the dead process may have sent.
+    """
+    parts = parts_of(record, pieces, history, limit)
+    parts[-1].log.cut()
+    # a part may have been shown and never copied
+    block = max(parts[-1].first_number // PART_STRIDE, record.recovered) + 1
+    return run_of(record, RunLog(limit), earlier=parts[-1], first_number=block * PART_STRIDE)
+
+
 def _filled(snapshot: MessagesReplaced, history: Sequence[Message]) -> MessagesReplaced:
     """A copied snapshot with its messages.
 
