@@ -179,7 +179,7 @@ class RemoteRuns:
         if current is not None:
             result = result_of(current, await self._history(current))
             for part in run.parts:
-                part.state, part.finished_at, part.result = current.state, current.finished_at, result
+                part.end_as(current, result)
 
 
 def parts_of(record: RunRecord, pieces: Pieces, history: Sequence[Message], limit: int) -> list[Run]:

@@ -273,10 +273,10 @@ class Runs:
 
     async def keep_going(self, run: Run) -> None:
         """Lets the run continue to its end without readers, also after a crash. This is stored when it returns."""
-        if self.records is not None and run.record is not None and not run.log.ended and not run.is_remote:
-            request = msgspec.structs.replace(run.record.request, detached=True)
-            run.record = msgspec.structs.replace(run.record, request=request)
-            await self.records.store_request(run.record)
+        is_here = not run.log.ended and not run.is_remote
+        record = run.change_stored_request(detached=True) if is_here else None
+        if self.records is not None and record is not None:
+            await self.records.store_request(record)
         run.request = msgspec.structs.replace(run.request, detached=True)
 
     def stop(self, run: Run, why: HoloDeckError | None = None) -> bool:
@@ -332,8 +332,7 @@ class Runs:
             else:
                 self.executor.emit_ending(run, ending)
         for run in runs:
-            if run.abandoned is not None and not run.abandoned.done():
-                run.abandoned.set_result(None)
+            run.abandon()
 
     def _left_to_others(self) -> dict[Run, Coroutine[Any, Any, None]]:
         """The runs that are left to another process, with the work that does it."""

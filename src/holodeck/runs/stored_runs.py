@@ -252,10 +252,9 @@ class StoredRuns:
             closings = remains_of(record, events, None).closings if events else log_of(record, (*history, *waiting))
             for event in (*closings, correction(events, history), record.ending):
                 run.emit(event)
-        run.state, run.finished_at = record.state, record.finished_at
+        run.end_as(record, result_of(record, history))
         if run.finished_at is not None:
             run.ended = run.begun + (run.finished_at - run.created_at).total_seconds()
-        run.result = result_of(record, history)
         if not run.request.messages:  # they are stored once, in the session
             asked = tuple(each for each in history if isinstance(each, UserMessage) and each.run_id == record.run_id)
             run.request = msgspec.structs.replace(run.request, messages=asked)
