@@ -1,6 +1,7 @@
 """What only a store in a database has to show: commits that are repeated, what a run costs, changes during a read."""
 
 import asyncio
+from contextlib import contextmanager
 
 import psycopg
 import pytest
@@ -29,48 +30,45 @@ from tests.stores.stored_sessions import begun, run, say, texts
 __all__ = ["opened_on_postgres"]
 
 
-@pytest.mark.req("D07")
-async def test_a_commit_that_is_repeated_after_a_lost_connection_counts_once(opened, monkeypatch):
-    """The connection breaks after the database has carried the statement out."""
-    store = await opened()
-    conversation = await begun(store, run())
-    await conversation.commit([UserMessage(content="first")])
+@contextmanager
+def connection_lost_once(between=None):
+    """The connection breaks after the database has carried the next statement out."""
     real, broken = PostgresDatabase._once, []
 
     async def breaks(self, job, lane):
         done = await real(self, job, lane)
         if not broken:
             broken.append(True)
+            if between is not None:
+                await between()
             raise psycopg.OperationalError("the connection is lost")
         return done
 
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PostgresDatabase, "_once", breaks)
+        yield
+
+
+@pytest.mark.req("D07")
+async def test_a_commit_that_is_repeated_after_a_lost_connection_counts_once(opened):
+    store = await opened()
+    conversation = await begun(store, run())
+    await conversation.commit([UserMessage(content="first")])
     for ending in (None, ENDING):
-        broken.clear()
-        with monkeypatch.context() as patch:
-            patch.setattr(PostgresDatabase, "_once", breaks)
+        with connection_lost_once():
             await conversation.commit([AssistantMessage(content="once")], ending=ending)
     assert await texts(store) == ["first", "once", "once"]
     assert (await store.runs.find("r", owner=ME)).ending == ENDING
 
 
 @pytest.mark.req("D07")
-async def test_a_run_knows_that_its_ending_is_stored_although_another_writer_came_before_it_looked(opened, monkeypatch):
+async def test_a_run_knows_that_its_ending_is_stored_although_another_writer_came_before_it_looked(opened):
     """The next run of the session, or a terminal, writes before the run repeats the commit whose connection was lost."""
     store, other = await opened(), await opened()
     conversation = await begun(store, run())
     await conversation.commit([UserMessage(content="first")])
-    real, broken = PostgresDatabase._once, []
-
-    async def breaks(self, job, lane):
-        done = await real(self, job, lane)
-        if not broken:
-            broken.append(True)
-            await say(other, "later")
-            raise psycopg.OperationalError("the connection is lost")
-        return done
-
-    monkeypatch.setattr(PostgresDatabase, "_once", breaks)
-    await conversation.commit([AssistantMessage(content="once")], ending=ENDING)
+    with connection_lost_once(lambda: say(other, "later")):
+        await conversation.commit([AssistantMessage(content="once")], ending=ENDING)
     assert await texts(store) == ["first", "once", "later"]
     assert (await other.runs.find("r", owner=ME)).ending == ENDING
 
