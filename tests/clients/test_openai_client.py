@@ -224,7 +224,7 @@ async def test_a_request_that_the_sdk_repeats_joins_its_run(api: str) -> None:
             assert await asking == "once"
         assert len(s.model.prompts) == 1
         assert await ask(client) == "twice", "the same words again are a new request"
-        for run in s.server.runs._finished:
+        for run in s.server.runs.finished.until:
             run.ended = time.monotonic() - 60
         later = client.with_options(default_headers={"x-stainless-retry-count": "1"})
         assert await ask(later) == "thrice", "a run of a minute ago is not what was lost"

@@ -225,7 +225,7 @@ async def test_a_deleted_response_is_gone_and_its_conversation_stays() -> None:
 async def test_a_response_whose_log_is_gone_can_be_read_and_not_streamed() -> None:
     async with client_of(calls(("echo", '{"text": "hi"}')), says("done"), tools=PlainTools(echo=echo)) as (client, s):
         answer = await ask(client)
-        s.server.runs._forget(s.run(answer.id.removeprefix("resp_")))
+        s.server.runs.forget(s.run(answer.id.removeprefix("resp_")))
         again = await client.responses.retrieve(answer.id)
         assert (again.output_text, again.status, [item.type for item in again.output]) == ("done", "completed", ["mcp_call", "message"])  # fmt: skip
         with pytest.raises(openai.APIStatusError) as gone:

@@ -114,28 +114,27 @@ async def test_a_stop_says_how_the_run_ended_also_if_it_comes_while_the_ending_i
     store, records = stores
     paused, storing, may_be_stored = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    class Watched(Runs):
-        async def open(self, run):
-            conversation = await super().open(run)
-            end = conversation.end
+    async def opened(run):
+        conversation = await open_conversation(run)
+        end = conversation.end
 
-            async def held(stored):
-                storing.set()
-                await may_be_stored.wait()
-                if stored is not None:
-                    await stored
+        async def held(stored):
+            storing.set()
+            await may_be_stored.wait()
+            if stored is not None:
+                await stored
 
-            conversation.end = lambda *step, **more: asyncio.ensure_future(held(end(*step, **more)))
-            return conversation
+        conversation.end = lambda *step, **more: asyncio.ensure_future(held(end(*step, **more)))
+        return conversation
 
     def pause():
         paused.set()
         return asyncio.get_running_loop().create_future()
 
     model = ScriptedModel([says("hello") if is_late else says("hello", pause=pause)])
-    runs = Watched(
-        AgentDefinition(name="tester", model=model, tools=Catalogue.of(PlainTools())), store, records=records
-    )
+    agent = AgentDefinition(name="tester", model=model, tools=Catalogue.of(PlainTools()))
+    runs = Runs(agent, store, records=records)
+    open_conversation, runs.executor.open = runs.executor.open, opened
     run = await runs.start(RunRequest(run_id="r", session_id="s", owner=ADA, messages=(UserMessage(content="hi"),)))
     await (storing if is_late else paused).wait()
     stopping = asyncio.create_task(StoredRuns(runs, store, records).stop([run]))

@@ -52,26 +52,29 @@ class Away:
             raise self.error("The store is away.")
 
 
-class RunsWithout(Runs):
-    def __init__(self, stores, away, *turns):
-        agent = AgentDefinition(
-            name="tester", model=ScriptedModel(turns or [says("hello")]), tools=Catalogue.of(PlainTools())
-        )
-        super().__init__(agent, stores[0], RunSettings(), records=stores[1])
-        self._away = away
+def runs_without(stores, away, *turns):
+    """Runs whose endings the store refuses while it is away."""
+    agent = AgentDefinition(
+        name="tester", model=ScriptedModel(turns or [says("hello")]), tools=Catalogue.of(PlainTools())
+    )
+    runs = Runs(agent, stores[0], RunSettings(), records=stores[1])
+    open_conversation = runs.executor.open
 
-    async def open(self, run):
-        conversation = await super().open(run)
+    async def opened(run):
+        conversation = await open_conversation(run)
         end = conversation.end
 
         async def refused():
-            self._away.refuse()
+            away.refuse()
 
         def ends(*step, **more):
-            return end(*step, **more) if self._away.works.is_set() else asyncio.ensure_future(refused())
+            return end(*step, **more) if away.works.is_set() else asyncio.ensure_future(refused())
 
         conversation.end = ends
         return conversation
+
+    runs.executor.open = opened
+    return runs
 
 
 def request(run_id="r"):
@@ -82,7 +85,7 @@ def request(run_id="r"):
 @asynccontextmanager
 async def ended_without_store(stores, *turns, error=StoreUnavailable):
     away = Away(stores[1], error)
-    runs = RunsWithout(stores, away, *turns)
+    runs = runs_without(stores, away, *turns)
     run = await runs.start(request(), key=KEY)
     await run.done()
     yield runs, run, away
@@ -117,11 +120,11 @@ async def test_an_ending_that_the_store_refused_is_stored_when_it_works_again(st
 @pytest.mark.parametrize("is_in_memory", [True, False])
 async def test_until_then_the_run_is_found_with_the_ending_that_was_shown(stores, is_in_memory):
     async with ended_without_store(stores) as (runs, run, _):
-        runs._finished[run] = 0.0  # its replay window is over
-        runs._sweep()
+        runs.finished.until[run] = 0.0  # its replay window is over
+        runs.finished.sweep()
         assert runs.find("r", owner=ADA) is run
         if not is_in_memory:  # too many others have ended
-            runs._forget(run)
+            runs.forget(run)
         reader = StoredRuns(runs, *stores)
         found = await reader.find("r", owner=ADA)
         assert (found.state, found.log.ending) == (RunState.FAILED, run.log.ending)
@@ -133,15 +136,15 @@ async def test_until_then_the_run_is_found_with_the_ending_that_was_shown(stores
 
 async def test_a_run_of_which_nothing_could_be_stored_is_found_and_then_stored(stores):
     away = Away(stores[1])
-    runs = RunsWithout(stores, away)
+    runs = runs_without(stores, away)
 
     async def open_nothing(_run):
         raise StoreUnavailable("The store is away.")
 
-    runs.open = open_nothing
+    runs.executor.open = open_nothing
     run = await runs.start(request(), key=KEY)
     await run.done()
-    runs._forget(run)
+    runs.forget(run)
     reader = StoredRuns(runs, *stores)
     assert (await reader.find("r", owner=ADA)).log.ending == run.log.ending
     assert (await Idempotency(runs, reader.restored, reader.elsewhere).stored(KEY, b"")).log.ending == run.log.ending
@@ -153,7 +156,7 @@ async def test_a_run_of_which_nothing_could_be_stored_is_found_and_then_stored(s
 async def test_a_run_that_is_cancelled_before_its_first_step_gets_its_ending(stores):
     away = Away(stores[1])
     away.works.set()
-    runs = RunsWithout(stores, away)
+    runs = runs_without(stores, away)
     run = await runs.start(request())
     run.task.cancel()
     await run.done()

@@ -8,6 +8,7 @@ from holodeck.core.messages import AssistantMessage, ToolCall, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
 from holodeck.models.scripted import ScriptedModel, says
+from holodeck.runs.interrupted_runs import InterruptedRuns
 from holodeck.runs.port import RunRecord
 from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.runs import Runs
@@ -57,6 +58,7 @@ class Restarted:
         agent = AgentDefinition(name="tester", model=self.model, tools=Catalogue.of(self.tools))
         self.runs = Runs(agent, self.store, RunSettings(**self.settings), records=self.records)
         self.stored = StoredRuns(self.runs, self.store, self.records)
+        self.interrupted = InterruptedRuns(self.runs, self.stored)
         return self
 
     async def __aexit__(self, *_):

@@ -67,7 +67,7 @@ async def test_a_run_that_answers_what_another_waits_for_joins_its_chain():
 async def test_a_run_can_be_read_again_by_its_record_when_its_log_is_gone():
     fixture = RunsFixture(says("the answer"))
     run = await fixture.ask()
-    fixture.runs._forget(run)
+    fixture.runs.forget(run)
     found = await fixture.stored.find(run.run_id, owner=ME)
     assert found is not run
     assert found.result.text == "the answer"
@@ -79,7 +79,7 @@ async def test_a_run_can_be_read_again_by_its_record_when_its_log_is_gone():
 async def test_a_waiting_run_that_is_rebuilt_shows_its_calls():
     fixture = RunsFixture(calls(("theirs", '{"a":1}')))
     run = await fixture.ask(client_tools=(THEIRS,))
-    fixture.runs._forget(run)
+    fixture.runs.forget(run)
     found = await fixture.stored.find(run.run_id, owner=ME)
     shown = [event for part in found.parts for event in part.log.since(0)]
     assert [event.arguments for event in shown if type(event).__name__ == "ToolCallEnded"] == ['{"a":1}']
@@ -155,4 +155,4 @@ async def test_a_detached_run_continues_without_readers():
         pass
     assert run.grace is None
     await run.done()
-    assert fixture.runs._finished[run] - asyncio.get_running_loop().time() > 500
+    assert fixture.runs.finished.until[run] - asyncio.get_running_loop().time() > 500

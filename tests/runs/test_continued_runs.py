@@ -14,11 +14,11 @@ from holodeck.core.request import RunRequest
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import Unauthorized
 from holodeck.models.scripted import says
+from holodeck.runs.interrupted_runs import InterruptedRuns
 from holodeck.runs.port import RunState
 from holodeck.runs.recovery import CALL_AGAIN, PART_STRIDE
 from holodeck.runs.remote_runs import parts_of
 from holodeck.runs.run import MAX_KEPT_BYTES, kept_of
-from holodeck.runs.stored_runs import StoredRuns
 from tests.agent.agent_fixture import PlainTools, echo
 from tests.runs.restarted import BEGINNING, QUESTION, RECORD, REPLY, follow, restarted
 
@@ -29,7 +29,7 @@ __all__ = ["restarted"]
 async def test_a_run_that_only_talked_continues_when_a_reader_comes_back(restarted):
     async with restarted() as server:
         await server.left(QUESTION, events=BEGINNING)
-        await server.stored.recover()
+        await server.interrupted.recover()
         run = await server.stored.find("r", owner=ME)
         assert run.state is RunState.RUNNING
         assert server.model.prompts == [], "the model is not called before a reader comes back"
@@ -49,7 +49,7 @@ async def test_numbers_of_a_part_that_was_shown_and_never_copied_are_not_used_ag
     async with restarted() as server:
         await server.left(QUESTION)
         await server.records.take_up(RECORD)  # by a process that was killed as well, before it copied anything
-        await server.stored.recover()
+        await server.interrupted.recover()
         run = await server.stored.find("r", owner=ME)
         assert run.first_number == 2 * PART_STRIDE
 
@@ -66,7 +66,7 @@ def test_a_snapshot_of_a_copied_log_has_no_message_that_the_log_shows_later(last
 async def test_without_a_reader_it_ends(restarted):
     async with restarted(detach_grace=0.01) as server:
         await server.left(QUESTION, events=BEGINNING)
-        await server.stored.recover()
+        await server.interrupted.recover()
         run = await server.stored.find("r", owner=ME)
         await run.done()
         assert run.log.since(0)[-1].code == "interrupted"
@@ -81,11 +81,11 @@ async def test_a_run_whose_credential_is_no_longer_valid_does_not_continue(resta
     async with restarted() as server:
         await server.left(QUESTION, events=BEGINNING, record=record)
         asked = []
-        stored = StoredRuns(
-            server.runs, server.store, server.records, refusal=lambda given: asked.append(given.api_key_id) or refused
+        interrupted = InterruptedRuns(
+            server.runs, server.stored, refusal=lambda given: asked.append(given.api_key_id) or refused
         )
-        await stored.recover()
-        run = await stored.find("r", owner=ME)
+        await interrupted.recover()
+        run = await server.stored.find("r", owner=ME)
         assert asked == ["K"], "the id of the key is stored with the run"
         assert run.log.since(0)[-1].code == "unauthorized"
         assert server.model.prompts == []
@@ -94,7 +94,7 @@ async def test_a_run_whose_credential_is_no_longer_valid_does_not_continue(resta
 async def test_a_run_that_waits_for_a_reader_takes_no_room_until_one_comes(restarted):
     async with restarted(says("fresh", pause=asyncio.Event().wait)) as server:
         await server.left(QUESTION, events=BEGINNING)
-        await server.stored.recover()
+        await server.interrupted.recover()
         run = await server.stored.find("r", owner=ME)
         assert server.runs.active == [run]
         assert server.runs.busy == 0
@@ -110,7 +110,7 @@ async def test_a_run_that_waits_for_a_reader_takes_no_room_until_one_comes(resta
 async def test_a_run_that_no_reader_came_back_to_is_no_longer_counted(restarted):
     async with restarted(detach_grace=0.01) as server:
         await server.left(QUESTION, events=BEGINNING)
-        await server.stored.recover()
+        await server.interrupted.recover()
         await (await server.stored.find("r", owner=ME)).done()
         await asyncio.sleep(0)
         assert server.runs.busy == 0
@@ -119,7 +119,7 @@ async def test_a_run_that_no_reader_came_back_to_is_no_longer_counted(restarted)
 async def test_a_run_that_waits_for_a_reader_does_not_hold_a_shutdown(restarted):
     async with restarted(detach_grace=3600) as server:
         await server.left(QUESTION, events=BEGINNING)
-        await server.stored.recover()
+        await server.interrupted.recover()
         run = await server.stored.find("r", owner=ME)
         await asyncio.wait_for(server.runs.close(3600), 30)
         assert run.log.since(0)[-1].code == "shutting-down"
@@ -161,7 +161,7 @@ async def test_a_run_that_continues_has_the_tools_and_the_context_of_its_request
     request = kept_of(RunRequest(run_id="r", messages=(QUESTION,), client_tools=(TOOL,), context=(("page", "todos"),)))
     async with restarted() as server:
         await server.left(QUESTION, events=BEGINNING, record=msgspec.structs.replace(RECORD, request=request))
-        await server.stored.recover()
+        await server.interrupted.recover()
         await asyncio.wait_for(follow(server, await server.stored.find("r", owner=ME)), 30)
         (prompt,) = server.model.prompts
         assert "mine" in [tool.name for tool in prompt.tools]
@@ -176,7 +176,7 @@ async def test_a_request_that_is_too_long_to_keep_is_stored_short_and_its_run_en
     assert len(msgspec.json.encode(request)) < 2000
     async with restarted() as server:
         await server.left(QUESTION, events=BEGINNING, record=msgspec.structs.replace(RECORD, request=request))
-        await server.stored.recover()
+        await server.interrupted.recover()
         run = await server.stored.find("r", owner=ME)
         assert run.log.since(0)[-1].code == "interrupted"
         assert server.model.prompts == []
@@ -186,9 +186,9 @@ async def test_a_request_that_is_too_long_to_keep_is_stored_short_and_its_run_en
 async def test_it_does_not_continue_with_another_agent_file(restarted):
     request = msgspec.structs.replace(RECORD.request, agent_version="before")
     async with restarted(says("one"), says("two")) as server:
-        server.runs.agent = replace(server.runs.agent, version="after")
+        server.runs.use(replace(server.runs.agent, version="after"))
         await server.left(QUESTION, events=BEGINNING, record=msgspec.structs.replace(RECORD, request=request))
-        await server.stored.recover()
+        await server.interrupted.recover()
         ending = (await server.stored.find("r", owner=ME)).log.since(0)[-1]
         assert (ending.code, "agent file was changed" in ending.message) == ("interrupted", True)
         assert ending.message.endswith("a new message continues the session."), "the same one could repeat a tool call"
@@ -206,7 +206,7 @@ async def test_it_does_not_continue(restarted, how):
         await server.left(QUESTION, pending=unknown, events=BEGINNING)
         if how == "a second time":
             await server.records.take_up(RECORD)
-        await server.stored.recover()
+        await server.interrupted.recover()
         run = await server.stored.find("r", owner=ME)
         assert run.log.since(0)[-1].code == "interrupted"
         assert server.model.prompts == []
@@ -222,7 +222,7 @@ class Repeatable(PlainTools):
 async def test_calls_that_may_be_repeated_are_the_models_to_repeat(restarted):
     async with restarted(tools=Repeatable(echo=echo)) as server:
         await server.left(QUESTION, pending=PendingStep(assistant=REPLY, begun=("c1", "c2", "c3"), run_id="r"))
-        await server.stored.recover()
+        await server.interrupted.recover()
         run = await server.stored.find("r", owner=ME)
         events = await asyncio.wait_for(follow(server, run), 30)
         assert isinstance(events[-1], e.RunFinished)
@@ -232,7 +232,7 @@ async def test_calls_that_may_be_repeated_are_the_models_to_repeat(restarted):
 async def test_a_user_who_continues_ends_the_run_that_was_cut(restarted):
     async with restarted() as server:
         await server.left(QUESTION, events=BEGINNING)
-        await server.stored.recover()
+        await server.interrupted.recover()
         cut = await server.stored.find("r", owner=ME)
         run = await server.runs.start(RunRequest(session_id="s", messages=(UserMessage(content="and?"),)))
         await asyncio.gather(run.done(), cut.done())

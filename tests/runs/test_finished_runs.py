@@ -86,7 +86,7 @@ async def test_the_prompt_of_a_long_conversation_is_read_from_its_end_only():
         return opened[-1]
 
     store.open = noticed
-    runs.agent = type(runs.agent)(**{**vars(runs.agent), "max_messages": 10})
+    runs.use(type(runs.agent)(**{**vars(runs.agent), "max_messages": 10}))
     await turns(runs, 30)
     assert [len(each.messages) - 2 for each in opened[10:]] == [10] * 20
     assert opened[-1].earlier == 48
@@ -102,7 +102,7 @@ async def test_a_run_that_can_be_read_for_longer_does_not_keep_the_others():
         async with asyncio.timeout(10):
             while runs.knows(other):
                 await asyncio.sleep(0)
-        assert list(runs._finished) == [detached]
+        assert list(runs.finished.until) == [detached]
 
 
 async def test_only_so_many_finished_runs_are_kept():
@@ -126,10 +126,10 @@ async def test_finished_runs_are_bounded_by_what_they_hold():
     known = [runs.knows(run) for run in kept]
     assert known[-1]
     assert not known[0]
-    assert 100_000 < runs._finished_bytes <= 200_000
+    assert 100_000 < runs.finished.size <= 200_000
     for run in kept:
-        runs._forget(run)
-    assert (runs._finished, runs._finished_bytes) == ({}, 0)
+        runs.forget(run)
+    assert (runs.finished.until, runs.finished.size) == ({}, 0)
 
 
 @pytest.mark.req("D11")
@@ -141,8 +141,8 @@ async def test_what_finished_runs_keep_of_their_requests_is_counted(what):
         request = ask(large if what == "messages" else "hi", session_id=f"s{number}")
         more = {} if what == "messages" else {what: {"large": large}}
         await (await runs.start(msgspec.structs.replace(request, **more))).done()
-    assert 100_000 < runs._finished_bytes <= 200_000
-    assert len(runs._finished) == 3
+    assert 100_000 < runs.finished.size <= 200_000
+    assert len(runs.finished.until) == 3
 
 
 async def test_a_run_that_was_replaced_before_it_had_ended_leaves_nothing_behind():
@@ -171,6 +171,6 @@ def test_runs_that_end_together_and_cannot_be_read_again_are_forgotten():
         async with asyncio.timeout(50):
             while runs._runs:
                 await asyncio.sleep(0.001)
-        assert (failures, runs._finished, runs._finished_bytes) == ([], {}, 0)
+        assert (failures, runs.finished.until, runs.finished.size) == ([], {}, 0)
 
     uvloop.run(play())

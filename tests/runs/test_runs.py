@@ -266,7 +266,7 @@ async def test_a_client_that_lacks_messages_gets_the_history():
 @pytest.mark.req("SRV-15")
 async def test_such_a_client_gets_a_long_history_whole_in_each_turn():
     runs = make_runs(*[says(f"answer {n}") for n in range(12)])
-    runs.agent = replace(runs.agent, max_messages=4)
+    runs.use(replace(runs.agent, max_messages=4))
     expected = []
     for turn in range(12):
         run = await runs.start(ask(f"question {turn}", session_id="s", keeps_history=True))
@@ -283,7 +283,7 @@ async def test_a_turn_makes_as_many_calls_late_as_early(make):
     """For a client that is sent the whole history with each. Calls do not depend on the machine, as times do."""
     early, late = 60, 240
     runs = make_runs(*[says(f"answer {n}") for n in range(late + 1)])
-    runs.agent = replace(runs.agent, max_messages=10)
+    runs.use(replace(runs.agent, max_messages=10))
     made = {}
     for turn in range(late + 1):
         counted = 0
@@ -307,7 +307,7 @@ async def test_a_turn_makes_as_many_calls_late_as_early(make):
 async def test_going_back_in_a_long_history():
     """The run has read its end only: what the client sends is compared with all of it."""
     runs = make_runs(*[says(f"answer {n}") for n in range(8)])
-    runs.agent = replace(runs.agent, max_messages=2)
+    runs.use(replace(runs.agent, max_messages=2))
     talk = []
     for turn in range(5):
         talk.append(UserMessage(id=f"u{turn}", content=f"question {turn}"))
@@ -407,7 +407,7 @@ async def test_a_resume_continues_its_run_although_the_replay_window_ends_while_
     read = runs.store.read
 
     async def forgets(*given, **more):
-        runs._forget(run)
+        runs.forget(run)
         return await read(*given, **more)
 
     monkeypatch.setattr(runs.store, "read", forgets)

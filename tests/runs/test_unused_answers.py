@@ -41,7 +41,7 @@ async def waiting(server, step=ASKING):
 
 
 async def continues(server):
-    await server.stored.recover()
+    await server.interrupted.recover()
     run = await server.stored.find("r", owner=ME)
     return await asyncio.wait_for(follow(server, run), 30)
 
@@ -107,7 +107,7 @@ async def test_without_a_reader_the_message_is_stored_and_the_question_stays(res
     async with restarted(detach_grace=0.01) as server:
         await waiting(server)
         await server.left(record=record_of(messages=(more,), compared=True), events=STARTED)
-        await server.stored.recover()
+        await server.interrupted.recover()
         run = await server.stored.find("r", owner=ME)
         await run.done()
         assert run.state is RunState.INTERRUPTED

@@ -104,7 +104,7 @@ async def test_a_kept_run_is_not_reported_twice():
         for run in ("r1", "r2"):
             async with s.post(legacy(thread="t", run=run)) as answer:
                 await answer.read()
-        s.server.runs._forget(s.run("r1"))
+        s.server.runs.forget(s.run("r1"))
         async with s.post(legacy(thread="t"), BASE + "/agent/tester/connect") as answer:
             events = [data for _, data in frames(await answer.read())]
         snapshot = next(data for data in events if data["type"] == "MESSAGES_SNAPSHOT")

@@ -339,33 +339,31 @@ def followers() -> list[asyncio.Task[Any]]:
     return [task for task in asyncio.all_tasks() if task.get_name().startswith("push ")]
 
 
+def pushing_to(port: int) -> ServerSettings:
+    push = PushSettings(permit=lambda _: True, wait=0.01)
+    return ServerSettings(protocols=("a2a",), block=server_block(push_to=[f"http://127.0.0.1:{port}"]), push=push)
+
+
 async def test_push_notifications() -> None:
     hook = Webhook()
-    async with listening(hook) as port:
-        push = PushSettings(permit=lambda _: True, wait=0.01)
-        async with served(
-            says("Hello"),
-            settings=ServerSettings(
-                protocols=("a2a",), block=server_block(push_to=[f"http://127.0.0.1:{port}"]), push=push
-            ),
-        ) as s:
-            config = {"url": f"http://127.0.0.1:{port}/hook", "token": "t0ken"}
-            login = {"authentication": {"scheme": "Bearer", "credentials": "s3cret"}}
-            params = {"message": message(), "configuration": {"taskPushNotificationConfig": {**config, **login}}}
-            task = (await rpc(s, "SendMessage", params))["result"]["task"]
-            await until(lambda: len(hook.calls) == 3 and not followers())
-            listed = (await rpc(s, "ListTaskPushNotificationConfigs", {"taskId": task["id"]}))["result"]
-            assert listed["configs"] == [], "the task has ended"
-            await rpc(s, "CreateTaskPushNotificationConfig", {"taskId": task["id"], **config, **login})
-            listed = (await rpc(s, "ListTaskPushNotificationConfigs", {"taskId": task["id"]}))["result"]
-            elsewhere = {"taskId": task["id"], "url": "http://169.254.169.254/latest"}
-            refused = await rpc(s, "CreateTaskPushNotificationConfig", elsewhere)
-            (known,) = listed["configs"]
-            for _ in range(2):
-                status, _ = await http(s, "DELETE", f"/tasks/{task['id']}/pushNotificationConfigs/{known['id']}")
-                assert status == 200
-            status, _ = await http(s, "GET", f"/tasks/{task['id']}/pushNotificationConfigs/{known['id']}")
-            assert status == 404
+    async with listening(hook) as port, served(says("Hello"), settings=pushing_to(port)) as s:
+        config = {"url": f"http://127.0.0.1:{port}/hook", "token": "t0ken"}
+        login = {"authentication": {"scheme": "Bearer", "credentials": "s3cret"}}
+        params = {"message": message(), "configuration": {"taskPushNotificationConfig": {**config, **login}}}
+        task = (await rpc(s, "SendMessage", params))["result"]["task"]
+        await until(lambda: len(hook.calls) == 3 and not followers())
+        listed = (await rpc(s, "ListTaskPushNotificationConfigs", {"taskId": task["id"]}))["result"]
+        assert listed["configs"] == [], "the task has ended"
+        await rpc(s, "CreateTaskPushNotificationConfig", {"taskId": task["id"], **config, **login})
+        listed = (await rpc(s, "ListTaskPushNotificationConfigs", {"taskId": task["id"]}))["result"]
+        elsewhere = {"taskId": task["id"], "url": "http://169.254.169.254/latest"}
+        refused = await rpc(s, "CreateTaskPushNotificationConfig", elsewhere)
+        (known,) = listed["configs"]
+        for _ in range(2):
+            status, _ = await http(s, "DELETE", f"/tasks/{task['id']}/pushNotificationConfigs/{known['id']}")
+            assert status == 200
+        status, _ = await http(s, "GET", f"/tasks/{task['id']}/pushNotificationConfigs/{known['id']}")
+        assert status == 404
     updates = [json.loads(body) for _, body in hook.calls]
     assert [next(iter(each)) for each in updates] == ["statusUpdate", "artifactUpdate", "statusUpdate"]
     assert updates[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
@@ -380,29 +378,22 @@ async def test_push_notifications() -> None:
 
 async def test_clients_of_0_3_are_sent_the_task_and_manage_addresses_over_both_bindings() -> None:
     hook = Webhook(failures=0)
-    async with listening(hook) as port:
-        push = PushSettings(permit=lambda _: True, wait=0.01)
-        async with served(
-            says("Hello"),
-            settings=ServerSettings(
-                protocols=("a2a",), block=server_block(push_to=[f"http://127.0.0.1:{port}"]), push=push
-            ),
-        ) as s:
-            config = {"url": f"http://127.0.0.1:{port}/hook", "token": "t0ken"}
-            config["authentication"] = {"schemes": ["Bearer", "Basic"], "credentials": "s3cret"}
-            old = {"kind": "message", "messageId": "m1", "role": "user", "parts": [{"kind": "text", "text": "Hi"}]}
-            params = {"message": old, "configuration": {"pushNotificationConfig": config}}
-            task = (await rpc(s, "message/send", params, None))["result"]
-            await until(lambda: len(hook.calls) == 2 and not followers())
-            path = f"/v1/tasks/{task['id']}/pushNotificationConfigs"
-            await http(s, "POST", path, {"pushNotificationConfig": {**config, "id": "c1"}}, **V03)
-            asked = {"parent": f"tasks/{task['id']}", "config_id": "c2", "config": {"push_notification_config": config}}
-            _, made = await http(s, "POST", path, asked, **V03)
-            _, listed = await http(s, "GET", path, **V03)
-            named = await rpc(s, "tasks/pushNotificationConfig/list", {"id": task["id"]}, None)
-            for id_ in ("c1", "c2"):
-                assert await http(s, "DELETE", f"{path}/{id_}", **V03) == (200, {})
-            status, gone = await http(s, "GET", f"{path}/c1", **V03)
+    async with listening(hook) as port, served(says("Hello"), settings=pushing_to(port)) as s:
+        config = {"url": f"http://127.0.0.1:{port}/hook", "token": "t0ken"}
+        config["authentication"] = {"schemes": ["Bearer", "Basic"], "credentials": "s3cret"}
+        old = {"kind": "message", "messageId": "m1", "role": "user", "parts": [{"kind": "text", "text": "Hi"}]}
+        params = {"message": old, "configuration": {"pushNotificationConfig": config}}
+        task = (await rpc(s, "message/send", params, None))["result"]
+        await until(lambda: len(hook.calls) == 2 and not followers())
+        path = f"/v1/tasks/{task['id']}/pushNotificationConfigs"
+        await http(s, "POST", path, {"pushNotificationConfig": {**config, "id": "c1"}}, **V03)
+        asked = {"parent": f"tasks/{task['id']}", "config_id": "c2", "config": {"push_notification_config": config}}
+        _, made = await http(s, "POST", path, asked, **V03)
+        _, listed = await http(s, "GET", path, **V03)
+        named = await rpc(s, "tasks/pushNotificationConfig/list", {"id": task["id"]}, None)
+        for id_ in ("c1", "c2"):
+            assert await http(s, "DELETE", f"{path}/{id_}", **V03) == (200, {})
+        status, gone = await http(s, "GET", f"{path}/c1", **V03)
     states = [(shown["kind"], shown["status"]["state"]) for shown in (json.loads(body) for _, body in hook.calls)]
     assert states == [("task", "working"), ("task", "completed")]
     assert json.loads(hook.calls[-1][1])["artifacts"][0]["parts"] == [{"kind": "text", "text": "Hello"}]

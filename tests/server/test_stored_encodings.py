@@ -34,7 +34,7 @@ UI_MESSAGES = {
 async def finished(s):
     """The only run, once the server keeps it as finished: then it forgets it after the replay window."""
     (run,) = s.server.runs._runs.values()
-    await until(lambda: run in s.server.runs._finished, what="the run is among the finished ones")
+    await until(lambda: run in s.server.runs.finished.until, what="the run is among the finished ones")
     return run
 
 
@@ -85,7 +85,7 @@ async def test_a_run_whose_request_cannot_be_measured_is_forgotten_all_the_same(
     run = await runs.start(msgspec.structs.replace(ask(), throw_away=True, **{what: {"user": HALF}}))
     await run.done()
     await until(lambda: not runs.knows(run))
-    assert (runs._finished, runs._finished_bytes) == ({}, 0)
+    assert (runs.finished.until, runs.finished.size) == ({}, 0)
 
 
 @pytest.mark.req("D11")
@@ -95,7 +95,7 @@ async def test_a_run_whose_log_cannot_be_measured_is_forgotten_all_the_same(monk
     monkeypatch.setattr(type(run.log), "size", lambda _log: 1 / 0)
     await run.done()
     await until(lambda: not runs.knows(run))
-    assert (runs._finished, runs._finished_bytes) == ({}, 0)
+    assert (runs.finished.until, runs.finished.size) == ({}, 0)
 
 
 def test_an_encoding_that_cannot_be_json_is_not_stored():

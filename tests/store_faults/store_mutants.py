@@ -32,7 +32,7 @@ MUTANTS = (
         ("runs/recovery.py", " if message.id not in known]", "]"),
     )),
     StoreMutant("S01", SQLITE, "counters are not raised: numbers that a client has seen are used again", (
-        ("runs/stored_runs.py", "first_number=block * PART_STRIDE", "first_number=parts[-1].next_number"),
+        ("runs/remote_runs.py", "first_number=block * PART_STRIDE", "first_number=parts[-1].next_number"),
     )),
     StoreMutant("S04", SQLITE, "the ending is shown before it is stored", (
         ("agent/run_ending.py", "        await self._store(ending, messages, pending, state)\n        self._emitter", "        await self._context.conversation.commit(messages, pending, state=state)\n        self._emitter"),
@@ -44,7 +44,7 @@ MUTANTS = (
         ("runs/recovery.py", "text = unknown if call.id in step.begun else NOT_MADE", "text = NOT_MADE"),
     )),
     StoreMutant("S03", CLUSTER, "a run goes on although a call may have taken effect", (
-        ("runs/stored_runs.py", "remains.is_certain and not remains.has_moved_on", "not remains.has_moved_on"),
+        ("runs/interrupted_runs.py", "remains.is_certain and not remains.has_moved_on", "not remains.has_moved_on"),
     )),
     StoreMutant("S07", CLUSTER, "no seal: a process that was taken for dead adds to its log", (
         (LINK, 'pipeline.xadd(key, {_SEALED: "1"}, id=_LAST_ID)', "pass"),
@@ -61,10 +61,10 @@ MUTANTS = (
         (STATEMENTS, "AND (other.state = 'running' OR other.key < runs.key)", "AND other.state = 'running'"),
     )),
     StoreMutant("S02", CLUSTER, "a run that was taken over shows no snapshot of what is stored", (
-        ("runs/stored_runs.py", "*remains.closings, correction(events, history_now)))", "*remains.closings))"),
+        ("runs/interrupted_runs.py", "(*remains.closings, correction(events, history_now))", "remains.closings"),
     )),
     StoreMutant("S05", SQLITE, "the message of a run that waited is not stored after a crash", (
-        ("runs/stored_runs.py", "await conversation.commit(() if waits else remains.messages, pending, ending=ending)", "await conversation.commit((), pending, ending=ending)"),
+        ("runs/interrupted_runs.py", "await conversation.commit(() if waits else remains.messages, pending, ending=ending)", "await conversation.commit((), pending, ending=ending)"),
     )),
     StoreMutant("S10", CLUSTER, "another body under the same id joins the run of the first", (
         ("runs/idempotency.py", "if fingerprint != first:", "if False:"),
@@ -76,7 +76,7 @@ MUTANTS = (
         ("server/routes/runs.py", "first = 0 if after is None else after + 1", "first = 0 if after is None else after"),
     )),
     StoreMutant("S12", POSTGRES, "numbers are not raised at a take-over", (
-        ("runs/stored_runs.py", "first_number=block * PART_STRIDE", "first_number=parts[-1].next_number"),
+        ("runs/remote_runs.py", "first_number=block * PART_STRIDE", "first_number=parts[-1].next_number"),
     )),
     StoreMutant("S13", CLUSTER, "a follower skips short entries of the log each time it reads on", (
         (LINK, "first % PART_STRIDE + 1 if number == block", "first % PART_STRIDE + 3 if number == block"),

@@ -1,9 +1,7 @@
-"""What only a store in a database has to show: lost connections, and a database that is not as expected."""
+"""What only a store in a database has to show: commits that are repeated, what a run costs, changes during a read."""
 
 import asyncio
-import time
-from contextlib import closing
-from pathlib import Path
+from contextlib import contextmanager
 
 import psycopg
 import pytest
@@ -15,98 +13,62 @@ from holodeck.core.owner import Owner
 from holodeck.errors import (
     InvalidRequest,
     LostClaim,
-    RunInterrupted,
     SessionBroken,
     SessionDeleted,
     SessionNewer,
-    StartError,
-    StoreUnavailable,
 )
-from holodeck.runs.replica import Replica
 from holodeck.sessions.values import KeptValue
-from holodeck.stores import postgres_database as postgres_database_module
-from holodeck.stores import postgres_runs as postgres_runs_module
 from holodeck.stores import postgres_sessions as postgres_sessions_module
 from holodeck.stores.postgres_database import PostgresDatabase
 from holodeck.stores.postgres_run_statements import SMALL_SESSION
-from holodeck.stores.postgres_runs import PostgresRunStore
-from holodeck.stores.postgres_schema import MIGRATIONS
 from holodeck.stores.postgres_sessions import PostgresSessionStore
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
-from tests.ports import free_port
-from tests.postgres_server import socket_of
-from tests.store_faults.fault_proxy import FaultProxy
-from tests.stores.processes import on_database
+from tests.stores.processes import ENDING, opened_on_postgres, sql
 from tests.stores.stored_sessions import begun, run, say, texts
 
-ENDING = RunFinished("r", "s")
+__all__ = ["opened_on_postgres"]
 
 
-@pytest.fixture
-async def opened(postgres_database):
-    """Opens stores on one database, as processes would."""
-    stores = []
-
-    async def open_store(agent="tester", url=postgres_database):
-        store = on_database(url, agent)
-        stores.append(store)
-        await store.start()
-        return store
-
-    yield open_store
-    for store in stores:
-        await store.close()
-
-
-def sql(url, statement, *values):
-    with closing(psycopg.connect(url, autocommit=True)) as connection:
-        cursor = connection.execute(statement, values)
-        return cursor.fetchall() if cursor.description else []
-
-
-@pytest.mark.req("D07")
-async def test_a_commit_that_is_repeated_after_a_lost_connection_counts_once(opened, monkeypatch):
-    """The connection breaks after the database has carried the statement out."""
-    store = await opened()
-    conversation = await begun(store, run())
-    await conversation.commit([UserMessage(content="first")])
+@contextmanager
+def connection_lost_once(between=None):
+    """The connection breaks after the database has carried the next statement out."""
     real, broken = PostgresDatabase._once, []
 
     async def breaks(self, job, lane):
         done = await real(self, job, lane)
         if not broken:
             broken.append(True)
+            if between is not None:
+                await between()
             raise psycopg.OperationalError("the connection is lost")
         return done
 
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PostgresDatabase, "_once", breaks)
+        yield
+
+
+@pytest.mark.req("D07")
+async def test_a_commit_that_is_repeated_after_a_lost_connection_counts_once(opened):
+    store = await opened()
+    conversation = await begun(store, run())
+    await conversation.commit([UserMessage(content="first")])
     for ending in (None, ENDING):
-        broken.clear()
-        with monkeypatch.context() as patch:
-            patch.setattr(PostgresDatabase, "_once", breaks)
+        with connection_lost_once():
             await conversation.commit([AssistantMessage(content="once")], ending=ending)
     assert await texts(store) == ["first", "once", "once"]
     assert (await store.runs.find("r", owner=ME)).ending == ENDING
 
 
 @pytest.mark.req("D07")
-async def test_a_run_knows_that_its_ending_is_stored_although_another_writer_came_before_it_looked(opened, monkeypatch):
+async def test_a_run_knows_that_its_ending_is_stored_although_another_writer_came_before_it_looked(opened):
     """The next run of the session, or a terminal, writes before the run repeats the commit whose connection was lost."""
     store, other = await opened(), await opened()
     conversation = await begun(store, run())
     await conversation.commit([UserMessage(content="first")])
-    real, broken = PostgresDatabase._once, []
-
-    async def breaks(self, job, lane):
-        done = await real(self, job, lane)
-        if not broken:
-            broken.append(True)
-            await say(other, "later")
-            raise psycopg.OperationalError("the connection is lost")
-        return done
-
-    monkeypatch.setattr(PostgresDatabase, "_once", breaks)
-    await conversation.commit([AssistantMessage(content="once")], ending=ENDING)
+    with connection_lost_once(lambda: say(other, "later")):
+        await conversation.commit([AssistantMessage(content="once")], ending=ENDING)
     assert await texts(store) == ["first", "once", "later"]
     assert (await other.runs.find("r", owner=ME)).ending == ENDING
 
@@ -208,58 +170,6 @@ async def test_a_long_session_is_read_by_the_run_itself_and_a_broken_one_not_at_
     assert not store._in_use
 
 
-# a database that is not as expected
-
-
-async def test_start_up_failures_are_one_sentence_without_the_password(opened, postgres_database, caplog):
-    missing = postgres_database.replace("/postgres?", "/nothing?")
-    for url, words in (
-        (
-            f"postgresql://me:hunter2@127.0.0.1:{free_port()}/db",
-            r"127.0.0.1:\d+, .*cannot be reached: Connection refused",
-        ),
-        (missing, 'database "nothing" does not exist'),
-        ("mysql://me:hunter2@127.0.0.1/db", "not the address of a PostgreSQL database"),
-    ):
-        with pytest.raises(StartError, match=words) as caught:
-            await opened(url=url)
-        assert "hunter2" not in caught.value.message
-        assert "\n" not in caught.value.message
-        database = PostgresDatabase(url)
-        await PostgresSessionStore(database, "tester", runs=PostgresRunStore(database, "tester")).close()
-    assert caplog.records == [], "a store that was not opened has nothing to take back"
-
-
-async def test_a_wrong_password_is_one_sentence(opened, postgres_database):
-    folder = Path(psycopg.conninfo.conninfo_to_dict(postgres_database)["host"])
-    rules = folder / "pg_hba.conf"
-    before = rules.read_text()
-    try:
-        rules.write_text("local all locked scram-sha-256\n" + before)
-        sql(postgres_database, "CREATE ROLE locked LOGIN PASSWORD 'right'")
-        sql(postgres_database, "SELECT pg_reload_conf()")
-        url = f"postgresql://locked:hunter2@/postgres?host={folder}"
-        with pytest.raises(StartError, match='password authentication failed for user "locked"') as caught:
-            await opened(url=url)
-        assert "hunter2" not in caught.value.message
-    finally:
-        rules.write_text(before)
-        sql(postgres_database, "DROP ROLE IF EXISTS locked")
-        sql(postgres_database, "SELECT pg_reload_conf()")
-
-
-@pytest.mark.req("D16")
-async def test_a_database_of_a_newer_version_is_left_alone(opened, postgres_database):
-    await say(await opened(), "hello")
-    sql(postgres_database, "UPDATE holodeck.version SET migrations = %s", len(MIGRATIONS) + 1)
-    try:
-        with pytest.raises(StartError, match="newer version of HoloDeck"):
-            await opened()
-    finally:
-        sql(postgres_database, "UPDATE holodeck.version SET migrations = %s", len(MIGRATIONS))
-    assert await texts(await opened()) == ["hello"]
-
-
 async def test_the_sum_of_a_tenant_is_read_from_an_index_alone(opened, postgres_database):
     await say(await opened(), "hello")
     with psycopg.connect(postgres_database) as connection:
@@ -269,23 +179,6 @@ async def test_the_sum_of_a_tenant_is_read_from_an_index_alone(opened, postgres_
             "EXPLAIN SELECT sum(size) FROM holodeck.sessions WHERE agent = 'tester' AND tenant = 'default'"
         ).fetchall()
     assert "Index Only Scan using sessions_of_tenant" in str(plan)
-
-
-@pytest.mark.req("D16")
-async def test_of_processes_that_start_together_one_makes_the_tables(opened, postgres_database):
-    sql(postgres_database, "DROP SCHEMA IF EXISTS holodeck CASCADE")
-    stores = await asyncio.gather(*(opened() for _ in range(4)))
-    await say(stores[0], "hello")
-    assert await texts(stores[3]) == ["hello"]
-
-
-async def test_another_application_s_tables_are_not_touched(opened, postgres_database):
-    sql(postgres_database, "CREATE TABLE public.sessions (mine text)")
-    try:
-        await say(await opened(), "hello")
-        assert sql(postgres_database, "SELECT * FROM public.sessions") == []
-    finally:
-        sql(postgres_database, "DROP TABLE public.sessions")
 
 
 @pytest.mark.req("D16")
@@ -320,35 +213,6 @@ async def test_a_session_of_a_newer_version_is_left_as_it_is(opened, postgres_da
         await store.read("s", owner=ME)
     sql(postgres_database, "UPDATE holodeck.steps SET v = 1")
     assert await texts(store) == ["hello"]
-
-
-@pytest.mark.req("D07")
-async def test_a_database_that_drops_every_connection_is_used_again(opened, postgres_database):
-    store = await opened()
-    conversation = await begun(store, run())
-    await conversation.commit([UserMessage(content="before")])
-    cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'holodeck'"
-    sql(postgres_database, cut)
-    await conversation.commit([AssistantMessage(content="after")])
-    assert await texts(store) == ["before", "after"]
-    await store.close()
-    with pytest.raises(StoreUnavailable):
-        await store.read("s", owner=ME)
-
-
-async def test_nothing_is_left_in_a_connection_s_session(opened, postgres_database):
-    """What pgbouncer in transaction mode needs: a statement may use another connection than the one before.
-
-    Statements are prepared without a pooler only, as tests/stores/test_behind_a_pooler.py shows.
-    """
-    store = await opened()
-    for number in range(10):
-        await say(store, str(number))
-    left = await store.database.rows(
-        "SELECT (SELECT count(*) FROM pg_listening_channels()), (SELECT count(*) FROM pg_cursors WHERE name <> ''),"
-        " (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')"
-    )
-    assert left == [(0, 0, 0)]
 
 
 async def test_records_of_runs_are_removed_after_a_day_and_copies_of_logs_before(opened, postgres_database):
@@ -485,25 +349,6 @@ async def test_a_session_moved_from_one_store_to_the_other_and_back_is_the_same(
         await file.close()
 
 
-@pytest.mark.req("D05")
-async def test_a_database_that_does_not_answer_fails_a_statement_and_serves_again_when_it_does(
-    opened, postgres_database, monkeypatch
-):
-    async with FaultProxy(socket_of(postgres_database)) as link:
-        store = await opened(url=f"postgresql://postgres@127.0.0.1:{link.port}/postgres")
-        await say(store, "before")
-        for name in ("SILENT_SECONDS", "PATIENCE_SECONDS"):
-            monkeypatch.setattr(postgres_database_module, name, 0.2)
-        link.black_hole()
-        with pytest.raises(StoreUnavailable):
-            await asyncio.wait_for(store.read("s", owner=ME), 50)
-        monkeypatch.undo()
-        link.heal()
-        await say(store, "after")
-        assert [message.content for message in (await store.read("s", owner=ME)).messages] == ["before", "after"]
-        await store.close()
-
-
 async def test_a_batch_is_bounded_by_the_bytes_of_its_sessions_and_the_pieces_of_its_runs(
     opened, postgres_database, monkeypatch
 ):
@@ -530,72 +375,6 @@ async def test_a_batch_is_bounded_by_the_bytes_of_its_sessions_and_the_pieces_of
         await store.runs._remove_batch()
         left += sql(postgres_database, "SELECT count(*) FROM holodeck.pieces")
     assert left == [(7,), (2,), (0,)]
-
-
-@pytest.mark.req("D15")
-async def test_a_new_run_waits_once_for_a_free_connection_and_is_refused_a_commit_waits_on(postgres_database):
-    database = PostgresDatabase(postgres_database, connections=1)
-    store = PostgresSessionStore(database, "tester", runs=PostgresRunStore(database, "tester"))
-    await store.start()
-    try:
-        conversation = await begun(store, run())
-        holds, ends = asyncio.Event(), asyncio.Event()
-
-        async def hold(connection):
-            await connection.execute("SELECT 1")
-            holds.set()
-            await ends.wait()
-
-        holding = asyncio.create_task(database.transaction(hold))
-        await asyncio.wait_for(holds.wait(), 30)
-        storing = asyncio.create_task(conversation.commit([UserMessage(content="hi", run_id="r")]))
-        with pytest.raises(StoreUnavailable) as refused:
-            await asyncio.wait_for(store.runs.begin(run("other", "elsewhere")), 30)
-        assert refused.value.status == 503
-        assert not storing.done(), "what was accepted waits on"
-        ends.set()
-        await asyncio.wait_for(asyncio.gather(holding, storing), 30)
-        await store.runs.begin(run("other", "elsewhere"))
-        assert await texts(store) == ["hi"]
-    finally:
-        await store.close()
-
-
-@pytest.mark.req("D08")
-async def test_a_process_whose_database_does_not_answer_ends_its_runs_before_others_take_them_over():
-    stopped = asyncio.Event()
-
-    class Silent:
-        async def beat(self):
-            await asyncio.Event().wait()
-
-    class Stopping:
-        def stop_all(self, why, *, also_queued):
-            assert isinstance(why, RunInterrupted)
-            assert not also_queued, "a run that waits can wait on"
-            stopped.set()
-
-    replica = Replica(Stopping(), None, Silent(), take_over_seconds=0.04)
-    replica.start()
-    try:
-        await asyncio.wait_for(stopped.wait(), 30)
-        assert not replica.is_connected
-    finally:
-        await replica.close()
-
-
-@pytest.mark.req("D08")
-async def test_a_process_that_was_taken_for_dead_registers_again_before_it_begins_a_run(
-    opened, postgres_database, monkeypatch
-):
-    one, other = await opened(), await opened()
-    await one.runs.beat()
-    sql(postgres_database, "DELETE FROM holodeck.replicas WHERE id = %s", one.runs.replica)
-    real = time.monotonic
-    monkeypatch.setattr(postgres_runs_module.time, "monotonic", lambda: real() + 1000)  # its link was cut for so long
-    await one.runs.begin(run())
-    assert await other.runs.take_over(60) == []
-    assert (await one.runs.beat()).is_alive
 
 
 async def test_the_owners_whose_bytes_are_counted_are_bounded(postgres_database, monkeypatch):

@@ -18,7 +18,7 @@ from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from tests.server.serving import Gate, ask, read_to, types
 from tests.server.test_server_restart import copy_of, started
-from tests.stores.processes import on_database
+from tests.stores.processes import on_database, opening
 from tests.stores.stored_sessions import begun, on_file, run
 
 # The three times are errors of three types in Python.
@@ -33,19 +33,10 @@ def alone(path, agent):
 @pytest.fixture(params=[alone, on_file, on_database], ids=["a file", "a file of workers", "a database"])
 async def opened(request, tmp_path):
     """Opens stores on one file or database, as processes would."""
-    stores = []
     is_database = request.param is on_database
     place = request.getfixturevalue("postgres_database") if is_database else tmp_path / "sessions.db"
-
-    async def open_store():
-        store = request.param(place, "tester")
-        stores.append(store)
-        await store.start()
-        return store
-
-    yield open_store
-    for store in stores:
-        await store.close()
+    async with opening(request.param, place) as open_store:
+        yield open_store
 
 
 async def change(store, column, value, name, table="runs"):

@@ -28,6 +28,7 @@ from holodeck.stores.valkey_line import ValkeyLine
 from holodeck.stores.valkey_link import ValkeyLink
 from holodeck.stores.valkey_pool import pool_of
 from tests.limits.valkey_server import valkey
+from tests.stores.processes import on_database
 
 RUN, LOG = (ME, "r"), ((ME, "r"), 1)
 EVENTS = [TextAdded("m", str(number)) for number in range(6)]
@@ -271,50 +272,44 @@ async def test_a_log_that_is_gone_when_its_run_ends_is_copied_again_as_a_whole(p
         await store.close()
 
 
-async def test_reading_a_run_that_has_ended_leaves_nothing_in_memory(postgres_database, url):
-    database = PostgresDatabase(postgres_database)
-    runs = PostgresRunStore(database, "tester")
-    runs.connect(ValkeyLink(url, "tester", runs.replica, replay_window=120, seconds=30))
-    store = PostgresSessionStore(database, "tester", runs=runs)
+@pytest.fixture
+async def linked_store(postgres_database, url):
+    """A store whose logs a Valkey carries."""
+    store = on_database(postgres_database, "tester")
+    store.runs.connect(ValkeyLink(url, "tester", store.runs.replica, replay_window=120, seconds=30))
     await store.start()
-    try:
-        record = RunRecord(run_id="r", owner=ME, session_id="s")
-        runs.register(record)
-        await runs.begin(record)
-        await runs.end(record, ENDING)
-        runs.release(record)
-        runs._logs.clear()
-        await runs.events(await runs.find("r", owner=ME))
-        assert runs._logs == {}
-    finally:
-        await store.close()
+    yield store
+    await store.close()
 
 
-async def test_a_run_that_cannot_be_followed_leaves_nothing_in_memory(postgres_database, url, monkeypatch):
+async def test_reading_a_run_that_has_ended_leaves_nothing_in_memory(linked_store):
+    runs, record = linked_store.runs, RunRecord(run_id="r", owner=ME, session_id="s")
+    runs.register(record)
+    await runs.begin(record)
+    await runs.end(record, ENDING)
+    runs.release(record)
+    runs._logs.clear()
+    await runs.events(await runs.find("r", owner=ME))
+    assert runs._logs == {}
+
+
+async def test_a_run_that_cannot_be_followed_leaves_nothing_in_memory(linked_store, monkeypatch):
     """The store fails between the copy of its log and the history of its session."""
-    database = PostgresDatabase(postgres_database)
-    runs = PostgresRunStore(database, "tester")
-    runs.connect(ValkeyLink(url, "tester", runs.replica, replay_window=120, seconds=30))
-    store = PostgresSessionStore(database, "tester", runs=runs)
-    await store.start()
+    runs, record = linked_store.runs, RunRecord(run_id="r", owner=ME, session_id="s")
 
     async def fails(_record):
         assert runs._logs
         raise StoreUnavailable("away")
 
-    try:
-        record = RunRecord(run_id="r", owner=ME, session_id="s")
-        runs.register(record)
-        await runs.begin(record)
-        runs.release(record)
-        runs._logs.clear()
-        remote = RemoteRuns(store, runs, RunSettings())
-        monkeypatch.setattr(remote, "_history", fails)
-        with pytest.raises(StoreUnavailable):
-            await remote.open(record)
-        assert (runs._logs, remote._followed) == ({}, {})
-    finally:
-        await store.close()
+    runs.register(record)
+    await runs.begin(record)
+    runs.release(record)
+    runs._logs.clear()
+    remote = RemoteRuns(linked_store, runs, RunSettings())
+    monkeypatch.setattr(remote, "_history", fails)
+    with pytest.raises(StoreUnavailable):
+        await remote.open(record)
+    assert (runs._logs, remote._followed) == ({}, {})
 
 
 async def test_a_resume_that_is_refused_leaves_nothing_in_memory(postgres_database):
@@ -342,20 +337,12 @@ async def test_a_resume_that_is_refused_leaves_nothing_in_memory(postgres_databa
         await store.close()
 
 
-async def test_a_run_that_is_withdrawn_leaves_nothing_in_memory(postgres_database, url):
-    database = PostgresDatabase(postgres_database)
-    runs = PostgresRunStore(database, "tester")
-    runs.connect(ValkeyLink(url, "tester", runs.replica, replay_window=120, seconds=30))
-    store = PostgresSessionStore(database, "tester", runs=runs)
-    await store.start()
-    try:
-        record = RunRecord(run_id="r", owner=ME, session_id="s")
-        runs.register(record)
-        await runs.begin(record)
-        await runs.withdraw(record)
-        assert (runs._logs, runs._keys, runs._records) == ({}, {}, {})
-    finally:
-        await store.close()
+async def test_a_run_that_is_withdrawn_leaves_nothing_in_memory(linked_store):
+    runs, record = linked_store.runs, RunRecord(run_id="r", owner=ME, session_id="s")
+    runs.register(record)
+    await runs.begin(record)
+    await runs.withdraw(record)
+    assert (runs._logs, runs._keys, runs._records) == ({}, {}, {})
 
 
 # the line: pieces from the middle of a log

@@ -195,13 +195,11 @@ class WarningRaised(Event, frozen=True, tag=True):
 class MessagesReplaced(Event, frozen=True, tag=True):
     """The conversation as it is on the server."""
 
-    messages: Sequence[Message]  # a tuple, or a `History`, which encoders know. Log copies have none (`remote_runs`)
+    messages: Sequence[
+        Message
+    ]  # a tuple, or a `History`, which encoders know. Copies of logs have none (`remote_runs`)
     last_id: str | None = None  # only in copies of logs, in place of the messages; empty if there are none
     corrects: bool = False  # readers have the history before the run; it corrects what they saw of the run
-
-    def __post_init__(self) -> None:
-        if isinstance(self.messages, list):  # as it is decoded
-            msgspec.structs.force_setattr(self, "messages", tuple(self.messages))
 
 
 class HistoryCompacted(Event, frozen=True, tag=True):

@@ -168,10 +168,6 @@ def _part_to_chat(part: Part) -> JsonObject:
     return {"type": "text", "text": " ".join(filter(None, [text_of((part,)), part.url]))}
 
 
-def _data_url(part: MediaPart) -> str:
-    return f"data:{part.mime_type};base64,{part.data or ''}"
-
-
 def _call_to_chat(call: ToolCall) -> JsonObject:
     inside = call.extra.get("function", {})
     function = {**inside, "name": call.name, "arguments": call.arguments or "{}"}

@@ -7,8 +7,6 @@ client takes the end of its connection for the end of the run: see `may_be_hande
 import asyncio
 import logging
 
-import msgspec
-
 from holodeck.errors import HoloDeckError
 from holodeck.runs.port import RunStore, SharedRunStore
 from holodeck.runs.run import Run
@@ -34,8 +32,7 @@ def may_be_handed_over(run: Run, records: RunStore | None, *, is_waiting: bool) 
 async def hand_over(run: Run, records: RunStore) -> None:
     if run.record is None or run.is_being_stopped:
         return
-    request = msgspec.structs.replace(run.record.request, handovers=run.record.request.handovers + 1)
-    run.record = msgspec.structs.replace(run.record, request=request)
+    run.change_stored_request(handovers=run.record.request.handovers + 1)
     noting = asyncio.create_task(_note(run, records), name=f"leave {run.run_id}")
     done, _ = await asyncio.wait({noting}, timeout=HANDOVER_SECONDS)  # a cancelled statement may wait for the store
     if not done:

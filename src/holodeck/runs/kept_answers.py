@@ -46,7 +46,7 @@ async def withdraw(runs: Runs, run: Run) -> bool:
     transaction: after a crash, a task cannot wait for a question that is no longer open.
     """
     async with runs.queue.take((run.owner, run.session_id)):
-        conversation = await runs.open(run)
+        conversation = await runs.executor.open(run)
         try:
             pending = conversation.pending
             if pending is None or pending.run_id != run.run_id:

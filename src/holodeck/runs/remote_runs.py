@@ -179,7 +179,7 @@ class RemoteRuns:
         if current is not None:
             result = result_of(current, await self._history(current))
             for part in run.parts:
-                part.state, part.finished_at, part.result = current.state, current.finished_at, result
+                part.end_as(current, result)
 
 
 def parts_of(record: RunRecord, pieces: Pieces, history: Sequence[Message], limit: int) -> list[Run]:
@@ -200,6 +200,18 @@ def parts_of(record: RunRecord, pieces: Pieces, history: Sequence[Message], limi
             for event in events:
                 parts[-1].emit(_filled(event, history) if isinstance(event, MessagesReplaced) else event)
     return parts
+
+
+def part_after_crash(record: RunRecord, pieces: Pieces, history: Sequence[Message], limit: int) -> Run:
+    """Makes a run that continues this log, which may be empty.
+
+    Its event numbers start beyond all that the dead process may have sent.
+    """
+    parts = parts_of(record, pieces, history, limit)
+    parts[-1].log.cut()
+    # a part may have been shown and never copied
+    block = max(parts[-1].first_number // PART_STRIDE, record.recovered) + 1
+    return run_of(record, RunLog(limit), earlier=parts[-1], first_number=block * PART_STRIDE)
 
 
 def _filled(snapshot: MessagesReplaced, history: Sequence[Message]) -> MessagesReplaced:

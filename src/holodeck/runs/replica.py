@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 
 from holodeck.core.owner import OwnedId
 from holodeck.errors import HoloDeckError, LostClaim, RunInterrupted
+from holodeck.runs.interrupted_runs import InterruptedRuns
 from holodeck.runs.port import Pulse, SharedRunStore
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
-from holodeck.runs.stored_runs import StoredRuns
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +27,10 @@ OWN_SHARE = 0.8  # share of `take_over_seconds` after which a process that canno
 
 
 class Replica:
-    def __init__(self, runs: Runs, stored: StoredRuns, records: SharedRunStore, take_over_seconds: float) -> None:
-        self._runs, self._stored, self._records, self._seconds = runs, stored, records, take_over_seconds
+    def __init__(
+        self, runs: Runs, interrupted: InterruptedRuns, records: SharedRunStore, take_over_seconds: float
+    ) -> None:
+        self._runs, self._interrupted, self._records, self._seconds = runs, interrupted, records, take_over_seconds
         self._beaten = time.monotonic()
         self._beating: asyncio.Task[None] | None = None
         self._is_due = asyncio.Event()  # set early if another process has left
@@ -111,7 +113,7 @@ class Replica:
         if taken:
             log.warning("runs_taken_over", extra={"details": {"runs": len(taken)}})
             # Not awaited: thousands take longer than the time after which a process that does not beat counts as dead.
-            self._taking_up.add(task := asyncio.create_task(self._stored.take_up(taken), name="take runs up"))
+            self._taking_up.add(task := asyncio.create_task(self._interrupted.take_up(taken), name="take runs up"))
             task.add_done_callback(self._taking_up.discard)
 
     def _apply(self, pulse: Pulse) -> None:

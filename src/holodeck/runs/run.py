@@ -118,50 +118,79 @@ class RunMeter(Observer, ABC):
 
 @dataclass(kw_only=True, eq=False, slots=True, weakref_slot=True)
 class Run:
-    """A run that is in progress, or that can be read again."""
+    """A run that is in progress, or that can be read again. The groups of its members say which class writes them."""
 
+    # Fixed, except that the request and the record lose what is no longer needed.
     request: RunRequest
     run_id: str
     session_id: str
     owner: Owner
     log: RunLog
     created_at: datetime = field(default_factory=now)
-    finished_at: datetime | None = None
     begun: float = field(default_factory=time.monotonic)
-    ended: float | None = None
-    state: RunState = RunState.QUEUED
-    result: RunResult | None = None
-    conversation: Conversation | None = None  # while it is in progress
-    meter: RunMeter | None = None  # while it is in progress, if its owner has limits
-    readers: int = 0
-    returning: int = 0  # readers (of `readers`) whose client reconnects automatically
-    stopped_by: HoloDeckError | None = None
-    task: "asyncio.Task[None] | None" = None
-    abandoned: "asyncio.Future[None] | None" = (
-        None  # done if the server stops and the task does not end; made by waiters
-    )
-    grace: asyncio.TimerHandle | None = None
-    size: int = 0  # approximate bytes of log and request; set when the run has ended
     fingerprint: bytes = b""  # hash of the request, if it has an idempotency key
-    deadline: asyncio.TimerHandle | None = None
     earlier: "Run | None" = None  # the part that this run continues under the same id; it ended with an interrupt
     first_number: int = 0  # the number of the log's first event, counted over all parts
-    is_new_session: bool = False  # the client named a session that has expired, or is unknown
+    record: RunRecord | None = None  # as it is stored, if it is
+
+    # `Runs`: its task, its timers and its readers.
+    task: "asyncio.Task[None] | None" = None
+    stopped_by: HoloDeckError | None = None
+    grace: asyncio.TimerHandle | None = None
+    deadline: asyncio.TimerHandle | None = None
+    readers: int = 0
+    returning: int = 0  # readers (of `readers`) whose client reconnects automatically
+    size: int = 0  # approximate bytes of log and request; set when the run has ended
     slot: QueueSlot | None = None
     is_first: bool = True  # its position among the runs of its session, in all processes, when it was started
     behind: frozenset[str] = frozenset()  # the runs of its session that were in progress when it was started
-    record: RunRecord | None = None  # as it is stored, if it is
-    is_rebuilt: bool = False  # rebuilt from its messages, since its log is gone: clients have seen other events
+    meter: RunMeter | None = None  # while it is in progress, if its owner has limits; set again after a crash
+
+    # `RunExecutor`, while it is in progress. The log's ending sets the state and the times.
+    state: RunState = RunState.QUEUED
+    conversation: Conversation | None = None
+    is_new_session: bool = False  # the client named a session that has expired, or is unknown
     root: str = ""  # the first run of its chain: each run answers what the one before waited for
+    result: RunResult | None = None
+    finished_at: datetime | None = None
+    ended: float | None = None
+
+    # `InterruptedRuns`, `StoredRuns` and `RemoteRuns`: for a run that another process had, or has.
     reader_arrived: asyncio.Event | None = None  # set by a reader; a run waits for it after a crash
+    is_rebuilt: bool = False  # rebuilt from its messages, since its log is gone: clients have seen other events
     is_remote: bool = False  # another process has it; the log is filled from its copy
     later: "Run | None" = None  # for a remote run: the part that another process added after a crash
+
+    _abandoned: "asyncio.Future[None] | None" = field(default=None, init=False)  # made by waiters
     emit: Emit = field(init=False)
 
     def __post_init__(self) -> None:
         self.root = self.root or self.run_id
         self.log.on_ending = partial(_note_ending, weakref.ref(self))  # a method would be a cycle of run and log
         self.emit = self.log.append
+
+    def change_stored_request(self, **changes: Any) -> RunRecord | None:
+        """Changes the request of the record, which the caller stores. None if the run is not stored."""
+        if self.record is not None:
+            request = msgspec.structs.replace(self.record.request, **changes)
+            self.record = msgspec.structs.replace(self.record, request=request)
+        return self.record
+
+    def end_as(self, record: RunRecord, result: RunResult) -> None:
+        """Takes the end of a run that ended in another process from its record."""
+        self.state, self.finished_at, self.result = record.state, record.finished_at, result
+
+    def abandon(self) -> None:
+        """Wakes those who wait for the run: the server stops, and its task does not end."""
+        if self._abandoned is not None and not self._abandoned.done():
+            self._abandoned.set_result(None)
+
+    @property
+    def abandoned(self) -> "asyncio.Future[None]":
+        """Done if the run was abandoned."""
+        if self._abandoned is None:
+            self._abandoned = asyncio.get_running_loop().create_future()
+        return self._abandoned
 
     def release(self) -> None:
         """Drops what only a live run needs, and references that would keep the log alive.

@@ -30,6 +30,7 @@ from holodeck.limits.window import WindowStore
 from holodeck.resilience.breakers import Dependency
 from holodeck.runs.client_history import ClientHistory
 from holodeck.runs.idempotency import Idempotency
+from holodeck.runs.interrupted_runs import InterruptedRuns
 from holodeck.runs.middleware import NO_STAGES, EventMiddleware
 from holodeck.runs.port import RunStore, SharedRunStore
 from holodeck.runs.replica import Replica
@@ -152,7 +153,8 @@ class AgentServer:
         self._trace = trace
         self.run_settings = run_settings or RunSettings()
         self.runs = Runs(self.agent, store, self.run_settings, records=records, observe=self._observers)
-        self.stored_runs = StoredRuns(self.runs, store, records, refusal=self._refusal)
+        self.stored_runs = StoredRuns(self.runs, store, records)
+        self.interrupted_runs = InterruptedRuns(self.runs, self.stored_runs, refusal=self._refusal)
         self._replica = self._replica_of(records)
         self.idempotency = Idempotency(self.runs, self.stored_runs.restored, self.stored_runs.elsewhere)
         self.state = ServerState.INITIALIZING
@@ -175,7 +177,7 @@ class AgentServer:
         """This process's entry among those that share its store, or None if no other process uses the store."""
         if not isinstance(records, SharedRunStore):
             return None
-        return Replica(self.runs, self.stored_runs, records, self.settings.cluster.take_over_seconds)
+        return Replica(self.runs, self.interrupted_runs, records, self.settings.cluster.take_over_seconds)
 
     async def start(self) -> None:
         """Starts the agent. Raises StartError if that fails."""
@@ -187,7 +189,7 @@ class AgentServer:
             await self._share_secret()
         await self.access.start()
         await self.agent.start()
-        if recovered := await self.stored_runs.recover():
+        if recovered := await self.interrupted_runs.recover():
             log.warning("runs_recovered", extra={"details": {"runs": recovered}})
         if self._replica is not None:
             self._replica.takes_over = True
@@ -233,6 +235,7 @@ class AgentServer:
             await self.worker_figures.close()
         if self._replica is not None:
             await self._replica.close()
+        await self.interrupted_runs.close()
         await self.stored_runs.close()
         try:
             await self.access.close()

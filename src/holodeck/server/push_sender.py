@@ -61,7 +61,7 @@ def prepare_push(server: AgentServer) -> None:
         server.settings.block.push.allow_hosts, server.settings.push, server.store.values
     )
     if sender.enabled:
-        server.stored_runs.on_taken_up.append(lambda run: sender.resume(run, server.middleware()))
+        server.interrupted_runs.on_taken_up.append(lambda run: sender.resume(run, server.middleware()))
         server.at_drain.append(sender.finish)
 
 

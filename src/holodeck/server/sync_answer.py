@@ -31,8 +31,6 @@ async def ending_of(runs: Runs, run: Run, receive: Receive) -> Ending:
     """
     if run.log.ended:
         return _last(run)
-    if run.abandoned is None:
-        run.abandoned = asyncio.get_running_loop().create_future()
     with runs.attached(run):
         leaving = asyncio.create_task(left(receive))
         try:

@@ -1,12 +1,10 @@
 """Runs in PostgreSQL: their records and keys, the process that has each of them, and a copy of their logs.
 
-A run's row names the process that may write it. A process is alive as long as its counter in `replicas` moves. Others
-measure that with their own clocks, so neither a change of a clock nor a pause of the database ends a live process.
+A run's row names the process that may write it. `postgres_replicas` knows which processes are alive.
 """
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextvars import Context
@@ -14,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg.errors import UniqueViolation
 
-from holodeck._version import __version__
 from holodeck.core.events import ENDINGS, Ending, Event
 from holodeck.core.ids import new_ulid
 from holodeck.core.owner import OwnedId, Owner
@@ -24,19 +21,18 @@ from holodeck.runs.port import Begun, Pulse, RunExists, RunRecord, RunState, Ses
 from holodeck.runs.run import kept_after_end, state_after
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
-from holodeck.stores.heartbeats import Heartbeats, OpenRun
 from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.postgres_database import NAMED, OF_OWNER, Lane, PostgresDatabase
+from holodeck.stores.postgres_replicas import RUN_COLUMNS, PostgresReplicas
 from holodeck.stores.postgres_run_statements import (
     BEGIN,
     END,
     END_RELEASED,
-    SAME_SESSION,
     TURN,
     FoundSession,
     RunClause,
 )
-from holodeck.stores.records import COLUMNS, KEY_SECONDS, run_of
+from holodeck.stores.records import KEY_SECONDS, run_of
 from holodeck.stores.session_watches import SessionWatches
 
 if TYPE_CHECKING:
@@ -44,14 +40,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MISSED_BEATS = 2  # after which a process registers again before it begins a run
 FOLLOW_SECONDS = 0.1  # between two reads of a log that another process writes
 LINKED_COPY_SECONDS = 0.1  # with Valkey: until runs are announced, and between copies of one that is read elsewhere
 LINKED_FOLLOW_SECONDS = 1.0  # with Valkey: between two reads of a log that is quiet
 LOOK_SECONDS = (0.05, 1.0)  # between two checks whether it is a run's turn: the first pause, and the longest
 NEWS_SECONDS, NEWS_OVERLAP = 1.0, 50  # between two queries for new runs; how many are read again at first
 TAKEN = "The session of this run was deleted, or another process has taken the run over."
-_COLUMNS = COLUMNS.format(user="user_name")
 _WHERE = "replica, tenant, user_name, id"
 
 
@@ -82,9 +76,7 @@ class PostgresRunStore:
         self._sessions = SessionWatches()
         self._sessions.on_first, self._sessions.on_last = self._watched, self._not_watched
         self._looking: asyncio.Task[None] | None = None  # for runs that begin, while a session is watched
-        self._heartbeats = Heartbeats()
-        self._beaten = time.monotonic()  # the last beat
-        self._pause = math.inf  # the time between it and the previous one
+        self._replicas = PostgresReplicas(database, agent, self.replica)
         self._copier = LogCopier(self._store_pieces, self._store_at_once)
         self._link: ValkeyLink | None = None
         self._logs: dict[OwnedId, int] = {}  # runs whose logs are copied or followed here, by the numbers of their rows
@@ -93,7 +85,7 @@ class PostgresRunStore:
 
     @property
     def has_others(self) -> bool:
-        return self._heartbeats.has_others
+        return self._replicas.has_others
 
     def connect(self, link: "ValkeyLink") -> None:
         """Lets a Valkey carry logs and commands. Called before `join`."""
@@ -154,15 +146,7 @@ class PostgresRunStore:
         """Adds this process to those that share the database."""
         if self._link is not None:
             await self._link.start()
-        await self._enter()
-
-    async def _enter(self) -> None:
-        await self._database.rows(
-            "INSERT INTO holodeck.replicas (id, agent, version) VALUES (%(id)s, %(agent)s, %(version)s)"
-            " ON CONFLICT DO NOTHING",
-            {"id": self.replica, "agent": self._agent, "version": __version__},
-            again=True,
-        )
+        await self._replicas.enter()
 
     async def leave(self) -> None:
         """Lets another process take over the runs that this one left."""
@@ -173,7 +157,7 @@ class PostgresRunStore:
         try:
             await self._copier.close()
             if self._database.is_open:  # not after a start that failed
-                await self._database.rows("DELETE FROM holodeck.replicas WHERE id = %(id)s", {"id": self.replica})
+                await self._replicas.leave()
         except HoloDeckError as error:  # then the counter stands still, which has the same effect a little later
             log.warning("this process could not be deregistered: %s", error.message)
         finally:
@@ -182,84 +166,22 @@ class PostgresRunStore:
 
     async def beat(self) -> Pulse:
         """Raises the counter of this process. Reads those of the others, and what they want of its runs."""
-        found = await self._database.rows(
-            "WITH me AS (UPDATE holodeck.replicas SET beats = beats + 1 WHERE id = %(me)s RETURNING 1)"
-            " SELECT id, beats, (SELECT count(*) FROM me) FROM holodeck.replicas WHERE agent = %(agent)s",
-            {"me": self.replica, "agent": self._agent},
-            lane=Lane.BEAT,
-        )
-        if not found or not found[0][2]:
+        if not await self._replicas.beat():
             return Pulse(is_alive=False)
-        now = time.monotonic()
-        self._beaten, self._pause = now, now - self._beaten
-        self._heartbeats.see((replica, beats) for replica, beats, _ in found if replica != self.replica)
         known = dict(self._keys)
-        mine = await self._database.rows(
-            "SELECT key, tenant, user_name, id, stop_wanted, followed,"
-            f" EXISTS (SELECT 1 FROM holodeck.runs other WHERE {SAME_SESSION} AND other.key > runs.key)"
-            " FROM holodeck.runs WHERE replica = %(me)s AND ended IS NULL",
-            {"me": self.replica},
-            lane=Lane.BEAT,
-        )
-        rows = [OpenRun(key, (Owner(tenant, user), name), *rest) for key, tenant, user, name, *rest in mine]
+        mine = await self._replicas.open_runs()
         noted = {*known, *self._keys, *self._records}
-        return self._heartbeats.pulse(rows, known.keys() & self._keys.keys(), noted)
+        return self._replicas.pulse(mine, known.keys() & self._keys.keys(), noted)
 
     async def take_over(self, seconds: float) -> Sequence[RunRecord]:
-        """Takes the runs of processes that have left, or whose counter has stood still for `seconds`.
-
-        A stray row of this process counts as recovered before: its run has ended here and is not continued.
-        """
-        still = self._heartbeats.still(seconds)
-        if still:
-            await self._database.rows(
-                "DELETE FROM holodeck.replicas USING unnest(%(ids)s::text[], %(beats)s::bigint[]) AS gone (id, beats)"
-                " WHERE replicas.id = gone.id AND replicas.beats = gone.beats",
-                {"ids": [each[0] for each in still], "beats": [each[1] for each in still]},
-                lane=Lane.BEAT,
-            )
-        found = await self._database.rows(
-            # If two processes take over at the same time, the second waits, and then checks only the row itself. So the
-            # statement must name the process that it takes the run from.
-            "WITH abandoned AS MATERIALIZED (SELECT key AS its_key, replica AS its_replica FROM holodeck.runs"
-            f"   WHERE agent = %(agent)s AND ended IS NULL AND v <= {records.VERSION} AND (key = ANY(%(strays)s) OR replica <> %(me)s"
-            "   AND NOT EXISTS (SELECT 1 FROM holodeck.replicas WHERE id = runs.replica))),"
-            " taken AS (UPDATE holodeck.runs SET replica = %(me)s,"
-            "   recovered = recovered + CASE WHEN its_replica = %(me)s THEN 1 ELSE 0 END FROM abandoned"
-            "   WHERE key = its_key AND replica = its_replica AND ended IS NULL"
-            f"  RETURNING key, agent, {_COLUMNS}),"
-            " fenced AS (UPDATE holodeck.sessions s SET epoch = epoch + 1 FROM taken"
-            "   WHERE s.agent = taken.agent AND s.tenant = taken.tenant AND s.user_name = taken.user_name"
-            "   AND s.id = taken.session AND taken.state = 'running')"  # one that waits has written nothing
-            f" SELECT key, {_COLUMNS} FROM taken ORDER BY key",
-            {"me": self.replica, "agent": self._agent, "strays": self._heartbeats.strays},
-            lane=Lane.BEAT,
-        )
-        opened = records.OpenRuns(found)
-        if opened.broken:
-            await self._set_aside(opened)
-        for key, record in opened.readable:
+        """Takes the runs of processes that have left, or whose counter has stood still for `seconds`."""
+        taken = await self._replicas.take_over(seconds, self.clock())
+        for key, record in taken:
             run = record.owner, record.run_id
             self._keys[run], self._records[run], self._logs[run] = key, record, key
             if self._link is not None:
                 await self._link.seal((run, key), record.recovered)
-        return [record for _, record in opened.readable]
-
-    async def _set_aside(self, found: records.OpenRuns) -> None:
-        """If this fails, the rows are strays of this process, and it takes them over again."""
-        await self._database.rows(
-            f"UPDATE holodeck.runs SET state = '{RunState.INTERRUPTED}', ended = %(now)s,"
-            " ending = coalesce(runs.ending, broken.ending)"
-            " FROM unnest(%(keys)s::bigint[], %(endings)s::bytea[]) AS broken (key, ending)"
-            " WHERE runs.key = broken.key AND replica = %(me)s AND ended IS NULL",
-            {
-                "keys": [key for key, _ in found.broken],
-                "endings": [ending for _, ending in found.broken],
-                "now": self.clock(),
-                "me": self.replica,
-            },
-            lane=Lane.BEAT,
-        )
+        return [record for _, record in taken]
 
     # the port
 
@@ -271,8 +193,8 @@ class PostgresRunStore:
         """Stores a run and whether it is its turn. If two come at the same time, one waits."""
         seen = None if continues is None else await self._stored_ending(record, continues)
         values = {**self._values(record), "me": self.replica, "accepted": self.clock(), "continues": seen}
-        if time.monotonic() - self._beaten > MISSED_BEATS * self._pause:  # the others may consider this process dead
-            await self._enter()
+        if self._replicas.is_overdue:
+            await self._replicas.enter()
         while True:
             try:
                 found = await self._database.row(BEGIN, values, again=True, lane=Lane.REQUEST)
@@ -552,12 +474,12 @@ class PostgresRunStore:
 
     async def _one(self, where: str, values: dict[str, Any]) -> RunRecord | None:
         """One run. Raises if it cannot be read."""
-        statement = f"SELECT {_COLUMNS} FROM holodeck.runs WHERE {where}"
+        statement = f"SELECT {RUN_COLUMNS} FROM holodeck.runs WHERE {where}"
         found = await self._database.row(statement, values, again=True, lane=Lane.REQUEST)
         return None if found is None else run_of(found)
 
     async def _select(self, where: str, values: dict[str, Any], order: str = "ORDER BY key") -> list[RunRecord]:
-        statement = f"SELECT {_COLUMNS} FROM holodeck.runs WHERE {where} {order}"
+        statement = f"SELECT {RUN_COLUMNS} FROM holodeck.runs WHERE {where} {order}"
         found = await self._database.rows(statement, values, again=True, lane=Lane.REQUEST)
         return records.readable_runs(found)
 

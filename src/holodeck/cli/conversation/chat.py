@@ -146,7 +146,7 @@ class Chat(ChatLoop):
         agent, store = await context.starting.get(), await context.store.opened()
         if self._runs is None or self._runs.store is not store:
             self._runs = Runs(agent, store, observe=self._observe)
-        self._runs.agent = agent
+        self._runs.use(agent)
         return self._runs
 
     def _stop(self, reply: "asyncio.Task[Ending | None]") -> None:

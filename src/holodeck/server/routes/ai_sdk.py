@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP, SESSIONS_READ
 from holodeck.access.route_access import needs
+from holodeck.agent.tool_calls import server_tools
 from holodeck.core.encoder import Encoder
 from holodeck.core.ids import MAX_ID_LENGTH
 from holodeck.core.json_schema import array, nullable, object_of, string
@@ -100,7 +101,7 @@ async def resume(request: Request) -> Response:
     await slot_of(request).take(request, owner)
     messages, pending = _shown(stored, server.middleware())
     turn = last_turn(messages, pending)
-    parts = turn_parts(not_in(run.log.kept, turn), pending, server_tools=server.runs.server_tools())
+    parts = turn_parts(not_in(run.log.kept, turn), pending, server_tools=server_tools(server.agent))
     encoder = _encoder_of(run) if run.request.wire == NAME else UiMessageEncoder(turn_id(turn) if turn else run.run_id)
     encoder.before = list(chunks_of(parts))
     return _with_headers(follow(server, run, encoder=encoder))
@@ -114,7 +115,7 @@ async def show_messages(request: Request) -> Response:
     if stored is None:
         raise intake.no_session(key)
     messages, pending = _shown(stored, server.middleware())
-    found = ui_messages(messages, pending, server_tools=server.runs.server_tools())
+    found = ui_messages(messages, pending, server_tools=server_tools(server.agent))
     return intake.json_answer(found)
 
 
@@ -154,7 +155,7 @@ def _with_headers(stream: EventStream) -> EventStream:
 
 def _own_tools(server: AgentServer, ui: UiRequest) -> frozenset[str]:
     """The names of the client's tools. If the agent has a tool of the same name, the agent's is used."""
-    return frozenset(tool.name for tool in ui.tools) - server.runs.server_tools() if ui.tools else frozenset()
+    return frozenset(tool.name for tool in ui.tools) - server_tools(server.agent) if ui.tools else frozenset()
 
 
 def _encoding(server: AgentServer, ui: UiRequest) -> dict[str, Any]:

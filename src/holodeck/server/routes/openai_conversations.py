@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from holodeck.access.principal import CHAT, SESSIONS_DELETE, SESSIONS_READ
 from holodeck.access.route_access import needs
+from holodeck.agent.tool_calls import server_tools
 from holodeck.core.events import questions_of
 from holodeck.core.messages import Message
 from holodeck.core.owner import Owner
@@ -150,7 +151,7 @@ def _items_of(server: AgentServer, stored: StoredSession) -> list[dict[str, Any]
     waiting: tuple[Message, ...] = () if stored.pending is None else (stored.pending.assistant, *stored.pending.results)
     messages = server.middleware().shown_messages((*stored.messages, *waiting))
     rows = server.agent.tools.rows()
-    labels = {name: label_of(rows[name].toolset) if name in rows else "holodeck" for name in server.runs.server_tools()}
+    labels = {name: label_of(rows[name].toolset) if name in rows else "holodeck" for name in server_tools(server.agent)}
     questions = {each.call_id: each.id for each in questions_of(stored.pending)}
     return conversation_items(messages, labels=labels, questions=questions)
 

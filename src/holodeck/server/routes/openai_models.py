@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from holodeck.access.principal import CHAT
 from holodeck.access.route_access import needs
+from holodeck.agent.tool_calls import server_tools
 from holodeck.core.request import RunOptions
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
@@ -71,7 +72,7 @@ def own_tools(server: AgentServer, given: Sequence[ToolSchema], options: RunOpti
     choice = options.tool_choice
     if not given and (choice is None or choice in CHOICES):
         return frozenset()
-    names, ours = frozenset(tool.name for tool in given), server.runs.server_tools()
+    names, ours = frozenset(tool.name for tool in given), server_tools(server.agent)
     offered = {tool.name for tool in server.agent.tools.schemas()} | (names - ours)
     if choice is not None and choice not in CHOICES and choice not in offered:
         raise InvalidRequest(

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP, SESSIONS_DELETE
 from holodeck.access.route_access import needs
 from holodeck.agent.definition import AgentDefinition
+from holodeck.agent.tool_calls import server_tools
 from holodeck.core.encoder import Encoder
 from holodeck.core.events import ENDINGS, Interrupt, RunFinished, interrupts_of, questions_of
 from holodeck.core.ids import new_ulid
@@ -239,7 +240,7 @@ async def _options_of(server: AgentServer, run: Run) -> ResponseOptions:
     ending = await server.stored_runs.ending_of(run.run_id, owner=run.owner)
     return ResponseOptions(
         echo={} if parent is None else {"previous_response_id": PREFIX + parent},
-        client_tools=tuple(sorted({tool.name for tool in run.request.client_tools} - server.runs.server_tools())),
+        client_tools=tuple(sorted({tool.name for tool in run.request.client_tools} - server_tools(server.agent))),
         client_calls=tuple(ending.pending_calls) if isinstance(ending, RunFinished) else (),
         asked=interrupts_of(before),
     )
@@ -271,7 +272,7 @@ def _whole(server: AgentServer, run: Run, builder: ResponseBuilder, *, raises: b
 
 
 def _asked_of(server: AgentServer, run: Run, history: Sequence[Message]) -> list[Message]:
-    ours = server.runs.server_tools()
+    ours = server_tools(server.agent)
     own = [message for message in history if message.run_id == run.run_id] or run.request.messages
     shown = server.middleware().shown_messages(own)
     return [

@@ -1,0 +1,384 @@
+"""Runs on a store that processes share: starts that fail, runs that are left, endings that are not stored, heartbeats."""
+
+import asyncio
+from contextlib import suppress
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from holodeck.agent.definition import AgentDefinition
+from holodeck.config.schema import ClusterSettings
+from holodeck.core.ids import new_ulid
+from holodeck.core.messages import AssistantMessage, UserMessage
+from holodeck.core.owner import ANONYMOUS_OWNER as ME
+from holodeck.core.request import RunRequest
+from holodeck.errors import SessionBusy, ShuttingDown, StoreUnavailable
+from holodeck.models.scripted import ScriptedModel, says
+from holodeck.runs import executor, unstored_endings
+from holodeck.runs import runs as runs_module
+from holodeck.runs.interrupted_runs import InterruptedRuns
+from holodeck.runs.log import RunLog
+from holodeck.runs.port import Pulse, RunExists, RunState
+from holodeck.runs.remote_runs import run_of
+from holodeck.runs.replica import Replica
+from holodeck.runs.runs import Runs
+from holodeck.runs.shared_entry import SharedEntry
+from holodeck.runs.stored_runs import StoredRuns
+from holodeck.server.agent_server import AgentServer
+from holodeck.server.options import ServerSettings
+from holodeck.stores.session_watches import SessionWatches
+from holodeck.tools.catalogue import Catalogue
+from tests.agent.agent_fixture import PlainTools
+from tests.runs.following import more
+from tests.stores.processes import ENDING, opened
+from tests.stores.stored_sessions import begun, on_file, run, texts
+
+__all__ = ["opened"]
+
+
+@pytest.mark.req("D08", "D03b")
+async def test_a_run_that_a_dead_process_left_in_the_queue_is_recovered_in_its_turn(opened):
+    """The run before it belongs to a living process: it stores its answer first."""
+    dead, alive = await opened(), await opened()
+    running = await begun(alive, run())
+    await running.commit([UserMessage(content="first", run_id="r")])
+    asked = RunRequest(run_id="waits", session_id="s", messages=(UserMessage(content="second"),), detached=True)
+    assert not (await dead.runs.begin(run("waits", request=asked))).is_first
+    runs = runs_on(alive)
+    interrupted = InterruptedRuns(runs, StoredRuns(runs, alive, alive.runs))
+    taken_up = asyncio.get_running_loop().create_future()
+    interrupted.on_taken_up.append(taken_up.set_result)
+    for _ in range(3):
+        await alive.runs.beat()
+    try:
+        assert await interrupted.take_up(await alive.runs.take_over(0)) == 1
+        await running.commit([AssistantMessage(content="answer", run_id="r")], ending=ENDING)
+        alive.runs.release(run())
+        await asyncio.wait_for((await asyncio.wait_for(taken_up, 50)).done(), 50)
+        assert await texts(alive) == ["first", "answer", "second", "hello"]
+        states = [each.state for each in await alive.runs.runs_of(owner=ME)]
+        assert states == [RunState.FINISHED, RunState.FINISHED]
+    finally:
+        running.close()
+        await runs.close(0)
+        await interrupted.close()
+
+
+@pytest.mark.req("D08", "D03b")
+@pytest.mark.parametrize("lost", ["while it waits", "in its turn"])
+async def test_the_message_of_a_run_that_was_left_in_the_queue_outlives_a_lost_store(opened, monkeypatch, lost):
+    """Only its row has the message until the run begins."""
+    monkeypatch.setattr(executor, "AGAIN_SECONDS", 0)
+    dead, alive = await opened(), await opened()
+    asked = RunRequest(run_id="waits", session_id="s", messages=(UserMessage(content="hi"),), detached=True)
+    await begun(dead, run())
+    await dead.runs.begin(run("waits", request=asked))
+    await dead.runs.end(run(), ENDING)
+    runs = runs_on(alive)
+    interrupted = InterruptedRuns(runs, StoredRuns(runs, alive, alive.runs))
+    taken_up = asyncio.get_running_loop().create_future()
+    interrupted.on_taken_up.append(taken_up.set_result)
+    where, name = (alive.runs, "turn") if lost == "while it waits" else (alive, "read")
+    works, failed = getattr(where, name), asyncio.Event()
+
+    async def away(*args, **named):
+        if not failed.is_set():
+            failed.set()
+            raise StoreUnavailable("The database cannot be used.")
+        return await works(*args, **named)
+
+    monkeypatch.setattr(where, name, away)
+    try:
+        for _ in range(3):
+            await alive.runs.beat()
+        await interrupted.take_up(await alive.runs.take_over(0))
+        await asyncio.wait_for(failed.wait(), 50)
+        async with asyncio.timeout(50):
+            while not taken_up.done():  # with each beat, as a replica does
+                await alive.runs.beat()
+                await interrupted.take_up(await alive.runs.take_over(50))
+        await asyncio.wait_for(taken_up.result().done(), 50)
+        found = await alive.runs.find("waits", owner=ME)
+        if lost == "while it waits":
+            assert (await texts(alive), found.state) == (["hi", "hello"], RunState.FINISHED)
+        else:  # as after a second crash
+            assert (await texts(alive), found.state) == (["hi"], RunState.INTERRUPTED)
+    finally:
+        await runs.close(0)
+        await interrupted.close()
+
+
+async def test_a_process_that_stops_leaves_what_waits_for_its_turn_to_another(opened):
+    dead, alive = await opened(), await opened()
+    await begun(alive, run())
+    await dead.runs.begin(run("waits"))
+    runs = runs_on(alive)
+    interrupted = InterruptedRuns(runs, StoredRuns(runs, alive, alive.runs))
+    for _ in range(3):
+        await alive.runs.beat()
+    assert await interrupted.take_up(await alive.runs.take_over(0)) == 1
+    await asyncio.wait_for(interrupted.close(), 50)
+    left = await alive.runs.find("waits", owner=ME)
+    assert (left.state, left.ending) == (RunState.QUEUED, None)
+
+
+def begin_slowly(store, monkeypatch):
+    """Events: a run is stored; its begin may return."""
+    stored, released, begin = asyncio.Event(), asyncio.Event(), store.runs.begin
+
+    async def slow(record, **more):
+        found = await begin(record, **more)
+        stored.set()
+        await released.wait()
+        return found
+
+    monkeypatch.setattr(store.runs, "begin", slow)
+    return stored, released
+
+
+def runs_on(store, *turns):
+    model = ScriptedModel(turns or [says("hello")])
+    agent = AgentDefinition(name="tester", model=model, tools=Catalogue.of(PlainTools()))
+    return Runs(agent, store, records=store.runs)
+
+
+@pytest.mark.req("D08")
+async def test_a_request_that_is_cancelled_while_its_run_is_stored_leaves_no_run(opened, monkeypatch):
+    store = await opened()
+    runs = runs_on(store)
+    asked = RunRequest(session_id="s", messages=(UserMessage(content="hi"),))
+    with monkeypatch.context() as patched:
+        stored, released = begin_slowly(store, patched)
+        request = asyncio.create_task(runs.start(asked))
+        await asyncio.wait_for(stored.wait(), 50)
+        request.cancel()
+        released.set()
+        await asyncio.wait({request}, timeout=50)
+    assert request.cancelled()
+    assert await store.runs.open_runs(owner=ME) == []
+    after = await runs.start(msgspec.structs.replace(asked, run_id=new_ulid()))
+    await asyncio.wait_for(after.done(), 50)
+    assert after.state is RunState.FINISHED, "it does not wait for the run that never started"
+
+
+@pytest.mark.req("D08")
+async def test_a_run_that_is_being_stored_when_the_server_stops_does_not_start(opened, monkeypatch):
+    """It would go on behind the back of the server, which has ended all runs that it knew."""
+    store = await opened()
+    runs = runs_on(store)
+    stored, released = begin_slowly(store, monkeypatch)
+    request = asyncio.create_task(runs.start(RunRequest(session_id="s", messages=(UserMessage(content="hi"),))))
+    await asyncio.wait_for(stored.wait(), 50)
+    await runs.close(0)
+    released.set()
+    with pytest.raises(ShuttingDown):
+        await asyncio.wait_for(request, 50)
+    assert await store.runs.open_runs(owner=ME) == []
+
+
+@pytest.mark.req("D08")
+async def test_a_second_request_under_the_id_of_a_run_that_is_being_stored_takes_nothing_from_it(opened, monkeypatch):
+    """Two answers under one run id in one moment: the refusal of one must not drop what is noted of the other."""
+    store = await opened()
+    runs = runs_on(store)
+    asked = RunRequest(run_id="r", session_id="s", messages=(UserMessage(content="hi"),))
+    stored, released = begin_slowly(store, monkeypatch)
+    request = asyncio.create_task(runs.start(asked))
+    await asyncio.wait_for(stored.wait(), 50)
+    with pytest.raises(RunExists):
+        await asyncio.wait_for(runs.start(asked), 50)
+    released.set()
+    first = await asyncio.wait_for(request, 50)
+    await asyncio.wait_for(first.done(), 50)
+    assert (await store.runs.find("r", owner=ME)).ending == first.log.ending
+    assert await texts(store) == ["hi", "hello"]
+
+
+async def test_a_refused_continuation_of_a_run_leaves_the_run_as_it_was(opened):
+    store = await opened()
+    earlier = run_of(run(), RunLog())
+    earlier.emit(ENDING)
+    await store.runs.begin(run())
+    await store.runs.end(run(), ENDING)
+    store.runs.release(run())
+
+    def refuse(_session_id, _ahead):
+        raise SessionBusy("busy")
+
+    with pytest.raises(SessionBusy):
+        await SharedEntry(store.runs, refuse).begin(run_of(run(), RunLog(), earlier=earlier), run())
+    assert (await store.runs.find("r", owner=ME)).ending == ENDING
+
+
+@pytest.mark.req("D08")
+async def test_a_run_whose_ending_could_not_be_stored_is_ended_later(opened):
+    """Else all further runs of its session would wait for it until the process ends."""
+    store = await opened()
+    runs = runs_on(store)
+    interrupted = InterruptedRuns(runs, StoredRuns(runs, store, store.runs))
+    replica = Replica(runs, interrupted, store.runs, 200)
+    replica.takes_over = True
+    conversation = await begun(store, run())
+    await conversation.commit([UserMessage(content="hi")])
+    conversation.close()
+    await replica.beat()
+    await replica.beat()
+    assert [each.run_id for each in await store.runs.open_runs(owner=ME)] == ["r"], "it goes on"
+    store.runs.release(run())
+    await replica.beat()
+    await store.runs.begin(run("later"))
+    await replica.beat()
+    await asyncio.wait_for(store.runs.turn(run("later")), 50)
+    found = await store.runs.find("r", owner=ME)
+    assert (found.state, found.ending.code) == (RunState.INTERRUPTED, "interrupted")
+    await replica.beat()
+    assert [each.run_id for each in await store.runs.open_runs(owner=ME)] == ["later"]
+
+
+async def test_a_process_that_takes_runs_up_still_beats():
+    """A thousand runs take seconds. One that does not beat meanwhile ends its own runs, and others take it for dead."""
+    taken, is_up = [], asyncio.Event()
+
+    async def beat():
+        return Pulse()
+
+    async def take_over(seconds):
+        taken.append(seconds)
+        return [run()]
+
+    async def take_up(_taken):
+        await is_up.wait()
+
+    records = SimpleNamespace(beat=beat, take_over=take_over, on_pulse=None)
+    replica = Replica(SimpleNamespace(is_closing=False), SimpleNamespace(take_up=take_up), records, 200)
+    await replica.beat()
+    assert taken == [], "the agent has not started"
+    replica.takes_over = True
+    for _ in range(2):
+        await asyncio.wait_for(replica.beat(), 50)
+    assert taken == [200, 200]
+    await asyncio.wait_for(replica.close(), 50)
+
+
+async def test_a_server_beats_from_the_moment_at_which_it_joins(path, monkeypatch):
+    """Tool servers may need longer to start than other processes wait for a beat."""
+    store, has_beaten, done = on_file(path, "tester"), asyncio.Event(), []
+    real = {name: getattr(store.runs, name) for name in ("beat", "take_over")}
+
+    async def beat():
+        has_beaten.set()
+        return await real["beat"]()
+
+    async def take_over(seconds):
+        done.append("took over")
+        return await real["take_over"](seconds)
+
+    class Slow(PlainTools):
+        async def start(self):
+            await asyncio.wait_for(has_beaten.wait(), 50)
+            done.append("started")
+
+    monkeypatch.setattr(store.runs, "beat", beat)
+    monkeypatch.setattr(store.runs, "take_over", take_over)
+    agent = AgentDefinition(name="tester", model=ScriptedModel([says("hello")]), tools=Catalogue.of(Slow()))
+    settings = ServerSettings(cluster=ClusterSettings.model_construct(take_over_seconds=0.2))
+    server = AgentServer(agent, store, records=store.runs, settings=settings)
+    try:
+        await asyncio.wait_for(server.start(), 50)
+        assert done[:2] == ["started", "took over"]
+    finally:
+        await server.close()
+
+
+@pytest.mark.req("D08")
+async def test_a_run_that_waits_for_its_turn_also_waits_for_the_store(opened, monkeypatch):
+    """Its message is stored: the run before it ends when the store is lost, and this one is answered afterwards."""
+    monkeypatch.setattr(executor, "AGAIN_SECONDS", 0)
+    store, answers, lost = await opened(), asyncio.Event(), asyncio.Event()
+    runs = runs_on(store, says("one two", pause=answers.wait), says("hello"))
+    interrupted = InterruptedRuns(runs, StoredRuns(runs, store, store.runs))
+    replica = Replica(runs, interrupted, store.runs, 200)
+    turn = store.runs.turn
+
+    async def away(record):
+        if not lost.is_set():
+            lost.set()
+            raise StoreUnavailable("The database cannot be used.")
+        await turn(record)
+
+    monkeypatch.setattr(store.runs, "turn", away)
+    first, second = [
+        await runs.start(RunRequest(session_id="s", messages=(UserMessage(content=each),))) for each in ("a", "b")
+    ]
+    assert await more(first.log, 3)
+    await asyncio.wait_for(lost.wait(), 50)
+    replica._lost_store()
+    await asyncio.wait_for(asyncio.gather(first.done(), second.done()), 50)
+    assert (first.log.ending.code, second.state) == ("interrupted", RunState.FINISHED)
+    assert await texts(store) == ["a", "one", "b", "hello"]
+
+
+@pytest.mark.req("SRV-20", "D03")
+@pytest.mark.parametrize(("others", "works"), [(1, False), (1, True), (0, False)])
+async def test_a_server_that_stops_shows_no_ending_of_a_run_that_another_one_continues(
+    opened, monkeypatch, others, works
+):
+    """A server that has not stored the ending of a run in time leaves the run, if another process is there."""
+    monkeypatch.setattr(runs_module, "STOP_SECONDS", 0.01)
+    monkeypatch.setattr(unstored_endings, "CLOSE_SECONDS", 50 if works else 0.01)
+    store, works_on, again = await opened(), asyncio.Event(), asyncio.Event()
+    for _ in range(others):
+        await (await opened()).runs.beat()
+    await store.runs.beat()
+
+    async def stubborn():
+        while not works_on.is_set():
+            with suppress(asyncio.CancelledError):
+                await works_on.wait()
+
+    async def away(*_):
+        await again.wait()
+
+    if not works:
+        monkeypatch.setattr(store.runs, "end", away)
+    runs = runs_on(store, says("one two", pause=stubborn))
+    first = await runs.start(RunRequest(run_id="r", session_id="s", messages=(UserMessage(content="hi"),)))
+    assert await more(first.log, 3)
+    runs.attach(first)  # by a client that does not reconnect
+    try:
+        await asyncio.wait_for(runs.close(0), 50)
+        found, ending, is_cut = await store.runs.find("r", owner=ME), first.log.ending, first.log.is_cut
+    finally:
+        works_on.set()
+        again.set()
+        await asyncio.wait({first.task}, timeout=50)
+    assert is_cut == (store.runs.has_others and not works), "the workers of a file stop together"
+    assert found.ending == (ending if works else None), "it is stored before it is shown"
+    assert (ending is None) == is_cut
+
+
+async def test_a_wait_that_is_cancelled_in_the_moment_in_which_it_ends_is_cancelled():
+    watches = SessionWatches()
+    watch = watches.open((ME, "s"))
+    waiting = asyncio.create_task(watch.wait(50))
+    await asyncio.sleep(0)
+    watches.changed((ME, "s"))
+    waiting.cancel()
+    await asyncio.wait({waiting}, timeout=50)
+    assert waiting.cancelled(), "a run that waits for its turn can be stopped"
+
+
+async def test_a_process_that_stops_while_another_leaves_stops():
+    async def beat():
+        return Pulse()
+
+    async def take_over(_seconds):
+        return []
+
+    records = SimpleNamespace(beat=beat, take_over=take_over, on_pulse=None)
+    replica = Replica(Runs.__new__(Runs), None, records, 200)
+    replica.start()
+    await asyncio.sleep(0)
+    records.on_pulse(Pulse(left=True))
+    await asyncio.wait_for(replica.close(), 50)
