@@ -219,4 +219,13 @@ class SharedRunStore(RunStore, Protocol):
         """Reports to the other processes that this one is alive."""
 
     async def take_over(self, seconds: float) -> Sequence[RunRecord]:
-        """Moves to this process the runs of processes that left or were silent for this long."""
+        """Moves to this process the runs of processes that left or were silent for this long.
+
+        Waits for nothing but the database: it is part of the heartbeat.
+        """
+
+    async def seal(self, taken: Sequence[RunRecord]) -> None:
+        """Closes the copies of the logs of runs that were taken over: their processes can add nothing more.
+
+        Nothing depends on it. It may fail silently.
+        """

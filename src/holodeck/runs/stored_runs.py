@@ -327,6 +327,8 @@ class StoredRuns:
 
         Does not wait for those that were left in a queue: a run of a living process may be before them.
         """
+        if self.remote is not None:
+            await self.remote.records.seal(left)
         by_session: dict[OwnedId, list[RunRecord]] = {}
         for record in left:
             by_session.setdefault((record.owner, record.session_id), []).append(record)

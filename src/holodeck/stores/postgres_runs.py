@@ -241,9 +241,12 @@ class PostgresRunStore:
         for key, record in opened.readable:
             run = record.owner, record.run_id
             self._keys[run], self._records[run], self._logs[run] = key, record, key
-            if self._link is not None:
-                await self._link.seal((run, key), record.recovered)
         return [record for _, record in opened.readable]
+
+    async def seal(self, taken: Sequence[RunRecord]) -> None:
+        if self._link is not None:
+            runs = [((each.owner, each.run_id), each.recovered) for each in taken]
+            await self._link.seal([((run, self._logs[run]), block) for run, block in runs if run in self._logs])
 
     async def _set_aside(self, found: records.OpenRuns) -> None:
         """If this fails, the rows are strays of this process, and it takes them over again."""
