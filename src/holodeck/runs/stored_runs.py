@@ -7,10 +7,11 @@ connection. Otherwise the run ends as `interrupted`. `recovery` decides what rem
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
+from contextvars import Context
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,7 +27,9 @@ from holodeck.errors import (
     LostClaim,
     RunInterrupted,
     RunNotFound,
+    SessionDeleted,
     ShuttingDown,
+    StorageFull,
     StoreUnavailable,
 )
 from holodeck.runs.client_history import Change, change_of, results_for
@@ -36,7 +39,7 @@ from holodeck.runs.recovery import PART_STRIDE, Remains, correction, log_of, rem
 from holodeck.runs.remote_runs import Pieces, RemoteRuns, flattened, parts_of, run_of
 from holodeck.runs.resumed_parts import is_continued_elsewhere, lacks_part
 from holodeck.runs.run import Run, stopped
-from holodeck.runs.runs import Runs, take_turn
+from holodeck.runs.runs import AGAIN_SECONDS, Runs, take_turn
 from holodeck.runs.session_news import FEED_RUNS, Announce, SessionNews
 from holodeck.sessions.port import KEEP, SessionStore, StoredSession
 from holodeck.sessions.transcript import cut_before
@@ -88,7 +91,7 @@ class StoredRuns:
         self.on_taken_up: list[
             Callable[[Run], None]
         ] = []  # called with each run that another process left: it continues, or has ended
-        self._waiting: set[asyncio.Task[None]] = set()  # for the turns of runs that were left before they began
+        self._waiting: set[asyncio.Task[None]] = set()  # for the turns of runs that were left, or for the store
 
     async def close(self) -> None:
         """Leaves the runs that wait for their turn to another process, and ends the reading of those of others."""
@@ -272,7 +275,9 @@ class StoredRuns:
         found = self._runs.find(record.run_id, owner=record.owner)  # another request may have restored it meanwhile
         is_known = found is not None and found.log.ended and not is_continued_elsewhere(found, record)
         if is_known or record.ending is None:
-            return found or self._runs.get(record.run_id, owner=record.owner)
+            if found is None:
+                raise StoreUnavailable("This run can be read as soon as what is left of it can be stored.")
+            return found
         events = flattened(pieces)
         run = parts_of(record, pieces, history, self._runs.settings.max_log_events)[-1]
         is_complete = bool(events) and type(events[-1]) in ENDINGS and not lacks_part(run)
@@ -336,29 +341,40 @@ class StoredRuns:
         for records in by_session.values():
             work = self._recover_session(records)
             if self.remote is not None and any(each.state is RunState.QUEUED for each in records):
-                self._waiting.add(
-                    task := asyncio.create_task(work, name=f"recovery of session {records[0].session_id}")
-                )
-                task.add_done_callback(self._waiting.discard)
+                self._go_on_with(work)
             else:
                 at_once.append(work)
         await asyncio.gather(*at_once)
         return len(left)
 
+    def _go_on_with(self, work: Coroutine[Any, Any, None]) -> None:
+        self._waiting.add(task := asyncio.create_task(work, name="recovery of a session", context=Context()))
+        task.add_done_callback(self._waiting.discard)
+
     async def _recover_session(self, records: Sequence[RunRecord]) -> None:
-        for record in records:
+        for number, record in enumerate(records):
             try:
                 current = await self._in_turn(record)
                 if current is not None:
                     await self._recover(current, may_continue=record is records[-1] and _crashes_of(record) == 0)
-            except Exception as error:  # an unreadable run stops neither the recovery of others nor the server's start
-                if self.remote is not None and isinstance(error, StoreUnavailable):
-                    # Its message may be in its row only. The row stays open, so `take_over` returns it again.
-                    log.warning("run %s is recovered when the store works again: %s", record.run_id, error.message)
-                else:
-                    log.exception("run %s cannot be recovered", record.run_id)
-                    await self._runs.end(run_of(record, RunLog()), RunInterrupted(INTERRUPTED_TEXT))
+            except (StoreUnavailable, StorageFull) as error:  # its message may be in its row only, so it is not ended
+                log.info("run %s is recovered when the store works again: %s", record.run_id, error.message)
+                self._go_on_with(self._recover_later(records[number:]))
+                return
+            except (LostClaim, SessionDeleted) as error:
+                log.info("run %s is not recovered: %s", record.run_id, error.message)
                 self._runs.release_record(record)
+            except Exception:  # an unreadable run stops neither the recovery of others nor the server's start
+                log.exception("run %s cannot be recovered", record.run_id)
+                await self._runs.end(run_of(record, RunLog()), RunInterrupted(INTERRUPTED_TEXT))
+                self._runs.release_record(record)
+
+    async def _recover_later(self, records: Sequence[RunRecord]) -> None:
+        """Tries again. New runs of the session may have come meanwhile: here they take turns by this process's queue."""
+        await asyncio.sleep(AGAIN_SECONDS)
+        session = records[0].owner, records[0].session_id
+        async with nullcontext() if self.remote is not None else self._runs.queue.take(session):
+            await self._recover_session(records)
 
     async def _in_turn(self, record: RunRecord) -> RunRecord | None:
         """Waits for the turn of a run that was left in a queue, and reads it again: its client may have stopped it.
