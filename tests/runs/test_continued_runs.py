@@ -104,6 +104,29 @@ def _failed(error):
     return future
 
 
+async def test_a_run_that_is_recovered_while_the_server_stops_is_left_to_the_next_start(restarted, monkeypatch):
+    """The server has told its runs to end by then: one more would ask the model, and fail when the store closes."""
+    record = msgspec.structs.replace(RECORD, request=msgspec.structs.replace(RECORD.request, detached=True))
+    async with restarted() as server:
+        await server.left(QUESTION, record=record)
+        reading, may_read, works = asyncio.Event(), asyncio.Event(), server.store.open
+
+        async def slow(*args, **named):
+            reading.set()
+            await may_read.wait()
+            return await works(*args, **named)
+
+        monkeypatch.setattr(server.store, "open", slow)
+        recovering = asyncio.create_task(server.stored.recover())
+        await asyncio.wait_for(reading.wait(), 50)
+        await server.runs.close(0)
+        may_read.set()
+        await asyncio.wait_for(recovering, 50)
+        assert (server.runs.active, server.model.prompts) == ([], [])
+        left = await server.records.find("r", owner=ME)
+        assert (left.ending, left.recovered) == (None, 0)
+
+
 async def test_a_run_whose_credential_is_no_longer_valid_does_not_continue(restarted):
     refused = Unauthorized("The key of this run was revoked.")
     record = msgspec.structs.replace(RECORD, request=msgspec.structs.replace(RECORD.request, api_key_id="K"))

@@ -328,6 +328,35 @@ async def test_the_message_of_a_run_that_was_left_in_the_queue_outlives_a_lost_s
         await stored.close()
 
 
+@pytest.mark.req("SRV-10")
+async def test_a_run_that_was_left_in_the_queue_is_stopped_while_it_waits(opened):
+    """Before its turn: the run before it may take an hour. Two were left, and the second is stopped."""
+    dead, alive = await opened(), await opened()
+    running = await begun(alive, run())
+    for name in ("waits", "stopped"):
+        await dead.runs.begin(run(name))
+    runs = runs_on(alive)
+    stored = StoredRuns(runs, alive, alive.runs)
+    replica = Replica(runs, stored, alive.runs, 50)
+    try:
+        for _ in range(3):
+            await alive.runs.beat()
+        assert await stored.take_up(await alive.runs.take_over(0)) == 2
+        assert await dead.runs.want_stop(run("stopped"))
+        await replica.beat()
+        async with asyncio.timeout(50):
+            while (found := await dead.runs.find("stopped", owner=ME)).ending is None:
+                await asyncio.sleep(0.01)
+        assert found.state is RunState.CANCELLED
+        shown = await stored.find("stopped", owner=ME)
+        assert shown.log.ending == found.ending
+        assert [each.run_id for each in await alive.runs.open_runs(owner=ME)] == ["r", "waits"]
+    finally:
+        running.close()
+        await runs.close(0)
+        await stored.close()
+
+
 async def test_a_process_that_stops_leaves_what_waits_for_its_turn_to_another(opened):
     dead, alive = await opened(), await opened()
     await begun(alive, run())
@@ -553,7 +582,7 @@ async def test_a_process_that_takes_runs_up_still_beats():
         await is_up.wait()
 
     records = SimpleNamespace(beat=beat, take_over=take_over, on_pulse=None)
-    replica = Replica(SimpleNamespace(is_closing=False), SimpleNamespace(take_up=take_up), records, 200)
+    replica = Replica(SimpleNamespace(is_closing=False), SimpleNamespace(take_up=take_up, stop_queued=list), records, 200)
     await replica.beat()
     assert taken == [], "the agent has not started"
     replica.takes_over = True
@@ -681,7 +710,7 @@ async def test_a_process_that_stops_while_another_leaves_stops():
         return []
 
     records = SimpleNamespace(beat=beat, take_over=take_over, on_pulse=None)
-    replica = Replica(Runs.__new__(Runs), None, records, 200)
+    replica = Replica(Runs.__new__(Runs), SimpleNamespace(stop_queued=list), records, 200)
     replica.start()
     await asyncio.sleep(0)
     records.on_pulse(Pulse(left=True))

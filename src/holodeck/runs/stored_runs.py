@@ -92,6 +92,7 @@ class StoredRuns:
             Callable[[Run], None]
         ] = []  # called with each run that another process left: it continues, or has ended
         self._waiting: set[asyncio.Task[None]] = set()  # for the turns of runs that were left, or for the store
+        self._queued: dict[OwnedId, RunRecord] = {}  # runs that were left in a queue and wait for their turn here
 
     async def close(self) -> None:
         """Leaves the runs that wait for their turn to another process, and ends the reading of those of others."""
@@ -352,6 +353,8 @@ class StoredRuns:
         task.add_done_callback(self._waiting.discard)
 
     async def _recover_session(self, records: Sequence[RunRecord]) -> None:
+        if self.remote is not None:
+            self._queued |= {(each.owner, each.run_id): each for each in records if each.state is RunState.QUEUED}
         for number, record in enumerate(records):
             try:
                 current = await self._in_turn(record)
@@ -384,12 +387,29 @@ class StoredRuns:
         if self.remote is None or record.state is not RunState.QUEUED:
             return record
         found = None
-        with suppress(LostClaim):
+        try:
             await take_turn(record, self.remote.records)
-            found = await self.remote.records.find(record.run_id, owner=record.owner)
+            if self._queued.pop((record.owner, record.run_id), None) is not None:
+                found = await self.remote.records.find(record.run_id, owner=record.owner)
+        except LostClaim:
+            self._queued.pop((record.owner, record.run_id), None)
         if found is None:
             self._runs.release_record(record)
         return None if self._runs.is_closing else found
+
+    def stop_queued(self, runs: Sequence[OwnedId]) -> None:
+        """Stops those of these runs that were left in a queue, before their turn. They have stored nothing."""
+        for record in [self._queued.pop(run) for run in runs if run in self._queued]:
+            self._go_on_with(self._stop_queued(record))
+
+    async def _stop_queued(self, record: RunRecord) -> None:
+        run = run_of(record, RunLog())
+        self._runs.observe(run)
+        if self._records is not None:
+            self._records.follow(record, run.log)
+        await self._runs.end(run, None)
+        self._runs.release_record(record)  # which wakes the task that waits for its turn
+        self._runs.adopt(run)
 
     async def _recover(self, record: RunRecord, *, may_continue: bool) -> None:
         """Stores the remains of a run, then ends it or lets it wait for a reader that wants it to continue."""
@@ -405,6 +425,8 @@ class StoredRuns:
         may_continue = may_continue and await self._is_last(record)
         ending = self._ending_of(record, remains, may_continue=may_continue)
         left, history_now = await self._store_remains(record, remains, change, ending)
+        if ending is None and self._runs.is_closing:
+            return  # the next process continues it
         run = self._behind(record, pieces, history)
         if not events or type(events[-1]) in ENDINGS:
             run.emit(RunStarted(record.run_id, record.session_id, record.request.parent_run_id))
