@@ -582,7 +582,9 @@ async def test_a_process_that_takes_runs_up_still_beats():
         await is_up.wait()
 
     records = SimpleNamespace(beat=beat, take_over=take_over, on_pulse=None)
-    replica = Replica(SimpleNamespace(is_closing=False), SimpleNamespace(take_up=take_up, stop_queued=list), records, 200)
+    replica = Replica(
+        SimpleNamespace(is_closing=False), SimpleNamespace(take_up=take_up, stop_queued=list), records, 200
+    )
     await replica.beat()
     assert taken == [], "the agent has not started"
     replica.takes_over = True
@@ -656,7 +658,8 @@ async def test_a_server_that_stops_shows_no_ending_of_a_run_that_another_one_con
 ):
     """A server that has not stored the ending of a run in time leaves the run, if another process is there."""
     monkeypatch.setattr(runs_module, "STOP_SECONDS", 0.01)
-    monkeypatch.setattr(unstored_endings, "CLOSE_SECONDS", 50 if works else 0.01)
+    for module in (runs_module, unstored_endings):
+        monkeypatch.setattr(module, "CLOSE_SECONDS", 50 if works else 0.01)
     store, works_on, again = await opened(), asyncio.Event(), asyncio.Event()
     for _ in range(others):
         await (await opened()).runs.beat()
@@ -686,6 +689,34 @@ async def test_a_server_that_stops_shows_no_ending_of_a_run_that_another_one_con
     assert is_cut == (store.runs.has_others and not works), "the workers of a file stop together"
     assert found.ending == (ending if works else None), "it is stored before it is shown"
     assert (ending is None) == is_cut
+
+
+@pytest.mark.req("SRV-20", "D08")
+async def test_a_server_that_stops_shows_no_ending_of_a_run_that_another_one_has_taken_over(opened, monkeypatch):
+    """The store answers, and takes no ending from the process that no longer has the run."""
+    monkeypatch.setattr(runs_module, "STOP_SECONDS", 0.01)
+    store, other, works_on = await opened(), await opened(), asyncio.Event()
+    monkeypatch.setattr(type(store.runs), "has_others", True)  # also for workers of one file
+
+    async def stubborn():
+        while not works_on.is_set():
+            with suppress(asyncio.CancelledError):
+                await works_on.wait()
+
+    runs = runs_on(store, says("one two", pause=stubborn))
+    first = await runs.start(RunRequest(run_id="r", session_id="s", messages=(UserMessage(content="hi"),)))
+    assert await more(first.log, 3)
+    runs.attach(first)
+    try:
+        for _ in range(3):
+            await other.runs.beat()
+        assert [each.run_id for each in await other.runs.take_over(0)] == ["r"]
+        await asyncio.wait_for(runs.close(0), 50)
+        assert (first.log.ending, first.log.is_cut) == (None, True)
+        assert (await other.runs.find("r", owner=ME)).ending is None
+    finally:
+        works_on.set()
+        await asyncio.wait({first.task}, timeout=50)
 
 
 # waits that are cancelled

@@ -124,8 +124,11 @@ class RunStore(Protocol):
     async def take_up(self, record: RunRecord) -> None:
         """Counts that a process continues a run that another one left. Raises LostClaim if it lost the run meanwhile."""
 
-    async def end(self, record: RunRecord, ending: Ending) -> None:
-        """Stores the ending of a run that ended without its conversation."""
+    async def end(self, record: RunRecord, ending: Ending) -> bool:
+        """Stores the ending of a run that ended without its conversation.
+
+        False if it is not stored: another process has the run and decides how it ends, or the run was deleted.
+        """
 
     async def find(self, run_id: str, *, owner: Owner) -> RunRecord | None: ...
 

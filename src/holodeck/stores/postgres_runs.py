@@ -363,11 +363,11 @@ class PostgresRunStore:
         if not found:
             raise LostClaim(TAKEN)
 
-    async def end(self, record: RunRecord, ending: Ending) -> None:
+    async def end(self, record: RunRecord, ending: Ending) -> bool:
         key = self._keys.get((record.owner, record.run_id))
         values = {**self._values(record), **_ending_values(ending, self.clock()), "me": self.replica, "key": key}
         values["request"] = records.encode(kept_after_end(record.request))
-        await self._database.rows(END_RELEASED if key is None else END, values, again=True)
+        return bool(await self._database.rows(END_RELEASED if key is None else END, values, again=True))
 
     async def find(self, run_id: str, *, owner: Owner) -> RunRecord | None:
         return await self._one(NAMED, self._name(owner, run_id))
