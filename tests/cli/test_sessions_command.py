@@ -68,7 +68,7 @@ def test_an_id_that_two_users_have_needs_the_user(folder):
     assert "there is no session 'nope' of default/ann" in ran(folder, "show", "nope", "--user", "ann", code=2).err
 
 
-def test_a_tenant_without_its_user_names_nobody(folder):
+def test_a_tenant_without_its_user_is_an_error(folder):
     """`second` is a session of acme: without a user, the option was ignored."""
     for words in (("show", "second"), ("delete", "second"), ("export",)):
         assert "--tenant needs --user" in ran(folder, *words, "--tenant", "other", code=2).err

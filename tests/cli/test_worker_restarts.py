@@ -46,7 +46,7 @@ def test_a_signal_that_comes_while_workers_start_ends_all_of_them(monkeypatch, t
     started = []
 
     class Process:
-        """Ends when it is told to. It cannot be told to before the parent knows it."""
+        """Ends with a signal. The parent can send one only to a process that it knows."""
 
         returncode = None
 

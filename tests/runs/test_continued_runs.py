@@ -105,7 +105,7 @@ def _failed(error):
 
 
 async def test_a_run_that_is_recovered_while_the_server_stops_is_left_to_the_next_start(restarted, monkeypatch):
-    """The server has told its runs to end by then: one more would ask the model, and fail when the store closes."""
+    """The server has stopped its runs by then: one more would ask the model, and fail when the store closes."""
     record = msgspec.structs.replace(RECORD, request=msgspec.structs.replace(RECORD.request, detached=True))
     async with restarted() as server:
         await server.left(QUESTION, record=record)

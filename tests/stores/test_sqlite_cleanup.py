@@ -251,7 +251,7 @@ async def test_what_was_deleted_gives_its_space_back_to_the_disk(opened, path):
     assert path.stat().st_size < 1_000_000
 
 
-async def test_a_file_that_another_program_has_written_anew_keeps_its_free_pages(opened, path):
+async def test_a_file_that_another_program_has_rewritten_keeps_its_free_pages(opened, path):
     """Without `auto_vacuum` the pragma does nothing: the loop ends all the same."""
     store = await opened()
     await say(store, "x" * 100_000)

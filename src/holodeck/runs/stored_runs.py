@@ -342,13 +342,13 @@ class StoredRuns:
         for records in by_session.values():
             work = self._recover_session(records)
             if self.remote is not None and any(each.state is RunState.QUEUED for each in records):
-                self._go_on_with(work)
+                self._in_background(work)
             else:
                 at_once.append(work)
         await asyncio.gather(*at_once)
         return len(left)
 
-    def _go_on_with(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         self._waiting.add(task := asyncio.create_task(work, name="recovery of a session", context=Context()))
         task.add_done_callback(self._waiting.discard)
 
@@ -362,7 +362,7 @@ class StoredRuns:
                     await self._recover(current, may_continue=record is records[-1] and _crashes_of(record) == 0)
             except (StoreUnavailable, StorageFull) as error:  # its message may be in its row only, so it is not ended
                 log.info("run %s is recovered when the store works again: %s", record.run_id, error.message)
-                self._go_on_with(self._recover_later(records[number:]))
+                self._in_background(self._recover_later(records[number:]))
                 return
             except (LostClaim, SessionDeleted) as error:
                 log.info("run %s is not recovered: %s", record.run_id, error.message)
@@ -400,7 +400,7 @@ class StoredRuns:
     def stop_queued(self, runs: Sequence[OwnedId]) -> None:
         """Stops those of these runs that were left in a queue, before their turn. They have stored nothing."""
         for record in [self._queued.pop(run) for run in runs if run in self._queued]:
-            self._go_on_with(self._stop_queued(record))
+            self._in_background(self._stop_queued(record))
 
     async def _stop_queued(self, record: RunRecord) -> None:
         run = run_of(record, RunLog())
@@ -408,7 +408,7 @@ class StoredRuns:
         if self._records is not None:
             self._records.follow(record, run.log)
         await self._runs.end(run, None)
-        self._runs.release_record(record)  # which wakes the task that waits for its turn
+        self._runs.release_record(record)  # wakes the task that waits for the turn of this run
         self._runs.adopt(run)
 
     async def _recover(self, record: RunRecord, *, may_continue: bool) -> None:

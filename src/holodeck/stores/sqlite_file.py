@@ -386,7 +386,7 @@ def _nothing(_connection: sqlite3.Connection) -> None:
 def _free_some(connection: sqlite3.Connection) -> bool:
     """The pragma frees one page with each step. `execute` makes only one step of a statement without columns.
 
-    It frees nothing in a file that another program has written anew, without `auto_vacuum`.
+    It frees nothing in a file that another program has rewritten without `auto_vacuum`.
     """
     (before,) = connection.execute("PRAGMA freelist_count").fetchone()
     connection.executescript(f"PRAGMA incremental_vacuum({VACUUM_PAGES})")
