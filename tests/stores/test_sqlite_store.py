@@ -12,11 +12,12 @@ from contextlib import closing
 import pytest
 
 from benchmarks.stores import FRAME_HEADER, PAGE, PAGES, answered_ms
-from holodeck.core.events import RunFinished
+from holodeck.core.events import RunFinished, TextAdded
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
 from holodeck.errors import RateLimited, SessionBroken, SessionNewer, StartError, StorageFull, StoreUnavailable
+from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord
 from holodeck.stores import records, sqlite_file
 from holodeck.stores.migrations import APPLICATION_ID, MIGRATIONS
@@ -542,3 +543,14 @@ async def test_a_run_whose_last_transaction_fails_is_ended_with_the_next(path, m
     assert (await store.runs.find("r", owner=ME)).ending == RunFinished("r", "s")
     assert not store.runs._registered
     await store.close()
+
+
+async def test_a_server_that_stops_copies_the_last_events_of_its_runs(opened):
+    """A reader that comes back after the restart reads on where it was. A crash may lose a quarter of a second."""
+    store, log = await opened(), RunLog()
+    record = RunRecord(run_id="r", owner=ME, session_id="s")
+    await store.runs.begin(record)
+    store.runs.follow(record, log)
+    log.append(TextAdded("m", "the last word"))
+    await store.close()
+    assert await (await opened()).runs.events(record) == [(0, [TextAdded("m", "the last word")])]

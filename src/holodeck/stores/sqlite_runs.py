@@ -102,7 +102,8 @@ class SqliteRunStore:
         """Adds this process to those that share the file. Does nothing here: it is alone."""
 
     async def leave(self) -> None:
-        """Lets other processes take over what this one left. Does nothing here: there are none."""
+        """Stores what is left to copy of the logs. No other process takes over runs of this one."""
+        await self._copier.close()
 
     # the port
 
