@@ -5,6 +5,7 @@ import sqlite3
 from contextlib import closing
 from unittest.mock import AsyncMock
 
+import msgspec
 import pytest
 
 from holodeck.cli.sessions import command
@@ -13,6 +14,7 @@ from holodeck.config.load import load_config
 from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.errors import StartError, StorageFull
+from holodeck.sessions.port import StoredSession
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from tests.cli.process import holodeck
 
@@ -64,6 +66,20 @@ def test_an_id_that_two_users_have_needs_the_user(folder):
     assert "ada" in ran(folder, "show", "both", "--user", "ada", "--tenant", "acme").out
     assert "there is no session 'nope'" in ran(folder, "show", "nope", code=2).err
     assert "there is no session 'nope' of default/ann" in ran(folder, "show", "nope", "--user", "ann", code=2).err
+
+
+def test_a_tenant_without_its_user_is_an_error(folder):
+    """`second` is a session of acme: without a user, the option was ignored."""
+    for words in (("show", "second"), ("delete", "second"), ("export",)):
+        assert "--tenant needs --user" in ran(folder, *words, "--tenant", "other", code=2).err
+    assert len(ran(folder, "export").out.splitlines()) == 4
+
+
+def test_the_sessions_of_one_user_are_exported_without_those_of_others(folder):
+    lines = ran(folder, "export", "--user", "ada", "--tenant", "acme").out.splitlines()
+    exported = [msgspec.json.decode(line, type=StoredSession).session for line in lines]
+    assert {(each.session_id, each.owner) for each in exported} == {("second", ADA), ("both", ADA)}
+    assert ran(folder, "export", "--user", "ada").out == "", "another tenant's ada"
 
 
 def test_they_move_to_another_agent(folder, tmp_path):

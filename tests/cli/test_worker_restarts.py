@@ -4,6 +4,8 @@ import socket
 import sys
 from types import SimpleNamespace
 
+import pytest
+
 from holodeck.cli import workers
 
 WORKER = """
@@ -34,3 +36,37 @@ def test_a_worker_that_fails_after_its_start_is_replaced_and_one_that_cannot_sta
     assert (tmp_path / "starts").read_text() == "xx"
     assert len(set(ended)) == 2
     assert capsys.readouterr().err == "Worker 1 ended with exit code 1; starting another one.\n"
+
+
+@pytest.mark.parametrize("at", [1, 2], ids=["while the first starts", "while the last starts"])
+def test_a_signal_that_comes_while_workers_start_ends_all_of_them(monkeypatch, tmp_path, at):
+    """A worker that starts after the signal, or at the same time, would serve for ever."""
+    monkeypatch.setattr(workers, "PAUSE", 0)
+    monkeypatch.setattr(workers.signal, "signal", lambda *_: None)
+    started = []
+
+    class Process:
+        """Ends with a signal. The parent can send one only to a process that it knows."""
+
+        returncode = None
+
+        def __init__(self, *_arguments, **_options):
+            started.append(self)
+            self.checks = 0
+            if len(started) == at:
+                parent._end(15, None)
+
+        def send_signal(self, number):
+            self.returncode = -number
+
+        def poll(self):
+            self.checks += 1
+            assert self.checks < 100, "nothing ends this worker"
+            return self.returncode
+
+    monkeypatch.setattr(workers.subprocess, "Popen", Process)
+    with socket.socket() as listener:
+        store = SimpleNamespace(descriptors=(), ended=lambda _replica: None)
+        parent = workers._Workers(2, [], listener, store, str(tmp_path))
+        assert parent.run() == 0
+    assert len(started) == at

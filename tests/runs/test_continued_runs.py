@@ -12,8 +12,9 @@ from holodeck.core.messages import AssistantMessage, PendingStep, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
 from holodeck.core.tools import ToolSchema
-from holodeck.errors import Unauthorized
+from holodeck.errors import StorageFull, StoreUnavailable, Unauthorized
 from holodeck.models.scripted import says
+from holodeck.runs import interrupted_runs
 from holodeck.runs.interrupted_runs import InterruptedRuns
 from holodeck.runs.port import RunState
 from holodeck.runs.recovery import CALL_AGAIN, PART_STRIDE
@@ -73,6 +74,57 @@ async def test_without_a_reader_it_ends(restarted):
         assert run.log.since(0)[-1].message.endswith("a new message continues from there.")
         assert server.model.prompts == []
         assert (await server.records.find("r", owner=ME)).state is RunState.INTERRUPTED
+
+
+@pytest.mark.req("D03b", "D10")
+@pytest.mark.parametrize("error", [StorageFull("full"), StoreUnavailable("locked")], ids=type)
+async def test_what_is_left_of_a_run_is_stored_as_soon_as_the_store_takes_it(restarted, monkeypatch, error):
+    """The message of a run that waited for its turn is in its row only, and was acknowledged."""
+    monkeypatch.setattr(interrupted_runs, "AGAIN_SECONDS", 0)
+    record = msgspec.structs.replace(RECORD, request=msgspec.structs.replace(RECORD.request, detached=True))
+    async with restarted() as server:
+        await server.left(record=record)
+        refused, taken_up = asyncio.Event(), asyncio.get_running_loop().create_future()
+        server.interrupted.on_taken_up.append(taken_up.set_result)
+        with monkeypatch.context() as patch:
+            patch.setattr(server.store, "change", lambda *_: refused.set() or _failed(error))
+            await server.interrupted.recover()
+            assert refused.is_set()
+            with pytest.raises(StoreUnavailable):
+                await server.stored.find("r", owner=ME)
+        run = await asyncio.wait_for(taken_up, 50)
+        await run.done()
+        assert [each.content for each in await server.history()] == ["go", "fresh answer"]
+        assert (await server.records.find("r", owner=ME)).state is RunState.FINISHED
+
+
+def _failed(error):
+    future = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future
+
+
+async def test_a_run_that_is_recovered_while_the_server_stops_is_left_to_the_next_start(restarted, monkeypatch):
+    """The server has stopped its runs by then: one more would ask the model, and fail when the store closes."""
+    record = msgspec.structs.replace(RECORD, request=msgspec.structs.replace(RECORD.request, detached=True))
+    async with restarted() as server:
+        await server.left(QUESTION, record=record)
+        reading, may_read, works = asyncio.Event(), asyncio.Event(), server.store.open
+
+        async def slow(*args, **named):
+            reading.set()
+            await may_read.wait()
+            return await works(*args, **named)
+
+        monkeypatch.setattr(server.store, "open", slow)
+        recovering = asyncio.create_task(server.interrupted.recover())
+        await asyncio.wait_for(reading.wait(), 50)
+        await server.runs.close(0)
+        may_read.set()
+        await asyncio.wait_for(recovering, 50)
+        assert (server.runs.active, server.model.prompts) == ([], [])
+        left = await server.records.find("r", owner=ME)
+        assert (left.ending, left.recovered) == (None, 0)
 
 
 async def test_a_run_whose_credential_is_no_longer_valid_does_not_continue(restarted):

@@ -52,7 +52,7 @@ MUTANTS = (
     StoreMutant("S07", POSTGRES, "no epoch and no owner in the WHERE: a process that was taken for dead stores what its run does", (
         (COMMIT, "AND s.epoch = %(epoch)s AND s.steps = %(first)s", ""),
         (STATEMENTS, "WHERE key = %(run)s AND replica = %(replica)s AND ended IS NULL", "WHERE key = %(run)s"),
-        (STATEMENTS, 'WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL\n"""\n\nEND_RELEASED', 'WHERE key = %(key)s\n"""\n\nEND_RELEASED'),
+        (STATEMENTS, "WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL RETURNING 1", "WHERE key = %(key)s RETURNING 1"),
     )),
     StoreMutant("S08", POSTGRES, "a server that lost the database keeps its runs", (
         ("runs/replica.py", "        self._runs.stop_all(RunInterrupted(LOST_TEXT), also_queued=False)\n", ""),

@@ -69,21 +69,34 @@ async def followed(stores, parts):
     return read
 
 
+@pytest.fixture
+def separation(monkeypatch):
+    """The timer that separates the parts of a run has an effect as soon as this is set."""
+    allowed, separate = asyncio.Event(), RemoteRuns._separate
+
+    def when_allowed(self, run):
+        separate(self, run) if allowed.is_set() else self._separate_later(run)
+
+    monkeypatch.setattr(remote_runs, "SEPARATE_SECONDS", 0.01)
+    monkeypatch.setattr(RemoteRuns, "_separate", when_allowed)
+    return allowed
+
+
 @pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("parts", [1, 2], ids=["to its end", "after a crash"])
-async def test_a_run_that_was_followed_is_gone_without_the_collector(stores, parts, monkeypatch):
-    monkeypatch.setattr(remote_runs, "SEPARATE_SECONDS", 0.01)
+async def test_a_run_that_was_followed_is_gone_without_the_collector(stores, parts, separation):
     read = await followed(stores, parts)
     refs = [weakref.ref(read), *([] if read.later is None else [weakref.ref(read.later)])]
     assert len(refs) == parts
     del read
+    separation.set()
     await until(lambda: not any(ref() for ref in refs), 50, "the run to be gone")
 
 
-async def test_a_reader_that_is_slow_finds_the_later_parts_of_a_run_that_has_ended(stores, monkeypatch):
-    monkeypatch.setattr(remote_runs, "SEPARATE_SECONDS", 0.01)
+async def test_a_reader_that_is_slow_finds_the_later_parts_of_a_run_that_has_ended(stores, separation):
     read = await followed(stores, 2)
     read.readers += 1
+    separation.set()
     remote = RemoteRuns(stores[1], stores[1].runs, RunSettings())
     remote._separate(read.later)
     assert read.later is not None

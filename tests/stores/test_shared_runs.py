@@ -15,7 +15,7 @@ from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
 from holodeck.errors import SessionBusy, ShuttingDown, StoreUnavailable
 from holodeck.models.scripted import ScriptedModel, says
-from holodeck.runs import executor, unstored_endings
+from holodeck.runs import executor, interrupted_runs, unstored_endings
 from holodeck.runs import runs as runs_module
 from holodeck.runs.interrupted_runs import InterruptedRuns
 from holodeck.runs.log import RunLog
@@ -69,7 +69,8 @@ async def test_a_run_that_a_dead_process_left_in_the_queue_is_recovered_in_its_t
 @pytest.mark.parametrize("lost", ["while it waits", "in its turn"])
 async def test_the_message_of_a_run_that_was_left_in_the_queue_outlives_a_lost_store(opened, monkeypatch, lost):
     """Only its row has the message until the run begins."""
-    monkeypatch.setattr(executor, "AGAIN_SECONDS", 0)
+    for module in (executor, interrupted_runs):
+        monkeypatch.setattr(module, "AGAIN_SECONDS", 0)
     dead, alive = await opened(), await opened()
     asked = RunRequest(run_id="waits", session_id="s", messages=(UserMessage(content="hi"),), detached=True)
     await begun(dead, run())
@@ -94,17 +95,40 @@ async def test_the_message_of_a_run_that_was_left_in_the_queue_outlives_a_lost_s
             await alive.runs.beat()
         await interrupted.take_up(await alive.runs.take_over(0))
         await asyncio.wait_for(failed.wait(), 50)
-        async with asyncio.timeout(50):
-            while not taken_up.done():  # with each beat, as a replica does
-                await alive.runs.beat()
-                await interrupted.take_up(await alive.runs.take_over(50))
-        await asyncio.wait_for(taken_up.result().done(), 50)
+        await (await asyncio.wait_for(taken_up, 50)).done()
         found = await alive.runs.find("waits", owner=ME)
-        if lost == "while it waits":
-            assert (await texts(alive), found.state) == (["hi", "hello"], RunState.FINISHED)
-        else:  # as after a second crash
-            assert (await texts(alive), found.state) == (["hi"], RunState.INTERRUPTED)
+        assert (await texts(alive), found.state) == (["hi", "hello"], RunState.FINISHED)
     finally:
+        await runs.close(0)
+        await interrupted.close()
+
+
+@pytest.mark.req("SRV-10")
+async def test_a_run_that_was_left_in_the_queue_is_stopped_while_it_waits(opened):
+    """Before its turn: the run before it may take an hour. Two were left, and the second is stopped."""
+    dead, alive = await opened(), await opened()
+    running = await begun(alive, run())
+    for name in ("waits", "stopped"):
+        await dead.runs.begin(run(name))
+    runs = runs_on(alive)
+    stored = StoredRuns(runs, alive, alive.runs)
+    interrupted = InterruptedRuns(runs, stored)
+    replica = Replica(runs, interrupted, alive.runs, 50)
+    try:
+        for _ in range(3):
+            await alive.runs.beat()
+        assert await interrupted.take_up(await alive.runs.take_over(0)) == 2
+        assert await dead.runs.want_stop(run("stopped"))
+        await replica.beat()
+        async with asyncio.timeout(50):
+            while (found := await dead.runs.find("stopped", owner=ME)).ending is None:
+                await asyncio.sleep(0.01)
+        assert found.state is RunState.CANCELLED
+        shown = await stored.find("stopped", owner=ME)
+        assert shown.log.ending == found.ending
+        assert [each.run_id for each in await alive.runs.open_runs(owner=ME)] == ["r", "waits"]
+    finally:
+        running.close()
         await runs.close(0)
         await interrupted.close()
 
@@ -251,7 +275,8 @@ async def test_a_process_that_takes_runs_up_still_beats():
         await is_up.wait()
 
     records = SimpleNamespace(beat=beat, take_over=take_over, on_pulse=None)
-    replica = Replica(SimpleNamespace(is_closing=False), SimpleNamespace(take_up=take_up), records, 200)
+    interrupted = SimpleNamespace(take_up=take_up, stop_queued=list)
+    replica = Replica(SimpleNamespace(is_closing=False), interrupted, records, 200)
     await replica.beat()
     assert taken == [], "the agent has not started"
     replica.takes_over = True
@@ -326,7 +351,8 @@ async def test_a_server_that_stops_shows_no_ending_of_a_run_that_another_one_con
 ):
     """A server that has not stored the ending of a run in time leaves the run, if another process is there."""
     monkeypatch.setattr(runs_module, "STOP_SECONDS", 0.01)
-    monkeypatch.setattr(unstored_endings, "CLOSE_SECONDS", 50 if works else 0.01)
+    for module in (runs_module, unstored_endings):
+        monkeypatch.setattr(module, "CLOSE_SECONDS", 50 if works else 0.01)
     store, works_on, again = await opened(), asyncio.Event(), asyncio.Event()
     for _ in range(others):
         await (await opened()).runs.beat()
@@ -358,6 +384,34 @@ async def test_a_server_that_stops_shows_no_ending_of_a_run_that_another_one_con
     assert (ending is None) == is_cut
 
 
+@pytest.mark.req("SRV-20", "D08")
+async def test_a_server_that_stops_shows_no_ending_of_a_run_that_another_one_has_taken_over(opened, monkeypatch):
+    """The store answers, and takes no ending from the process that no longer has the run."""
+    monkeypatch.setattr(runs_module, "STOP_SECONDS", 0.01)
+    store, other, works_on = await opened(), await opened(), asyncio.Event()
+    monkeypatch.setattr(type(store.runs), "has_others", True)  # also for workers of one file
+
+    async def stubborn():
+        while not works_on.is_set():
+            with suppress(asyncio.CancelledError):
+                await works_on.wait()
+
+    runs = runs_on(store, says("one two", pause=stubborn))
+    first = await runs.start(RunRequest(run_id="r", session_id="s", messages=(UserMessage(content="hi"),)))
+    assert await more(first.log, 3)
+    runs.attach(first)
+    try:
+        for _ in range(3):
+            await other.runs.beat()
+        assert [each.run_id for each in await other.runs.take_over(0)] == ["r"]
+        await asyncio.wait_for(runs.close(0), 50)
+        assert (first.log.ending, first.log.is_cut) == (None, True)
+        assert (await other.runs.find("r", owner=ME)).ending is None
+    finally:
+        works_on.set()
+        await asyncio.wait({first.task}, timeout=50)
+
+
 async def test_a_wait_that_is_cancelled_in_the_moment_in_which_it_ends_is_cancelled():
     watches = SessionWatches()
     watch = watches.open((ME, "s"))
@@ -377,7 +431,7 @@ async def test_a_process_that_stops_while_another_leaves_stops():
         return []
 
     records = SimpleNamespace(beat=beat, take_over=take_over, on_pulse=None)
-    replica = Replica(Runs.__new__(Runs), None, records, 200)
+    replica = Replica(Runs.__new__(Runs), SimpleNamespace(stop_queued=list), records, 200)
     replica.start()
     await asyncio.sleep(0)
     records.on_pulse(Pulse(left=True))

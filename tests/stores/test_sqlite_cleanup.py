@@ -1,6 +1,8 @@
 """What a store in a file deletes, and when: records, copies and keys of old runs, expired sessions, all of a user."""
 
+import asyncio
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -235,3 +237,43 @@ async def test_deleting_a_session_deletes_what_its_runs_were_asked_and_answered(
 
 
 PIECE = "INSERT INTO pieces SELECT key, 0, x'5b5d' FROM runs WHERE id = ?"
+
+
+async def test_what_was_deleted_gives_its_space_back_to_the_disk(opened, path):
+    """sqlite3 steps a pragma without columns once, and this one frees a page with each step."""
+    store = await opened()
+    for number in range(4):
+        await say(store, "x" * 1_000_000, f"s{number}")
+    await store.delete_all(owner=ME)
+    assert await free_pages(store) > 900
+    await store.file.vacuum()
+    assert await free_pages(store) == 0
+    assert path.stat().st_size < 1_000_000
+
+
+async def test_a_file_that_another_program_has_rewritten_keeps_its_free_pages(opened, path):
+    """Without `auto_vacuum` the pragma does nothing: the loop ends all the same."""
+    store = await opened()
+    await say(store, "x" * 100_000)
+    await store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")
+        connection.execute("PRAGMA auto_vacuum=NONE")
+        connection.execute("VACUUM")
+    store = await opened()
+    await store.delete_all(owner=ME)
+    await asyncio.wait_for(store.file.vacuum(), 50)
+    assert await free_pages(store) > 0
+
+
+async def test_the_clean_up_gives_the_space_of_what_it_removes_back(opened):
+    store = await opened()
+    for number in range(4):
+        await say(store, "x" * 100_000, f"s{number}")
+    await store.file.write(lambda connection: connection.execute("UPDATE sessions SET used = 0").rowcount)
+    assert await store.cleanup_expired() == 4
+    assert await free_pages(store) == 0
+
+
+async def free_pages(store):
+    return (await store.file.read(lambda connection: connection.execute("PRAGMA freelist_count").fetchone()))[0]

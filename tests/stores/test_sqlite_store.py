@@ -8,11 +8,12 @@ import threading
 
 import pytest
 
-from holodeck.core.events import RunFinished
+from holodeck.core.events import RunFinished, TextAdded
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
 from holodeck.errors import RateLimited, SessionBroken, SessionNewer
+from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord
 from holodeck.stores import records
 from holodeck.stores.sqlite_file import SqliteFile
@@ -266,3 +267,14 @@ async def test_idempotency_keys_and_endings_survive(opened):
     assert (found.run_id, found.fingerprint, found.ending, found.state) == ("r", b"f", ending, "finished")
     assert await again.runs.by_key("ag-ui", "k", owner=ME) is None
     assert await again.runs.unfinished() == []
+
+
+async def test_a_server_that_stops_copies_the_last_events_of_its_runs(opened):
+    """A reader that comes back after the restart reads on where it was. A crash may lose a quarter of a second."""
+    store, log = await opened(), RunLog()
+    record = RunRecord(run_id="r", owner=ME, session_id="s")
+    await store.runs.begin(record)
+    store.runs.follow(record, log)
+    log.append(TextAdded("m", "the last word"))
+    await store.close()
+    assert await (await opened()).runs.events(record) == [(0, [TextAdded("m", "the last word")])]

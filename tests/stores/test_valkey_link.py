@@ -83,7 +83,7 @@ async def test_what_one_process_adds_every_other_reads_from_any_event_on(linked)
 async def test_a_sealed_log_takes_nothing_more_and_the_next_part_follows_it(linked):
     late, taker = await linked("late"), await linked("taker")
     await late.append([piece(0, EVENTS[:2])])
-    await taker.seal(LOG, 0)
+    await taker.seal([(LOG, 0)])
     assert await late.append([piece(2, EVENTS[2:4])]) == set()
     assert late.is_up, "a log that is sealed is no fault of the store"
     await taker.append([piece(PART_STRIDE, EVENTS[4:])])
@@ -126,7 +126,7 @@ async def test_nothing_is_kept_for_ever(linked, url):
     link = await linked()
     await link.append([piece(0, EVENTS[:2])])
     await link.append([piece(0, [*EVENTS, ENDING], ((ME, "ended"), 1))])
-    await link.seal(((ME, "never written"), 1), 0)
+    await link.seal([(((ME, "never written"), 1), 0)])
     await link.send("other", "stop", RUN)
     with Redis.from_url(url) as client:
         lives = sorted(client.ttl(key) for key in client.scan_iter())
@@ -139,7 +139,7 @@ async def test_nothing_is_kept_for_ever(linked, url):
 async def test_the_part_before_a_crash_is_kept_no_longer_than_the_one_with_the_ending(linked, url):
     dead, taker = await linked("dead"), await linked("taker")
     await dead.append([piece(0, EVENTS[:2])])
-    await taker.seal(LOG, 0)
+    await taker.seal([(LOG, 0)])
     await taker.append([piece(PART_STRIDE, EVENTS[2:])])
     with Redis.from_url(url) as client:
         assert all(client.ttl(key) > 120 for key in client.scan_iter("*:log:*"))
@@ -343,6 +343,41 @@ async def test_a_run_that_is_withdrawn_leaves_nothing_in_memory(linked_store):
     await runs.begin(record)
     await runs.withdraw(record)
     assert (runs._logs, runs._keys, runs._records) == ({}, {}, {})
+
+
+async def test_runs_are_taken_over_while_valkey_does_not_answer(postgres_database, url):
+    """The take-over is part of the heartbeat: if it waited, the process would end its own runs and count as dead."""
+    sealed, answers = [], asyncio.Event()
+
+    class Silent(ValkeyLink):
+        async def seal(self, parts):
+            sealed.append([(name[0][1], block) for name, block in parts])
+            await answers.wait()
+
+    dead, taker = stores = [on_database(postgres_database, "tester") for _ in range(2)]
+    taker.runs.connect(Silent(url, "tester", taker.runs.replica, replay_window=120, seconds=30))
+    try:
+        for store in stores:
+            await store.start()
+        for number in range(3):
+            await dead.runs.begin(RunRecord(run_id=f"r{number}", owner=ME, session_id=f"s{number}"))
+        await dead.runs.leave()
+        taken = await asyncio.wait_for(taker.runs.take_over(10), 50)
+        assert ([each.run_id for each in taken], sealed) == (["r0", "r1", "r2"], [])
+        answers.set()
+        await taker.runs.seal(taken)
+        assert sealed == [[("r0", 0), ("r1", 0), ("r2", 0)]], "in one round trip"
+    finally:
+        for store in stores:
+            await store.close()
+
+
+async def test_a_valkey_that_is_away_is_not_asked_to_seal(linked, monkeypatch):
+    link, asked = await linked(), []
+    monkeypatch.setattr(link, "_tried", asked.append)
+    link.lost(TimeoutError())
+    await link.seal([(LOG, 0), (OTHER, 0)])
+    assert asked == []
 
 
 # the line: pieces from the middle of a log

@@ -9,6 +9,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -39,11 +40,17 @@ def agent_options(command: CommandFunction) -> CommandFunction:
     return click.option("--agent", "path", metavar="PATH", help=help_)(demo_option(command))
 
 
-def owner_options(command: CommandFunction) -> CommandFunction:
-    tenant_option = click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="The user's tenant.")
-    return click.option("--user", help="Owner of the session, if several users have the same id.")(
-        tenant_option(command)
-    )
+def owner_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds `--user` and `--tenant`. The command gets them as `owner`, which is None without a user."""
+
+    @wraps(command)
+    def with_owner(*, user: str | None, tenant: str | None, **given: Any) -> None:
+        if tenant is not None and user is None:
+            raise click.UsageError("--tenant needs --user.")
+        command(owner=None if user is None else Owner(tenant or DEFAULT_TENANT, user), **given)
+
+    tenant_option = click.option("--tenant", help=f"The user's tenant. Default: {DEFAULT_TENANT}.")
+    return click.option("--user", help="Only sessions of this user.")(tenant_option(with_owner))
 
 
 @click.group("sessions")
@@ -85,9 +92,9 @@ def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> None:
 @click.argument("session_id", metavar="ID")
 @agent_options
 @owner_options
-def show(*, session_id: str, path: str | None, demo: bool, user: str | None, tenant: str) -> None:
+def show(*, session_id: str, path: str | None, demo: bool, owner: Owner | None) -> None:
     """Show the messages of a session."""
-    stored = _with_store(path, demo, lambda store: _read(store, session_id, user, tenant))
+    stored = _with_store(path, demo, lambda store: _read(store, session_id, owner))
     for message in stored.messages:
         who = (
             message.name if isinstance(message, ToolMessage) else type(message).__name__.removesuffix("Message").lower()
@@ -104,18 +111,18 @@ def show(*, session_id: str, path: str | None, demo: bool, user: str | None, ten
 @click.argument("session_id", metavar="[ID]", required=False)
 @agent_options
 @owner_options
-def export(*, session_id: str | None, path: str | None, demo: bool, user: str | None, tenant: str) -> None:
-    """Write a session, or all of them, as lines of JSON.
+def export(*, session_id: str | None, path: str | None, demo: bool, owner: Owner | None) -> None:
+    """Write a session, all of a user, or all of them, as lines of JSON.
 
     Sessions that cannot be read are named and left out; the exit code is then 2.
     """
 
     async def exported(store: Store) -> list[str]:
         if session_id is not None:
-            click.echo(msgspec.json.encode(await _read(store, session_id, user, tenant)).decode())
+            click.echo(msgspec.json.encode(await _read(store, session_id, owner)).decode())
             return []
         unreadable = []
-        for each in await store.all_sessions(-1):
+        for each in await (store.all_sessions(-1) if owner is None else store.sessions_of(owner=owner, limit=-1)):
             try:
                 stored = await store.read(each.session_id, owner=each.owner)
             except (SessionBroken, SessionNewer) as error:
@@ -225,22 +232,19 @@ def _exist_already(there: Sequence[StoredSession]) -> str:
 @click.option("--all", "all_of_user", is_flag=True, help="All sessions of the user that --user names.")
 @agent_options
 @owner_options
-def delete(
-    *, session_id: str | None, all_of_user: bool, path: str | None, demo: bool, user: str | None, tenant: str
-) -> None:
+def delete(*, session_id: str | None, all_of_user: bool, path: str | None, demo: bool, owner: Owner | None) -> None:
     """Delete a session permanently, with its runs; or all sessions of a user."""
-    if all_of_user == (session_id is not None) or (all_of_user and user is None):
+    if all_of_user == (session_id is not None) or (all_of_user and owner is None):
         raise click.UsageError("Write either the ID of a session, or --all and --user.")
 
     async def deleted(store: Store) -> int:
-        found = await _found(store, session_id or "", user, tenant)
+        found = await _found(store, session_id or "", owner)
         await store.delete(found.session_id, owner=found.owner)
         return 1
 
-    if user is None or not all_of_user:
+    if owner is None or not all_of_user:
         number = _with_store(path, demo, deleted)
     else:
-        owner = Owner(tenant, user)
         number = _with_store(path, demo, lambda store: store.delete_all(owner=owner))
     click.echo(f"{_sessions(number)} deleted.", err=True)
 
@@ -328,19 +332,19 @@ def _existing(config: LoadedConfig) -> Path:
     return file
 
 
-async def _read(store: Store, session_id: str, user: str | None, tenant: str) -> StoredSession:
-    found = await _found(store, session_id, user, tenant)
+async def _read(store: Store, session_id: str, owner: Owner | None) -> StoredSession:
+    found = await _found(store, session_id, owner)
     stored = await store.read(session_id, owner=found.owner)
     if stored is None:
         raise StartError(f"there is no session {session_id!r}")
     return stored
 
 
-async def _found(store: Store, session_id: str, user: str | None, tenant: str) -> ServerSession:
-    found = await store.named(session_id, owner=None if user is None else Owner(tenant, user))
+async def _found(store: Store, session_id: str, owner: Owner | None) -> ServerSession:
+    found = await store.named(session_id, owner=owner)
     if len(found) > 1:
         raise StartError(f"{len(found)} users have a session {session_id!r}; add --user and --tenant")
     if not found:
-        whose = "" if user is None else f" of {tenant}/{user}"
+        whose = "" if owner is None else f" of {owner.tenant}/{owner.user}"
         raise StartError(f"there is no session {session_id!r}{whose}; `holodeck sessions list` shows them")
     return found[0]

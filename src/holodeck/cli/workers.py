@@ -65,7 +65,8 @@ class _Workers:
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(each, self._end)
         for number in range(self._count):
-            self._start(number, announces=number == 0)
+            if not self._is_ending:
+                self._start(number, announces=number == 0)
         while self._processes:
             time.sleep(PAUSE)
             self._started |= {each.replica for each in self._processes.values() if self._socket_of(each).exists()}
@@ -94,6 +95,8 @@ class _Workers:
             process_group=0,
         )
         self._processes[process] = seat
+        if self._is_ending:  # the signal came before this process was in the list
+            process.send_signal(signal.SIGTERM)
 
     def _ended(self, code: int, seat: WorkerSeat) -> None:
         self._store.ended(seat.replica)

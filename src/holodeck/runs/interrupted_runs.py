@@ -7,9 +7,11 @@ connection. Otherwise the run ends as `interrupted`. `recovery` decides what rem
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import nullcontext
+from contextvars import Context
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -19,9 +21,17 @@ from holodeck.core.events import ENDINGS, Ending, RunStarted, WarningRaised, fai
 from holodeck.core.messages import Message, PendingStep, UserMessage
 from holodeck.core.owner import OwnedId
 from holodeck.core.request import RunRequest
-from holodeck.errors import HoloDeckError, InvalidRequest, LostClaim, RunInterrupted, StoreUnavailable
+from holodeck.errors import (
+    HoloDeckError,
+    InvalidRequest,
+    LostClaim,
+    RunInterrupted,
+    SessionDeleted,
+    StorageFull,
+    StoreUnavailable,
+)
 from holodeck.runs.client_history import Change, change_of, results_for
-from holodeck.runs.executor import take_turn
+from holodeck.runs.executor import AGAIN_SECONDS, take_turn
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, RunState, SharedRunStore
 from holodeck.runs.recovery import Remains, correction, remains_of
@@ -54,7 +64,8 @@ class InterruptedRuns:
         self._shared = runs.records if isinstance(runs.records, SharedRunStore) else None
         # called with each run that another process left: it continues, or has ended
         self.on_taken_up: list[Callable[[Run], None]] = []
-        self._waiting: set[asyncio.Task[None]] = set()  # for the turns of runs that were left before they began
+        self._waiting: set[asyncio.Task[None]] = set()  # for the turns of runs that were left, or for the store
+        self._queued: dict[OwnedId, RunRecord] = {}  # runs that were left in a queue and wait for their turn here
 
     async def close(self) -> None:
         """Leaves the runs that wait for their turn to another process."""
@@ -74,6 +85,8 @@ class InterruptedRuns:
 
         Does not wait for those that were left in a queue: a run of a living process may be before them.
         """
+        if self._shared is not None:
+            await self._shared.seal(left)
         by_session: dict[OwnedId, list[RunRecord]] = {}
         for record in left:
             by_session.setdefault((record.owner, record.session_id), []).append(record)
@@ -81,29 +94,42 @@ class InterruptedRuns:
         for records in by_session.values():
             work = self._recover_session(records)
             if self._shared is not None and any(each.state is RunState.QUEUED for each in records):
-                self._waiting.add(
-                    task := asyncio.create_task(work, name=f"recovery of session {records[0].session_id}")
-                )
-                task.add_done_callback(self._waiting.discard)
+                self._in_background(work)
             else:
                 at_once.append(work)
         await asyncio.gather(*at_once)
         return len(left)
 
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        self._waiting.add(task := asyncio.create_task(work, name="recovery of a session", context=Context()))
+        task.add_done_callback(self._waiting.discard)
+
     async def _recover_session(self, records: Sequence[RunRecord]) -> None:
-        for record in records:
+        if self._shared is not None:
+            self._queued |= {(each.owner, each.run_id): each for each in records if each.state is RunState.QUEUED}
+        for number, record in enumerate(records):
             try:
                 current = await self._in_turn(record)
                 if current is not None:
                     await self._recover(current, may_continue=record is records[-1] and _crashes_of(record) == 0)
-            except Exception as error:  # an unreadable run stops neither the recovery of others nor the server's start
-                if self._shared is not None and isinstance(error, StoreUnavailable):
-                    # Its message may be in its row only. The row stays open, so `take_over` returns it again.
-                    log.warning("run %s is recovered when the store works again: %s", record.run_id, error.message)
-                else:
-                    log.exception("run %s cannot be recovered", record.run_id)
-                    await self._runs.executor.end(run_of(record, RunLog()), RunInterrupted(INTERRUPTED_TEXT))
+            except (StoreUnavailable, StorageFull) as error:  # its message may be in its row only, so it is not ended
+                log.info("run %s is recovered when the store works again: %s", record.run_id, error.message)
+                self._in_background(self._recover_later(records[number:]))
+                return
+            except (LostClaim, SessionDeleted) as error:
+                log.info("run %s is not recovered: %s", record.run_id, error.message)
                 self._runs.executor.release_record(record)
+            except Exception:  # an unreadable run stops neither the recovery of others nor the server's start
+                log.exception("run %s cannot be recovered", record.run_id)
+                await self._runs.executor.end(run_of(record, RunLog()), RunInterrupted(INTERRUPTED_TEXT))
+                self._runs.executor.release_record(record)
+
+    async def _recover_later(self, records: Sequence[RunRecord]) -> None:
+        """Tries again. New runs of the session may have come meanwhile: here they take turns by this process's queue."""
+        await asyncio.sleep(AGAIN_SECONDS)
+        session = records[0].owner, records[0].session_id
+        async with nullcontext() if self._shared is not None else self._runs.queue.take(session):
+            await self._recover_session(records)
 
     async def _in_turn(self, record: RunRecord) -> RunRecord | None:
         """Waits for the turn of a run that was left in a queue, and reads it again: its client may have stopped it.
@@ -113,12 +139,29 @@ class InterruptedRuns:
         if self._shared is None or record.state is not RunState.QUEUED:
             return record
         found = None
-        with suppress(LostClaim):
+        try:
             await take_turn(record, self._shared)
-            found = await self._shared.find(record.run_id, owner=record.owner)
+            if self._queued.pop((record.owner, record.run_id), None) is not None:
+                found = await self._shared.find(record.run_id, owner=record.owner)
+        except LostClaim:
+            self._queued.pop((record.owner, record.run_id), None)
         if found is None:
             self._runs.executor.release_record(record)
         return None if self._runs.is_closing else found
+
+    def stop_queued(self, runs: Sequence[OwnedId]) -> None:
+        """Stops those of these runs that were left in a queue, before their turn. They have stored nothing."""
+        for record in [self._queued.pop(run) for run in runs if run in self._queued]:
+            self._in_background(self._stop_queued(record))
+
+    async def _stop_queued(self, record: RunRecord) -> None:
+        run = run_of(record, RunLog())
+        self._runs.observe(run)
+        if self._records is not None:
+            self._records.follow(record, run.log)
+        await self._runs.executor.end(run, None)
+        self._runs.executor.release_record(record)  # wakes the task that waits for the turn of this run
+        self._runs.adopt(run)
 
     async def _recover(self, record: RunRecord, *, may_continue: bool) -> None:
         """Stores the remains of a run, then ends it or lets it wait for a reader that wants it to continue."""
@@ -134,6 +177,8 @@ class InterruptedRuns:
         may_continue = may_continue and await self._is_last(record)
         ending = self._ending_of(record, remains, may_continue=may_continue)
         left, history_now = await self._store_remains(record, remains, change, ending)
+        if ending is None and self._runs.is_closing:
+            return  # the next process continues it
         run = part_after_crash(record, pieces, history, self._runs.settings.max_log_events)
         if not events or type(events[-1]) in ENDINGS:
             run.emit(RunStarted(record.run_id, record.session_id, record.request.parent_run_id))

@@ -67,9 +67,10 @@ class MemoryRunStore:
     async def take_up(self, record: RunRecord) -> None:
         """Does nothing: memory holds no runs of another process."""
 
-    async def end(self, record: RunRecord, ending: Ending) -> None:
+    async def end(self, record: RunRecord, ending: Ending) -> bool:
         noted = self._noted.pop((record.owner, record.run_id), record)
         self._store(_ended(noted, ending))
+        return True
 
     async def find(self, run_id: str, *, owner: Owner) -> RunRecord | None:
         return self._records.get((owner, run_id))

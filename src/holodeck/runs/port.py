@@ -124,8 +124,11 @@ class RunStore(Protocol):
     async def take_up(self, record: RunRecord) -> None:
         """Counts that a process continues a run that another one left. Raises LostClaim if it lost the run meanwhile."""
 
-    async def end(self, record: RunRecord, ending: Ending) -> None:
-        """Stores the ending of a run that ended without its conversation."""
+    async def end(self, record: RunRecord, ending: Ending) -> bool:
+        """Stores the ending of a run that ended without its conversation.
+
+        False if it is not stored: another process has the run and decides how it ends, or the run was deleted.
+        """
 
     async def find(self, run_id: str, *, owner: Owner) -> RunRecord | None: ...
 
@@ -219,4 +222,13 @@ class SharedRunStore(RunStore, Protocol):
         """Reports to the other processes that this one is alive."""
 
     async def take_over(self, seconds: float) -> Sequence[RunRecord]:
-        """Moves to this process the runs of processes that left or were silent for this long."""
+        """Moves to this process the runs of processes that left or were silent for this long.
+
+        Waits for nothing but the database: it is part of the heartbeat.
+        """
+
+    async def seal(self, taken: Sequence[RunRecord]) -> None:
+        """Closes the copies of the logs of runs that were taken over: their processes can add nothing more.
+
+        Nothing depends on it. It may fail silently.
+        """

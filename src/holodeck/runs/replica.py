@@ -119,6 +119,7 @@ class Replica:
     def _apply(self, pulse: Pulse) -> None:
         if pulse.left:
             self._is_due.set()
+        self._interrupted.stop_queued(pulse.stops)
         for run in self._own(pulse.stops):
             self._runs.stop(run)
         for run in self._own(pulse.followed):

@@ -17,7 +17,7 @@ import msgspec
 
 from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.pending import decide
-from holodeck.core.events import Observer
+from holodeck.core.events import Ending, Observer
 from holodeck.core.ids import new_ulid
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
@@ -37,7 +37,7 @@ from holodeck.runs.resumed_parts import answered_with, check_continues
 from holodeck.runs.run import Run, RunMeter, SessionFeeds, SessionQueue, ending_of, kept_of, size_of_request
 from holodeck.runs.run_settings import RunSettings, WhenBusy
 from holodeck.runs.shared_entry import SharedEntry
-from holodeck.runs.unstored_endings import UnstoredEndings
+from holodeck.runs.unstored_endings import CLOSE_SECONDS, UnstoredEndings
 from holodeck.sessions.port import SessionStore
 
 log = logging.getLogger(__name__)
@@ -318,21 +318,32 @@ class Runs:
         """Ends runs that wait for the store, or in which something swallows their cancellation.
 
         An ending is stored before it is shown. If the store does not take it in time and another process is there, that
-        process continues the run as after a crash, so readers are shown no ending.
+        process continues the run as after a crash, or has it already, so readers are shown no ending.
         """
         has_others = self.settings.continues and self._shared is not None and self._shared.records.has_others
         endings = {run: ending_of(run, run.stopped_by) for run in runs if not run.log.ended}
+        storing = {asyncio.create_task(self._is_stored(run, ending)): run for run, ending in endings.items()}
+        done = (await asyncio.wait(storing, timeout=CLOSE_SECONDS))[0] if storing else ()
+        stored = {storing[task] for task in done if task.result()}
         for run, ending in endings.items():
-            self.executor.keep_ending(run, ending)
-        if endings:
-            await self.unstored.close()
-        for run, ending in endings.items():
-            if has_others and (run.owner, run.run_id) in self.unstored.kept:
+            if has_others and run not in stored:
                 run.log.cut()
-            else:
-                self.executor.emit_ending(run, ending)
+                continue
+            if run not in stored:
+                self.executor.keep_ending(run, ending)
+            self.executor.emit_ending(run, ending)
         for run in runs:
             run.abandon()
+
+    async def _is_stored(self, run: Run, ending: Ending) -> bool:
+        """Stores an ending. Returns whether readers may be shown it, since it is stored or the run is not."""
+        try:
+            return self.records is None or run.record is None or await self.records.end(run.record, ending)
+        except HoloDeckError as error:
+            log.warning("the end of run %s could not be stored: %s", run.run_id, error.message)
+        except Exception:  # a bug of the store: it must not keep the server from stopping
+            log.exception("the end of run %s could not be stored", run.run_id)
+        return False
 
     def _left_to_others(self) -> dict[Run, Coroutine[Any, Any, None]]:
         """The runs that are left to another process, with the work that does it."""

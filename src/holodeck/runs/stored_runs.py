@@ -21,6 +21,7 @@ from holodeck.errors import (
     RunInterrupted,
     RunNotFound,
     ShuttingDown,
+    StoreUnavailable,
 )
 from holodeck.runs.port import RunRecord, RunState, RunStore, SharedRunStore
 from holodeck.runs.recovery import correction, log_of, remains_of, result_of
@@ -240,7 +241,9 @@ class StoredRuns:
         found = self._runs.find(record.run_id, owner=record.owner)  # another request may have restored it meanwhile
         is_known = found is not None and found.log.ended and not is_continued_elsewhere(found, record)
         if is_known or record.ending is None:
-            return found or self._runs.get(record.run_id, owner=record.owner)
+            if found is None:
+                raise StoreUnavailable("This run can be read as soon as what is left of it can be stored.")
+            return found
         events = flattened(pieces)
         run = parts_of(record, pieces, history, self._runs.settings.max_log_events)[-1]
         is_complete = bool(events) and type(events[-1]) in ENDINGS and not lacks_part(run)

@@ -23,7 +23,7 @@ class PostgresReplicas(Heartbeats):
     def __init__(self, database: PostgresDatabase, agent: str, replica: str) -> None:
         """`replica` is the name of this process."""
         super().__init__()
-        self._database, self._agent, self._replica = database, agent, replica
+        self._database, self._agent, self.replica = database, agent, replica
         self._beaten = time.monotonic()  # the last beat
         self._pause = math.inf  # the time between it and the previous one
 
@@ -36,26 +36,26 @@ class PostgresReplicas(Heartbeats):
         await self._database.rows(
             "INSERT INTO holodeck.replicas (id, agent, version) VALUES (%(id)s, %(agent)s, %(version)s)"
             " ON CONFLICT DO NOTHING",
-            {"id": self._replica, "agent": self._agent, "version": __version__},
+            {"id": self.replica, "agent": self._agent, "version": __version__},
             again=True,
         )
 
     async def leave(self) -> None:
-        await self._database.rows("DELETE FROM holodeck.replicas WHERE id = %(id)s", {"id": self._replica})
+        await self._database.rows("DELETE FROM holodeck.replicas WHERE id = %(id)s", {"id": self.replica})
 
     async def beat(self) -> bool:
         """Raises the counter of this process, and reads those of the others. False if they considered it dead."""
         found = await self._database.rows(
             "WITH me AS (UPDATE holodeck.replicas SET beats = beats + 1 WHERE id = %(me)s RETURNING 1)"
             " SELECT id, beats, (SELECT count(*) FROM me) FROM holodeck.replicas WHERE agent = %(agent)s",
-            {"me": self._replica, "agent": self._agent},
+            {"me": self.replica, "agent": self._agent},
             lane=Lane.BEAT,
         )
         if not found or not found[0][2]:
             return False
         now = time.monotonic()
         self._beaten, self._pause = now, now - self._beaten
-        self.see((replica, beats) for replica, beats, _ in found if replica != self._replica)
+        self.see((replica, beats) for replica, beats, _ in found if replica != self.replica)
         return True
 
     async def open_runs(self) -> list[OpenRun]:
@@ -64,7 +64,7 @@ class PostgresReplicas(Heartbeats):
             "SELECT key, tenant, user_name, id, stop_wanted, followed,"
             f" EXISTS (SELECT 1 FROM holodeck.runs other WHERE {SAME_SESSION} AND other.key > runs.key)"
             " FROM holodeck.runs WHERE replica = %(me)s AND ended IS NULL",
-            {"me": self._replica},
+            {"me": self.replica},
             lane=Lane.BEAT,
         )
         return [OpenRun(key, (Owner(tenant, user), name), *rest) for key, tenant, user, name, *rest in mine]
@@ -97,7 +97,7 @@ class PostgresReplicas(Heartbeats):
             "   WHERE s.agent = taken.agent AND s.tenant = taken.tenant AND s.user_name = taken.user_name"
             "   AND s.id = taken.session AND taken.state = 'running')"  # one that waits has written nothing
             f" SELECT key, {RUN_COLUMNS} FROM taken ORDER BY key",
-            {"me": self._replica, "agent": self._agent, "strays": self.strays},
+            {"me": self.replica, "agent": self._agent, "strays": self.strays},
             lane=Lane.BEAT,
         )
         opened = records.OpenRuns(found)
@@ -116,7 +116,7 @@ class PostgresReplicas(Heartbeats):
                 "keys": [key for key, _ in found.broken],
                 "endings": [ending for _, ending in found.broken],
                 "now": now,
-                "me": self._replica,
+                "me": self.replica,
             },
             lane=Lane.BEAT,
         )

@@ -85,20 +85,22 @@ SELECT key, EXISTS (SELECT 1 FROM run) FROM holodeck.runs WHERE key = %(key)s AN
 END = """
 UPDATE holodeck.runs SET state = %(state_after)s, ending = %(ending)s, ended = %(ended)s, v = %(v)s, request = %(request)s,
   root = %(root)s
-WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL
+WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL RETURNING 1
 """
 
 END_RELEASED = f"""
 WITH named AS (
   UPDATE holodeck.runs SET state = %(state_after)s, ending = %(ending)s, ended = %(ended)s, v = %(v)s, request = %(request)s
   WHERE {NAMED} AND ended IS NOT NULL
-  RETURNING 1)
-INSERT INTO holodeck.runs (agent, tenant, user_name, id, session, wire, repeat_key, fingerprint, replica, state,
-  accepted, v, request, root, ending, ended)
-SELECT %(agent)s, %(tenant)s, %(user)s, %(id)s, %(session)s, %(wire)s, %(repeat_key)s, %(fingerprint)s::bytea, %(me)s,
-  %(state_after)s, %(ended)s, %(v)s, %(request)s::bytea, %(root)s, %(ending)s::bytea, %(ended)s
-WHERE NOT EXISTS (SELECT 1 FROM named)
-ON CONFLICT DO NOTHING
+  RETURNING 1),
+new AS (
+  INSERT INTO holodeck.runs (agent, tenant, user_name, id, session, wire, repeat_key, fingerprint, replica, state,
+    accepted, v, request, root, ending, ended)
+  SELECT %(agent)s, %(tenant)s, %(user)s, %(id)s, %(session)s, %(wire)s, %(repeat_key)s, %(fingerprint)s::bytea, %(me)s,
+    %(state_after)s, %(ended)s, %(v)s, %(request)s::bytea, %(root)s, %(ending)s::bytea, %(ended)s
+  WHERE NOT EXISTS (SELECT 1 FROM named)
+  ON CONFLICT DO NOTHING RETURNING 1)
+SELECT 1 FROM named UNION ALL SELECT 1 FROM new
 """
 # END_RELEASED changes the row of a run that has ended, because its interrupt is withdrawn, and inserts the row of a run
 # that never began.

@@ -68,7 +68,6 @@ class PostgresRunStore:
         """
         self._database, self._agent = database, agent
         self._replay_window, self._kept_seconds = replay_window, kept_seconds
-        self.replica = replica or new_ulid()
         self._records: dict[OwnedId, RunRecord] = {}  # records of the runs that this process has, or is about to begin
         self._keys: dict[OwnedId, int] = {}  # row keys of the stored runs
         self._found: dict[OwnedId, FoundSession] = {}  # sessions that BEGIN has read and no run has opened yet
@@ -76,12 +75,16 @@ class PostgresRunStore:
         self._sessions = SessionWatches()
         self._sessions.on_first, self._sessions.on_last = self._watched, self._not_watched
         self._looking: asyncio.Task[None] | None = None  # for runs that begin, while a session is watched
-        self._replicas = PostgresReplicas(database, agent, self.replica)
+        self._replicas = PostgresReplicas(database, agent, replica or new_ulid())
         self._copier = LogCopier(self._store_pieces, self._store_at_once)
         self._link: ValkeyLink | None = None
         self._logs: dict[OwnedId, int] = {}  # runs whose logs are copied or followed here, by the numbers of their rows
         self.on_pulse: Callable[[Pulse], None] = lambda _pulse: None
         self.clock: Callable[[], float] = time.time
+
+    @property
+    def replica(self) -> str:
+        return self._replicas.replica
 
     @property
     def has_others(self) -> bool:
@@ -179,9 +182,12 @@ class PostgresRunStore:
         for key, record in taken:
             run = record.owner, record.run_id
             self._keys[run], self._records[run], self._logs[run] = key, record, key
-            if self._link is not None:
-                await self._link.seal((run, key), record.recovered)
         return [record for _, record in taken]
+
+    async def seal(self, taken: Sequence[RunRecord]) -> None:
+        if self._link is not None:
+            runs = [((each.owner, each.run_id), each.recovered) for each in taken]
+            await self._link.seal([((run, self._logs[run]), block) for run, block in runs if run in self._logs])
 
     # the port
 
@@ -282,11 +288,11 @@ class PostgresRunStore:
         if not found:
             raise LostClaim(TAKEN)
 
-    async def end(self, record: RunRecord, ending: Ending) -> None:
+    async def end(self, record: RunRecord, ending: Ending) -> bool:
         key = self._keys.get((record.owner, record.run_id))
         values = {**self._values(record), **_ending_values(ending, self.clock()), "me": self.replica, "key": key}
         values["request"] = records.encode(kept_after_end(record.request))
-        await self._database.rows(END_RELEASED if key is None else END, values, again=True)
+        return bool(await self._database.rows(END_RELEASED if key is None else END, values, again=True))
 
     async def find(self, run_id: str, *, owner: Owner) -> RunRecord | None:
         return await self._one(NAMED, self._name(owner, run_id))

@@ -37,6 +37,7 @@ Job: TypeAlias = Callable[[sqlite3.Connection], T]
 
 MAX_BATCH = 256  # jobs in one transaction
 CHECKPOINT_COMMITS = 80  # short ones are fewer pages than the 1,000 after which COMMIT itself copies them into the file
+VACUUM_PAGES, VACUUM_PAUSE = 1000, 0.02  # 4 MB at a time; seconds between two times, for other writers
 BUSY_SECONDS = 5.0  # for another process (a chat, a backup) to end its transaction
 _LEAST_ROOM = 64 * 1024  # bytes
 _ROOM_TO_START = 1024 * 1024  # bytes: a new file and its log have 340 KiB
@@ -142,8 +143,16 @@ class SqliteFile:
         return self.write(lambda connection: connection.execute(statement, values).rowcount, synced=synced)
 
     async def vacuum(self) -> None:
-        """Returns free pages to the disk. It runs outside a transaction, so nothing else is done meanwhile."""
-        await self.write(_vacuum, changes=False, alone=True)
+        """Returns all free pages to the disk, with pauses in which other jobs and processes can write."""
+        are_more = True
+        while are_more:
+            are_more = await self.free_some()
+            await asyncio.sleep(VACUUM_PAUSE)
+        await self.write(_truncate_log, changes=False, alone=True)
+
+    def free_some(self) -> "asyncio.Future[bool]":
+        """Returns some free pages to the disk. The future has whether there are more."""
+        return self.write(_free_some, changes=False, alone=True)
 
     # in the thread
 
@@ -374,8 +383,18 @@ def _nothing(_connection: sqlite3.Connection) -> None:
     """The job of a task that waits for the file to be opened."""
 
 
-def _vacuum(connection: sqlite3.Connection) -> None:
-    connection.execute("PRAGMA incremental_vacuum").fetchall()
+def _free_some(connection: sqlite3.Connection) -> bool:
+    """The pragma frees one page with each step. `execute` makes only one step of a statement without columns.
+
+    It frees nothing in a file that another program has rewritten without `auto_vacuum`.
+    """
+    (before,) = connection.execute("PRAGMA freelist_count").fetchone()
+    connection.executescript(f"PRAGMA incremental_vacuum({VACUUM_PAGES})")
+    (after,) = connection.execute("PRAGMA freelist_count").fetchone()
+    return bool(0 < after < before)
+
+
+def _truncate_log(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 

@@ -102,7 +102,8 @@ class SqliteRunStore:
         """Adds this process to those that share the file. Does nothing here: it is alone."""
 
     async def leave(self) -> None:
-        """Lets other processes take over what this one left. Does nothing here: there are none."""
+        """Stores what is left to copy of the logs. No other process takes over runs of this one."""
+        await self._copier.close()
 
     # the port
 
@@ -146,11 +147,11 @@ class SqliteRunStore:
         future.add_done_callback(partial(self.committed, run))
         await future
 
-    async def _store(self, record: RunRecord, ending: Ending | None) -> None:
+    async def _store(self, record: RunRecord, ending: Ending | None) -> bool:
         run, now = (record.owner, record.run_id), self.clock()
         future = self._file.write(lambda connection: self.store_with_commit(connection, run, ending, now))
         future.add_done_callback(partial(self.committed, run))
-        await future
+        return await future
 
     def committed(self, run: OwnedId, done: "asyncio.Future[Any]") -> None:
         """Learns from a transaction that called `store_with_commit` whether it has stored the run."""
@@ -178,11 +179,11 @@ class SqliteRunStore:
         statement = f"UPDATE runs SET recovered = recovered + 1 WHERE {NAMED}"
         await self._file.execute(statement, self._name(record.owner, record.run_id))
 
-    async def end(self, record: RunRecord, ending: Ending) -> None:
+    async def end(self, record: RunRecord, ending: Ending) -> bool:
         run = record.owner, record.run_id
         if run not in self._stored:
             self._registered.setdefault(run, record)
-        await self._store(record, ending)
+        return await self._store(record, ending)
 
     async def find(self, run_id: str, *, owner: Owner) -> RunRecord | None:
         statement, name = f"SELECT {RUN_COLUMNS} FROM runs WHERE {NAMED}", self._name(owner, run_id)

@@ -254,6 +254,8 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         gone, are_more = await self.file.write(partial(self._remove_expired, before=self.now() - self._ttl))
         for owner, size in gone:
             self._count(owner, -size)
+        if gone:
+            await self.file.free_some()
         return len(gone), are_more
 
     async def count(self) -> int:
@@ -443,8 +445,6 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         before_each = accumulate((each[4] for each in idle), initial=0)
         unused = [each for each, size in zip(idle, before_each, strict=False) if size < BATCH_BYTES]
         connection.executemany("DELETE FROM sessions WHERE key = ?", [(each[0],) for each in unused])
-        if unused:
-            connection.execute("PRAGMA incremental_vacuum(1000)").fetchall()
         gone = [(Owner(tenant, user), size) for _, tenant, user, _, size, _ in unused]
         return gone, are_new or len(later) + len(unused) >= BATCH or len(unused) < len(idle)
 

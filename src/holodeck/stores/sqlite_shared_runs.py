@@ -161,6 +161,9 @@ class SharedSqliteRunStore(SqliteRunStore):
         self.set_aside(connection, found)
         return found.readable
 
+    async def seal(self, taken: Sequence[RunRecord]) -> None:
+        """Does nothing: `_store_pieces` of their processes adds nothing to the runs of this one."""
+
     def _look_around(self) -> None:
         """Reads what others want of the runs of this process, and whether one of them has left."""
         commands = self._file.glance(
@@ -267,22 +270,24 @@ class SharedSqliteRunStore(SqliteRunStore):
         if not await self._file.execute(statement, mine):
             raise LostClaim(_LOST)
 
-    async def end(self, record: RunRecord, ending: Ending) -> None:
-        await self._file.write(partial(self._end, record=record, ending=ending, now=self.clock()))
+    async def end(self, record: RunRecord, ending: Ending) -> bool:
+        return bool(await self._file.write(partial(self._end, record=record, ending=ending, now=self.clock())))
 
-    def _end(self, connection: sqlite3.Connection, record: RunRecord, ending: Ending, now: float) -> None:
-        """Stores an ending. An open row of another process belongs to that process, and does not change."""
+    def _end(self, connection: sqlite3.Connection, record: RunRecord, ending: Ending, now: float) -> int:
+        """Stores an ending, and returns in how many rows.
+
+        An open row of another process belongs to that process, and does not change.
+        """
         key = self._keys.get((record.owner, record.run_id))
         if key is not None:
-            self._store_ending(connection, (_MINE, (key, self.replica)), record, ending, now)
-            return
+            return self._store_ending(connection, (_MINE, (key, self.replica)), record, ending, now)
         name = self._name(record.owner, record.run_id)
         if connection.execute(f"SELECT 1 FROM runs WHERE {NAMED}", name).fetchone() is None:
             self._begin(connection, record, now)  # it ended before anything of it was stored
             self._keys.pop((record.owner, record.run_id))
-            self._store_ending(connection, (NAMED, name), record, ending, now)
-        else:  # the run had ended with an open interrupt, which is now withdrawn
-            self._store_ending(connection, (f"{NAMED} AND ended IS NOT NULL", name), record, ending, now)
+            return self._store_ending(connection, (NAMED, name), record, ending, now)
+        # The run had ended with an open interrupt, which is now withdrawn.
+        return self._store_ending(connection, (f"{NAMED} AND ended IS NOT NULL", name), record, ending, now)
 
     def _store_ending(
         self,
