@@ -58,7 +58,7 @@ class Restarted:
         agent = AgentDefinition(name="tester", model=self.model, tools=Catalogue.of(self.tools))
         self.runs = Runs(agent, self.store, RunSettings(**self.settings), records=self.records)
         self.stored = StoredRuns(self.runs, self.store, self.records)
-        self.interrupted = InterruptedRuns(self.runs, self.stored)
+        self.interrupted = InterruptedRuns(self.runs)
         return self
 
     async def __aexit__(self, *_):

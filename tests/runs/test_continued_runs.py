@@ -133,9 +133,7 @@ async def test_a_run_whose_credential_is_no_longer_valid_does_not_continue(resta
     async with restarted() as server:
         await server.left(QUESTION, events=BEGINNING, record=record)
         asked = []
-        interrupted = InterruptedRuns(
-            server.runs, server.stored, refusal=lambda given: asked.append(given.api_key_id) or refused
-        )
+        interrupted = InterruptedRuns(server.runs, refusal=lambda given: asked.append(given.api_key_id) or refused)
         await interrupted.recover()
         run = await server.stored.find("r", owner=ME)
         assert asked == ["K"], "the id of the key is stored with the run"

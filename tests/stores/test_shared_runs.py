@@ -24,7 +24,6 @@ from holodeck.runs.remote_runs import run_of
 from holodeck.runs.replica import Replica
 from holodeck.runs.runs import Runs
 from holodeck.runs.shared_entry import SharedEntry
-from holodeck.runs.stored_runs import StoredRuns
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.options import ServerSettings
 from holodeck.stores.session_watches import SessionWatches
@@ -46,7 +45,7 @@ async def test_a_run_that_a_dead_process_left_in_the_queue_is_recovered_in_its_t
     asked = RunRequest(run_id="waits", session_id="s", messages=(UserMessage(content="second"),), detached=True)
     assert not (await dead.runs.begin(run("waits", request=asked))).is_first
     runs = runs_on(alive)
-    interrupted = InterruptedRuns(runs, StoredRuns(runs, alive, alive.runs))
+    interrupted = InterruptedRuns(runs)
     taken_up = asyncio.get_running_loop().create_future()
     interrupted.on_taken_up.append(taken_up.set_result)
     for _ in range(3):
@@ -77,7 +76,7 @@ async def test_the_message_of_a_run_that_was_left_in_the_queue_outlives_a_lost_s
     await dead.runs.begin(run("waits", request=asked))
     await dead.runs.end(run(), ENDING)
     runs = runs_on(alive)
-    interrupted = InterruptedRuns(runs, StoredRuns(runs, alive, alive.runs))
+    interrupted = InterruptedRuns(runs)
     taken_up = asyncio.get_running_loop().create_future()
     interrupted.on_taken_up.append(taken_up.set_result)
     where, name = (alive.runs, "turn") if lost == "while it waits" else (alive, "read")
@@ -138,7 +137,7 @@ async def test_a_process_that_stops_leaves_what_waits_for_its_turn_to_another(op
     await begun(alive, run())
     await dead.runs.begin(run("waits"))
     runs = runs_on(alive)
-    interrupted = InterruptedRuns(runs, StoredRuns(runs, alive, alive.runs))
+    interrupted = InterruptedRuns(runs)
     for _ in range(3):
         await alive.runs.beat()
     assert await interrupted.take_up(await alive.runs.take_over(0)) == 1
@@ -240,7 +239,7 @@ async def test_a_run_whose_ending_could_not_be_stored_is_ended_later(opened):
     """Else all further runs of its session would wait for it until the process ends."""
     store = await opened()
     runs = runs_on(store)
-    interrupted = InterruptedRuns(runs, StoredRuns(runs, store, store.runs))
+    interrupted = InterruptedRuns(runs)
     replica = Replica(runs, interrupted, store.runs, 200)
     replica.takes_over = True
     conversation = await begun(store, run())
@@ -322,7 +321,7 @@ async def test_a_run_that_waits_for_its_turn_also_waits_for_the_store(opened, mo
     monkeypatch.setattr(executor, "AGAIN_SECONDS", 0)
     store, answers, lost = await opened(), asyncio.Event(), asyncio.Event()
     runs = runs_on(store, says("one two", pause=answers.wait), says("hello"))
-    interrupted = InterruptedRuns(runs, StoredRuns(runs, store, store.runs))
+    interrupted = InterruptedRuns(runs)
     replica = Replica(runs, interrupted, store.runs, 200)
     turn = store.runs.turn
 

@@ -38,7 +38,6 @@ from holodeck.runs.recovery import Remains, correction, remains_of
 from holodeck.runs.remote_runs import flattened, part_after_crash, run_of
 from holodeck.runs.run import Run, stopped
 from holodeck.runs.runs import Runs
-from holodeck.runs.stored_runs import StoredRuns
 from holodeck.sessions.port import KEEP, StoredSession
 from holodeck.sessions.transcript import cut_before
 
@@ -54,12 +53,11 @@ class InterruptedRuns:
     def __init__(
         self,
         runs: Runs,
-        stored: StoredRuns,
         *,
         refusal: Callable[[RunRequest], HoloDeckError | None] = lambda _request: None,
     ) -> None:
         """`refusal` returns why an interrupted run may not continue: its credential is no longer valid."""
-        self._runs, self._stored, self._refusal = runs, stored, refusal
+        self._runs, self._refusal = runs, refusal
         self._store, self._records = runs.store, runs.records
         self._shared = runs.records if isinstance(runs.records, SharedRunStore) else None
         # called with each run that another process left: it continues, or has ended
@@ -165,9 +163,9 @@ class InterruptedRuns:
 
     async def _recover(self, record: RunRecord, *, may_continue: bool) -> None:
         """Stores the remains of a run, then ends it or lets it wait for a reader that wants it to continue."""
-        pieces, history, _ = await self._stored.left_of(record)
-        events = flattened(pieces)
+        pieces = [] if self._records is None else await self._records.events(record)
         stored = await self._store.read(record.session_id, owner=record.owner)
+        events, history = flattened(pieces), () if stored is None else stored.messages
         change = None if record.request.compared else self._change(record, stored)
         if change is not None:
             record = _compared(record, change, None if stored is None else stored.pending)

@@ -237,7 +237,7 @@ class StoredRuns:
         if record.ending is None and self.remote is not None:
             here = self._runs.find(record.run_id, owner=record.owner)
             return here if here is not None and not here.log.ended else await self.remote.open(record)
-        pieces, history, waiting = await self.left_of(record)
+        pieces, history, waiting = await self._left_of(record)
         found = self._runs.find(record.run_id, owner=record.owner)  # another request may have restored it meanwhile
         is_known = found is not None and found.log.ended and not is_continued_elsewhere(found, record)
         if is_known or record.ending is None:
@@ -264,7 +264,7 @@ class StoredRuns:
         self._runs.adopt(run)
         return run
 
-    async def left_of(self, record: RunRecord) -> tuple[Pieces, Sequence[Message], Sequence[Message]]:
+    async def _left_of(self, record: RunRecord) -> tuple[Pieces, Sequence[Message], Sequence[Message]]:
         """The copy of its log, its session's messages, and those of its pending step."""
         pieces = [] if self._records is None else await self._records.events(record)
         stored = await self._store.read(record.session_id, owner=record.owner)

@@ -154,7 +154,7 @@ class AgentServer:
         self.run_settings = run_settings or RunSettings()
         self.runs = Runs(self.agent, store, self.run_settings, records=records, observe=self._observers)
         self.stored_runs = StoredRuns(self.runs, store, records)
-        self.interrupted_runs = InterruptedRuns(self.runs, self.stored_runs, refusal=self._refusal)
+        self.interrupted_runs = InterruptedRuns(self.runs, refusal=self._refusal)
         self._replica = self._replica_of(records)
         self.idempotency = Idempotency(self.runs, self.stored_runs.restored, self.stored_runs.elsewhere)
         self.state = ServerState.INITIALIZING
