@@ -175,7 +175,7 @@ class RunsBlock(Block):
         RunSettings.detach_grace, ge=0, le=3600, description="Seconds without any reader before a run is cancelled"
     )
     replay_window: float = Field(
-        RunSettings.replay_window, ge=0, le=3600, description="Seconds that a finished run can still be read"
+        RunSettings.replay_window, ge=0, le=3600, description="Seconds that the exact events of a finished run are kept"
     )
     stall_timeout: float = Field(
         30, gt=0, le=3600, description="Seconds before a client that reads nothing is disconnected"
