@@ -264,7 +264,7 @@ def vacuum(*, path: str | None, demo: bool) -> None:
 @click.argument("target", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE")
 @agent_options
 def backup(*, target: Path, path: str | None, demo: bool) -> None:
-    """Copy the whole file, also while a server uses it.
+    """Copy the whole file, even while a server uses it.
 
     To restore it, stop the server, put the copy in the place of the original, and delete the files beside it that end
     in -wal and -shm.

@@ -86,7 +86,7 @@ class SessionSettings(Block):
         None,
         ge=1,
         le=100_000,
-        description="Most conversations per user; the server deletes the one unused for longest. Default: 10,000,"
+        description="Most conversations per user; the server deletes the least recently used one. Default: 10,000,"
         " and no limit for clients without a credential, who count as one user",
     )
     max_mb: float = Field(
@@ -96,7 +96,7 @@ class SessionSettings(Block):
         1024,
         gt=0,
         le=1_048_576,
-        description="All conversations of one user; the server deletes those unused for longest",
+        description="All conversations of one user; the server deletes the least recently used ones",
     )
     max_messages: int = Field(
         200, ge=2, le=10_000, description="Newest messages that the model sees; older ones are left out"
