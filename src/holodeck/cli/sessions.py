@@ -308,9 +308,7 @@ def _with_store(
         try:
             return await work(store)
         except StorageFull as error:  # a deletion is written to the log of the file before it frees anything
-            raise StartError(
-                f"{error.message} Free about 1 MB of it and try again: deleting needs some, too"
-            ) from error
+            raise StartError(f"{error.message} Free about 1 MB and try again: deleting needs disk space too") from error
         finally:
             await store.close()
 
