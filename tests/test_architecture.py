@@ -19,7 +19,7 @@ from holodeck.wires.reply import EventReader
 
 SOURCE = Path(__file__).parent.parent / "src" / "holodeck"
 
-# What each package may import of holodeck, besides itself. The straight line of ARCHITECTURE.md, as a table.
+# What each package may import of holodeck, besides itself. The packages of ARCHITECTURE.md, as a table.
 CORE = {"core", "errors", "_version"}
 PORTS = CORE | {"models", "tools", "sessions", "resilience"}
 ALLOWED = {
@@ -473,7 +473,7 @@ def unexplained(source: str) -> list[int]:
 
 
 def test_a_broad_except_says_why():
-    """ARCHITECTURE.md, "Errors, three planes". One that only cleans up and raises again needs no reason."""
+    """ARCHITECTURE.md, "Errors". One that only cleans up and raises again needs no reason."""
     found = [f"{path.relative_to(SOURCE)}:{line}" for path in modules() for line in unexplained(path.read_text())]
     assert found == []
 

@@ -296,7 +296,7 @@ class EmptyReply(ModelError):
 
 
 class InvalidOutput(ModelError):
-    """The final answer did not fit `response_format`, also after the model was asked again."""
+    """The final answer did not match `response_format`, even after the model was asked again."""
 
     reason = "invalid_output"
 

@@ -222,5 +222,5 @@ def test_without_a_file_it_is_one_sentence(tmp_path):
 def test_a_deletion_on_a_full_disk_says_what_it_needs(folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(SqliteSessionStore, "delete", AsyncMock(side_effect=StorageFull("The disk is full.")))
-    with pytest.raises(StartError, match=r"The disk is full\. Free about 1 MB of it and try again"):
+    with pytest.raises(StartError, match=r"The disk is full\. Free about 1 MB and try again"):
         command.main(["delete", "first"], standalone_mode=False)

@@ -11,33 +11,34 @@ PAGE = Path(__file__).parents[2] / "docs" / "what-happens-when.md"
 INTRODUCTION = """\
 # What happens when …
 
-`python -m tests.faults` plays every row against the real server process, with ten seeds on every wire that the row concerns: AG-UI
-over SSE and protobuf, REST, REST stream and chat-stream. This page is generated from the same table, and a test compares the two.
+Find your symptom below. This page names errors by their code; [Errors](errors.md) lists them. Settings are keys of
+[agent.yaml](agent-yaml.md).
 
 After every run, whatever went wrong in it:
 
-- the client got exactly one ending, as its last event, and the server has recorded the same ending;
+- the client got exactly one final event, and the server stored the same outcome;
 - the store has the user's messages once and in order;
-- the store has what the client saw of the answer, flagged if it is incomplete (after a crash of the server, the last quarter of a
-  second may be missing: [Sessions](sessions.md));
+- the store has what the client saw of the answer, marked if it is incomplete (after a crash of the server, the last quarter of a
+  second may be missing: [Sessions](sessions.md#after-a-crash));
 - every tool call in the history has exactly one result, and the tool was called at most once;
-- descriptors, child processes and connections are as before, and no other client's stream was affected;
-- the log has one line about the ending, under the id of the request (of a run that ended in a crash of the server: after the restart,
-  under the id of the run).
+- file descriptors, child processes and connections are as before, and no other client's stream was affected;
+- the log has one line about the outcome, with the id of the request (after a crash of the server: with the id of the run, once the
+  server has restarted).
 
-This page names errors by their code; [Errors](errors.md) lists them. Settings are keys of [agent.yaml](agent-yaml.md).
+`python -m tests.faults` tests every row against a real server process, ten times with different random seeds, over AG-UI (SSE and
+protobuf), REST, streamed REST and chat-stream as far as the row applies. It generates this page from the same table.
 """
 SECTIONS: tuple[tuple[str, Sequence[Kind]], ...] = (
     ("… the model endpoint misbehaves", MODEL_KINDS),
     ("… a tool server misbehaves", TOOL_KINDS),
     ("… a client misbehaves", CLIENT_KINDS),
-    ("… the process or the machine does", PROCESS_KINDS),
+    ("… the process or the machine fails", PROCESS_KINDS),
 )
 
-BETWEEN_SERVERS = """## … one of several servers or workers does
+BETWEEN_SERVERS = """## … one of several servers or workers fails
 
-[Sessions](sessions.md#several-servers) describes what happens when a server or [worker](sessions.md#workers) that shares conversations is killed, paused or cut
-off, and what happens to late writes of one that was only paused. `make faults-stores` plays these rows.
+[Sessions](sessions.md#several-servers) describes what happens when one of several servers or [workers](sessions.md#workers) is killed, paused or cut off.
+`make faults-stores` tests these cases.
 """
 
 

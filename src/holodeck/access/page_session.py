@@ -2,7 +2,7 @@
 
 The code is in the fragment of the address, which browsers never send. It is valid for a minute. The token is valid for
 twelve hours and stands for a user that no other credential can name. Both are signed with the secret of the store, so
-every process that shares the store accepts them, also after a restart. The store records which codes were used.
+every process that shares the store accepts them, even after a restart. The store records which codes were used.
 """
 
 import secrets

@@ -2,7 +2,7 @@
 
 A ticket allows reading one run of one owner, for at most fifteen minutes. It may be used more than once, since
 EventSource repeats its URL when it reconnects. Tickets are signed with the secret of the store: every replica accepts
-them, also after a restart, and nothing about them is stored.
+them, even after a restart, and nothing about them is stored.
 """
 
 import base64

@@ -268,7 +268,7 @@ def vacuum(*, path: str | None, demo: bool) -> None:
 @click.argument("target", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE")
 @agent_options
 def backup(*, target: Path, path: str | None, demo: bool) -> None:
-    """Copy the whole file, also while a server uses it.
+    """Copy the whole file, even while a server uses it.
 
     To restore it, stop the server, put the copy in the place of the original, and delete the files beside it that end
     in -wal and -shm.
@@ -312,9 +312,7 @@ def _with_store(
         try:
             return await work(store)
         except StorageFull as error:  # a deletion is written to the log of the file before it frees anything
-            raise StartError(
-                f"{error.message} Free about 1 MB of it and try again: deleting needs some, too"
-            ) from error
+            raise StartError(f"{error.message} Free about 1 MB and try again: deleting needs disk space too") from error
         finally:
             await store.close()
 

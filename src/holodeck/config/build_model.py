@@ -187,7 +187,7 @@ def _priced(model: Model, choice: ModelChoice) -> Model:
 
 
 def _share_of_step(config: LoadedConfig, keys: Keys) -> float:
-    """Seconds for the first token. A model with fallbacks leaves time for them, also if it is tried twice."""
+    """Seconds for the first token. A model with fallbacks leaves time for them, even if it is tried twice."""
     step = config.agent.loop_in_time.iteration_timeout
     models = 1 + len(config.agent.model.fallback)
     is_last = keys == ("model", "fallback", models - 2) or models == 1

@@ -86,7 +86,7 @@ class SessionSettings(Block):
         None,
         ge=1,
         le=100_000,
-        description="Most conversations per user; the server deletes the one unused for longest. Default: 10,000,"
+        description="Most conversations per user; the server deletes the least recently used one. Default: 10,000,"
         " and no limit for clients without a credential, who count as one user",
     )
     max_mb: float = Field(
@@ -96,7 +96,7 @@ class SessionSettings(Block):
         1024,
         gt=0,
         le=1_048_576,
-        description="All conversations of one user; the server deletes those unused for longest",
+        description="All conversations of one user; the server deletes the least recently used ones",
     )
     max_messages: int = Field(
         200, ge=2, le=10_000, description="Newest messages that the model sees; older ones are left out"
@@ -175,7 +175,7 @@ class RunsBlock(Block):
         RunSettings.detach_grace, ge=0, le=3600, description="Seconds without any reader before a run is cancelled"
     )
     replay_window: float = Field(
-        RunSettings.replay_window, ge=0, le=3600, description="Seconds that a finished run can still be read"
+        RunSettings.replay_window, ge=0, le=3600, description="Seconds that the exact events of a finished run are kept"
     )
     stall_timeout: float = Field(
         30, gt=0, le=3600, description="Seconds before a client that reads nothing is disconnected"

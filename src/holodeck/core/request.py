@@ -82,7 +82,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     detached: bool = False  # it continues without readers: no grace timer
     time_limit: float | None = None  # in seconds, including the time in the queue
     throw_away: bool = False  # its session is deleted when it ends
-    wire: str = ""  # the protocol of the request, in which readers of the run get it, also after a restart
+    wire: str = ""  # the protocol of the request; readers of the run get it in this protocol, even after a restart
     encoding: Mapping[str, Any] = {}  # what that wire has to know to encode the run again: JSON, each member optional
     rewind_to: str | None = None  # the user message to answer again: the stored messages after it are dropped
     only_adds: bool = False  # its ids are not ours: a message that the client lacks does not mean that it went back

@@ -61,7 +61,7 @@ AddressesOf: TypeAlias = Callable[[str], Awaitable[list[str]]]
 
 
 class AllowedHost(NamedTuple):
-    """`files.example.com`, with a port, or with `http://` for who knows what that means; `*.` for all names below."""
+    """`files.example.com`, optionally with a port, or with `http://` to allow plain HTTP; `*.` for all subdomains."""
 
     scheme: str
     host: str

@@ -22,7 +22,7 @@ class Unpacker(Protocol):
 
 
 def unpacker(encoding: str) -> Unpacker | None:
-    """Returns None if the body is not compressed, also if the header names `none` or a charset."""
+    """Returns None if the body is not compressed, even if the header names `none` or a charset."""
     if not encoding:
         return None
     names = [name for name in (part.strip().lower() for part in encoding.split(",")) if name not in ("", "identity")]

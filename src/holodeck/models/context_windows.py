@@ -39,7 +39,7 @@ _SAFE = 0.75  # estimates count four characters as a token; code and non-Latin t
 
 
 def known_window(model: str) -> int | None:
-    """The context window of a model by its name, also behind a gateway (`openai/gpt-4.1`); None if it is not known."""
+    """The context window of a model by its name, even behind a gateway (`openai/gpt-4.1`); None if it is not known."""
     name = _BEFORE_NAME.sub("", model.lower())
     return next((window for pattern, window in _KNOWN if pattern.match(name)), None)
 

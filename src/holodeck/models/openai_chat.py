@@ -64,7 +64,7 @@ _REFUSED = re.compile(
 def encode(settings: EndpointSettings, prompt: Prompt, without: frozenset[str] = frozenset()) -> bytes:
     """The request's bytes; `without` names the restrictions learned from earlier refusals."""
     tools = [*map(_tool, prompt.tools), *settings.provider_tools]
-    if prompt.answers_now:  # small models repeat a call that they see offered, also with tool_choice: none
+    if prompt.answers_now:  # small models repeat a call that they see offered, even with tool_choice: none
         prompt, tools = msgspec.structs.replace(prompt, tools=()), []
     body: dict[str, Any] = {
         "model": settings.model,

@@ -1,7 +1,7 @@
 """One run for each idempotency key (C08): a duplicate of a request joins the run that the first one started.
 
 A request claims its key as soon as it is parsed, before files are read and a run is started. So two duplicates that
-arrive together start one run. A key is free again when its run can no longer be read, or when its request was refused.
+arrive together start one run. A key is free again a day after its run has ended, or at once if its request was refused.
 The wires decide what a key is made of, and what makes two requests the same.
 """
 

@@ -118,7 +118,7 @@ class MemoryRunStore:
             self._drop(next(iter(self._records)))
 
     def _of_first_request(self, record: RunRecord) -> RunRecord:
-        """The record with the fingerprint of the request that began the run, also if a resume continues it."""
+        """The record with the fingerprint of the request that began the run, even if a resume continues it."""
         earlier = self._records.get((record.owner, record.run_id))
         return record if earlier is None else msgspec.structs.replace(record, fingerprint=earlier.fingerprint)
 

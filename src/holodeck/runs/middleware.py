@@ -145,7 +145,7 @@ def _without(families: frozenset[str], messages: Iterable[Message]) -> Iterator[
 
 
 def hide_tools(names: Iterable[str] = (), only: Iterable[str] | None = None) -> Stage:
-    """Drops the calls of some tools: start, arguments, end and result, also from snapshots of the conversation.
+    """Drops the calls of some tools: start, arguments, end and result, and drops them from snapshots of the conversation too.
 
     With `only`, the calls of all other tools too: a tool that a server adds later stays hidden. Approval requests for
     hidden tools stay visible: a user cannot approve a call without them.

@@ -77,7 +77,7 @@ class SessionQueue:
 
 @dataclass(slots=True, eq=False)
 class QueueSlot:
-    """A slot in one queue. Entering waits for its turn; leaving lets the next one enter, also after an error."""
+    """A slot in one queue. Entering waits for its turn; leaving lets the next one enter, even after an error."""
 
     _queue: SessionQueue
     _key: OwnedId

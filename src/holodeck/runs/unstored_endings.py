@@ -1,6 +1,6 @@
 """Endings that clients were shown although the store had not taken them: kept here until it does.
 
-The store was away, its disk full, or its write lock held elsewhere. Without its ending, a run that is over counts as one
+The store was down, its disk full, or its write lock held elsewhere. Without its ending, a run that is over counts as one
 in progress: the next process would continue what a client was shown as failed, and in a store that processes share, the
 session waits for it. So an ending is offered to the store again, soon after it works. `RunStore.end` stores it only in a row
 that is open and belongs to this process: if another process has taken the run over, that process decides how it ends.

@@ -228,7 +228,7 @@ class AgentServer:
             await self.close()
 
     async def close(self) -> None:
-        """Releases all resources, also those of a server whose start failed half-way."""
+        """Releases all resources, even after a start that failed halfway."""
         if self._watchdog is not None:
             self._watchdog.close()
         if self.worker_figures is not None:

@@ -217,7 +217,7 @@ class _Answer:
     """`send` of one request: adds the headers that every answer has, and records the status.
 
     A `private` answer is for its principal only, so no cache may keep it. Every 401 has a challenge (RFC 9110, 15.5.2),
-    also one for a key that was revoked during the request.
+    including one for a key that was revoked during the request.
     """
 
     _send: Send

@@ -83,7 +83,7 @@ async def hinted(
 ) -> CompletionSession:
     """Uses the session that a chat page names, if its messages match.
 
-    A page sends the name with every request, also with those for titles and searches. Only a stream starts a session:
+    A page sends the name with every request, even for titles and searches. Only a stream starts a session:
     pages stream what a person reads, and ask for the rest in one piece, sometimes before the first answer.
     """
     stored = await server.store.read(session_id, owner=owner)

@@ -102,7 +102,7 @@ def name_of(host: str) -> str | None:
 class OriginCheck:
     """Refuses changes from other origins, and anything cross-site, with 403. Answers preflights.
 
-    Pages of allowed origins may read answers, also errors. Cookies and other credentials are never allowed across
+    Pages of allowed origins may read answers, including errors. Cookies and other credentials are never allowed across
     origins, so `*` gives no page what its visitor has.
     """
 

@@ -82,7 +82,7 @@ def spender_of(request: HTTPConnection, owner: Owner) -> Spender:
 
 
 def check_named_user(principal: Principal, scope: Scope) -> None:
-    """Raises 403 if the header names a user that the credential may not name, also on routes that ignore the user."""
+    """Raises 403 if the header names a user that the credential may not name, even on routes that ignore the user."""
     if principal.may(ACT_AS) or principal.may(ADMIN):
         return
     if any(name != principal.user for name in _named_users(scope)):

@@ -162,7 +162,7 @@ async def begin(arrival: Arrival) -> Run:
     """Starts the run of a request, or joins the run that a duplicate started.
 
     The application checked that the server is ready before it read the body. From here on the request's log lines name
-    its conversation, also if it is refused.
+    its conversation, even if it is refused.
     """
     request, wire, wanted, context = arrival.request, arrival.wire, arrival.wanted, current()
     server, owner = server_of(request), arrival.owner or owner_of(request)

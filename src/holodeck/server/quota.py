@@ -4,7 +4,7 @@ All windows of a request are checked in one step: a refused request costs nothin
 reserved before a model call and settled afterwards, so parallel requests cannot pass a budget together. If an endpoint
 reports no token counts, they are estimated, not free.
 
-When a user stores too much, the conversations that were unused for longest are deleted. That rule must not let one user
+When a user stores too much, the least recently used conversations are deleted. That rule must not let one user
 delete another's conversations, so a tenant that stores too much (`limits.tenant.stored_mb`) starts no more runs until
 something is deleted or expires.
 

@@ -363,7 +363,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
     def _unexpired(
         self, connection: sqlite3.Connection, owner: Owner, session_id: str, now: float, *, own_use: int = 0
     ) -> SessionRow | None:
-        """The row, also of a session that cannot be read."""
+        """The row, even of a session that cannot be read."""
         row = self._row(connection, owner, session_id)
         if row is None or (
             row.used + self._ttl <= now and not self._is_used(connection, owner, session_id, own_use=own_use)

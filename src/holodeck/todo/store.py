@@ -34,7 +34,7 @@ def new_id() -> str:
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An aware instant in UTC, also on SQLite, which stores no offset."""
+    """An aware datetime in UTC, even on SQLite, which stores no offset."""
 
     impl = DateTime(timezone=True)
     cache_ok = True

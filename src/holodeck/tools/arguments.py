@@ -157,7 +157,7 @@ def _spelling(name: str) -> str:
 
 
 def _schemas_of_the_object(root: Mapping[str, Any]) -> Iterator[Any]:
-    """The schema and every subschema that describes the same object, also behind local references."""
+    """The schema and every subschema that describes the same object, including those behind local references."""
     waiting: list[Any] = [root]
     visited: set[int] = set()
     while waiting:

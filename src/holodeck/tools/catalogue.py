@@ -291,7 +291,7 @@ class Catalogue:
         return [*problems, *self._take_names()]
 
     def approval_in_file(self, name: str) -> Approval:
-        """The rule that the agent file has for an offered tool, also while a wrong name makes all tools need approval."""
+        """The rule that the agent file has for an offered tool, even while a wrong name makes all tools need approval."""
         source, entry = self._owners[name], self._rows[name]
         return next(source.rules.approval_of(schema) for schema in source.listing or () if schema.name == entry.name)
 
@@ -370,7 +370,7 @@ class Catalogue:
         return self._rows
 
     def names(self) -> Collection[str]:
-        """The names that belong to the agent's tools, also while a tool is withdrawn or its server restarts."""
+        """The names that belong to the agent's tools, even while a tool is withdrawn or its server restarts."""
         self.rows()  # takes the names of tools that are new
         return self._owners.keys()
 

@@ -1,7 +1,7 @@
 """One answer of a server, read to its ending through lost connections, crashes and restarts of the server.
 
 Nothing is asked or done twice. A request that was not answered is repeated with the same run id, which joins the run.
-A run that has begun is read on after its last event. A run that the server ended because it shuts down is continued by
+A run that has begun is resumed after its last event. A run that the server ended because it shuts down is continued by
 a run without a message, unless a tool was running: whether to continue then is for the user to decide.
 """
 

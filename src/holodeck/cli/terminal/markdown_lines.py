@@ -1,4 +1,4 @@
-"""Markdown as terminal lines, also while it is still being written.
+"""Markdown as terminal lines, even while it is still being written.
 
 `GrowingMarkdown` splits the text so far into finished blocks, which are rendered once, and the last block, which may
 still change. HTML and link definitions are shown as written, not dropped. Links show their target and are never

@@ -57,7 +57,7 @@ def _comments(package: Package, part: str) -> Iterator[str]:
 
 
 def _shapes(element: Element) -> Iterator[Element]:
-    """Yields shapes in the order of the slide, also those inside groups."""
+    """Yields shapes in the order of the slide, including those inside groups."""
     for shape in element.descendants(*_SHAPES):
         if shape.tag == "grpSp":
             yield from _shapes(shape)

@@ -41,7 +41,7 @@ function aboutOf(event) {
   return (typeof said === "string" ? said : JSON.stringify(said)).slice(0, 120);
 }
 
-/** Whether an entry is wanted: every word of the filter in its type or text, `-word` for none of it. */
+/** Whether an entry matches the filter: its type or text has every word, and none that follows a `-`. */
 export function matches(entry, words) {
   return words.every((word) => {
     const isWithout = word.startsWith("-") && word.length > 1;

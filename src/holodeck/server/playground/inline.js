@@ -160,7 +160,7 @@ class Inline {
     return this.#put(i, end + mark.length, { kind: "maths", text: this.text.slice(start, end), isDisplayed });
   }
 
-  /** Where `mark` comes next, at most so far away; -1 if it does not. */
+  /** The position of the next `mark` within the allowed distance; -1 if there is none. */
   #near(from, mark) {
     const end = this.text.slice(from, from + MAX_FORMULA).indexOf(mark);
     return end < 0 ? -1 : from + end;

@@ -55,7 +55,7 @@ routes = Routes("/v1", tag="OpenAI", responses=PROBLEMS, answer_error=answer_err
     responses=schemas.COMPLETION,
 )
 async def chat_completions(request: Request) -> Response:
-    """Without a session and without `store`, `messages` is the whole conversation, and nothing of it is kept."""
+    """Without a session and without `store`, `messages` is the whole conversation, and nothing is stored."""
     server, owner, body = intake.server_of(request), owner_of(request), await intake.json_body(request)
     chat = await intake.decoded(decode, body, server.settings.block.limits.message_characters)
     check_model(server, chat.model)

@@ -62,7 +62,7 @@ async def events(request: Request) -> Response:
 
 
 def _elsewhere(request: Request) -> Response:
-    """Sends a reader away from a server that stops: another one, or the next, has the rest of the run.
+    """Makes a reader reconnect: this server is stopping, and another one, or the next, has the rest of the run.
 
     An EventSource gives up for good after any status but 200, and reconnects after a stream that ends.
     """
