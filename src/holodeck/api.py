@@ -5,6 +5,7 @@ conversation in a program behaves as it does over HTTP: one run at a time per se
 """
 
 import asyncio
+import atexit
 import inspect
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -237,18 +238,22 @@ class Agent:
             self._runs.stop(run)  # does nothing after the ending
 
     def ask_sync(self, message: str, **options: Any) -> Reply:
-        """Like `ask`, for programs without an event loop. The agent runs in its own thread until `close_sync`."""
+        """Like `ask`, for programs without an event loop. The agent runs in its own thread until `close_sync` or the program's end."""
         if self._portal is None:
             self._portal = _Portal()
+            atexit.register(self.close_sync)  # otherwise the interpreter freezes the thread, then waits for it forever
         reply: Reply = self._portal.call(lambda: self.ask(message, **options))
         return reply
 
     def close_sync(self) -> None:
         """Like `close`, for programs without an event loop."""
         if self._portal is not None:
-            self._portal.call(self.close)
-            self._portal.close()
-            self._portal = None
+            atexit.unregister(self.close_sync)
+            portal, self._portal = self._portal, None
+            try:
+                portal.call(self.close)
+            finally:
+                portal.close()
 
     async def _begin(
         self, message: str, session: str | None, user_id: str, files: Sequence[str | Path], timezone: str | None

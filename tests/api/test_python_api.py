@@ -176,6 +176,19 @@ def test_ask_sync_works_twice_without_a_loop():
         agent.close_sync()
 
 
+def test_a_program_ends_that_does_not_close_the_agent_it_asked():
+    program = """
+from holodeck import Agent
+from holodeck.testing import ScriptedModel, says
+
+agent = Agent(ScriptedModel([says("Hello.")]))
+print(agent.ask_sync("Hi"))
+raise SystemExit(7)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (7, "Hello.\n", "")
+
+
 async def test_load_takes_a_file_with_other_model_tools_and_variables(tmp_path):
     (tmp_path / "agent.yaml").write_text(
         "name: helper\nmodel: {provider: gemini, name: x, api_key: '${KEY_OF_TEST}'}\ninstructions: Hi.\n"

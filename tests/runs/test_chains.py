@@ -10,11 +10,12 @@ from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunOptions, RunRequest
 from holodeck.core.tools import ToolSchema
-from holodeck.errors import RunNotFound
+from holodeck.errors import RunNotFound, StoreUnavailable
 from holodeck.models.scripted import ScriptedModel, calls, says
 from holodeck.runs.branches import branch_after
-from holodeck.runs.idempotency import RetriedRequests
+from holodeck.runs.idempotency import Claim, Idempotency, RetriedRequests, SentRequest
 from holodeck.runs.memory_runs import MemoryRunStore
+from holodeck.runs.port import RunKey
 from holodeck.runs.runs import Runs
 from holodeck.runs.stored_runs import StoredRuns
 from holodeck.sessions.memory import MemorySessionStore
@@ -146,6 +147,24 @@ async def test_a_request_that_is_repeated_finds_the_run_of_its_first_attempt_onl
     assert retried.run_of(1, request) is run
     assert retried.run_of(0, request) is None
     assert retried.run_of(1, request) is None, "the attempt before was refused: nothing of it runs"
+
+
+@pytest.mark.parametrize(("refusal", "lookups"), [(StoreUnavailable("down"), 0), (RunNotFound("refused"), 1)])
+async def test_a_store_that_does_not_answer_is_not_asked_again_who_else_has_begun_the_run(
+    monkeypatch, refusal, lookups
+):
+    fixture, asked = RunsFixture(), []
+
+    async def find(run_id, **_options):
+        asked.append(run_id)
+
+    monkeypatch.setattr(fixture.records, "find", find)
+    idempotency = Idempotency(fixture.runs, fixture.stored.restored, fixture.stored.elsewhere)
+    sent = SentRequest("ag-ui", ME, b"hash", key=RunKey("ag-ui", ME, "r", part=b"answers"))
+    with pytest.raises(type(refusal)):
+        async with Claim(idempotency, sent):
+            raise refusal
+    assert len(asked) == lookups
 
 
 async def test_a_detached_run_continues_without_readers():

@@ -212,10 +212,12 @@ async def test_health_reports_the_truth(path):
         assert (result["status"], result["agent_name"], result["agent_ready"]) == ("healthy", "tester", True)
         assert result["active_sessions"] == 0
         assert result["uptime_seconds"] >= 0
+        assert "reasons" not in result
         tools.ready = False
         async with s.get(path) as answer:
             result = await answer.json()
             assert (answer.status, result["status"], result["agent_ready"]) == (503, "unhealthy", False)
+            assert result["reasons"] == ["The tool server 'todo' is not available: exited with 1."]
         if path == "/health/agent":
             assert result["tool_servers"][0] == {
                 "name": "todo", "ready": False, "required": True, "detail": "exited with 1",
@@ -267,6 +269,8 @@ async def test_a_server_that_cannot_store_runs_is_not_ready_until_it_can(monkeyp
             assert b"storage-full" in await answer.read()
         assert await statuses() == [503, 503]
         assert await statuses() == [503, 503], "nothing can be stored yet"
+        async with s.get("/health/agent") as answer:
+            assert (await answer.json())["reasons"] == ["The disk that holds the sessions is full."]
         await limit(1_000_000)
         assert await statuses() == [200, 200], "although no run has shown it"
 

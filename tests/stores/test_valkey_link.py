@@ -19,7 +19,7 @@ from holodeck.runs.recovery import PART_STRIDE
 from holodeck.runs.remote_runs import RemoteRuns, run_of
 from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.shared_entry import SharedEntry
-from holodeck.stores import records
+from holodeck.stores import records, valkey_link
 from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.postgres_database import PostgresDatabase
 from holodeck.stores.postgres_runs import PostgresRunStore
@@ -196,6 +196,16 @@ async def test_one_that_is_not_there_is_an_error_at_the_start_and_nothing_later(
     assert await link.read(LOG, 0) == []
     await link.send("other", "stop", RUN)
     await link.close()
+
+
+async def test_an_outage_is_logged_once_a_minute_and_not_with_each_attempt(linked, caplog, monkeypatch):
+    link = await linked("one")
+    for _ in range(3):
+        link.lost(LostConnection("refused"), retry_seconds=0)
+    assert caplog.text.count("cluster.valkey is not available") == 1
+    monkeypatch.setattr(valkey_link, "LOG_SECONDS", 0)
+    link.lost(LostConnection("refused"), retry_seconds=0)
+    assert caplog.text.count("cluster.valkey is not available") == 2
 
 
 @pytest.mark.req("D06")

@@ -75,7 +75,7 @@ async def connect(agent: AgentDefinition, report: "Report", config: LoadedConfig
             report.attempt_tools(agent),
             report.attempt(durability_of(config)),
         )
-        report.tools(agent)
+        report.tools(agent, are_available=reached[1])
         if verbose:
             report.what_the_model_sees(agent)
     finally:
@@ -126,11 +126,11 @@ class Report:
         problems = await agent.tools.start_each()
         for problem in problems:
             self.bad(problem)
-        if not problems:
-            self.good("the tools are available" if agent.tools.schemas() else "the agent has no tools")
         return not problems
 
-    def tools(self, agent: AgentDefinition) -> None:
+    def tools(self, agent: AgentDefinition, *, are_available: bool) -> None:
+        if are_available:
+            self.good("the tools are available" if agent.tools.schemas() else "the agent has no tools")
         for health in agent.tools.health():
             if not health.ready and not health.required:
                 self.note(f"! {health.name} is not available (not required): {health.detail}")

@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 from weakref import WeakValueDictionary
 
 from holodeck.core.owner import Owner
-from holodeck.errors import HoloDeckError, InvalidRequest
+from holodeck.errors import HoloDeckError, InvalidRequest, StoreUnavailable
 from holodeck.runs.port import RunExists, RunKey, RunRecord
 from holodeck.runs.resumed_parts import part_of
 from holodeck.runs.run import Run
@@ -165,8 +165,10 @@ class Claim:
     async def _of_another(self, refusal: HoloDeckError) -> Run | None:
         """The run that another process has started, if that may be why this one was refused."""
         key = self._sent.key
+        if key is None or isinstance(refusal, StoreUnavailable):  # a lookup would wait once more for the same store
+            return None
         may_be_there = not self._looks or isinstance(refusal, RunExists)  # it may have appeared after the lookup
-        return await self._of.stored(key, self.fingerprint) if key is not None and may_be_there else None
+        return await self._of.stored(key, self.fingerprint) if may_be_there else None
 
     def _release(self, *, keep: bool) -> None:
         key, run = self._sent.key, self.run

@@ -284,14 +284,21 @@ class AgentServer:
     def uptime(self) -> float:
         return time.monotonic() - self._started_at
 
-    @property
-    def can_serve(self) -> bool:
-        """Returns whether a run that starts now has what it needs."""
-        alive = self.state in (ServerState.READY, ServerState.RUNNING)
-        has_model = not self.agent.breakers.cut_off(Dependency.MODEL)
-        has_store = self._replica is None or self._replica.is_connected
-        has_tools = all(each.ready for each in self.agent.tools.health() if each.required)
-        return alive and has_model and has_store and has_tools
+    def lacks(self) -> list[str]:
+        """Returns what a run that starts now would lack, as sentences for an operator."""
+        lacking = []
+        if self.state not in (ServerState.READY, ServerState.RUNNING):
+            lacking.append(f"The server is {self.state.value.replace('_', ' ')}.")
+        if self.agent.breakers.cut_off(Dependency.MODEL):
+            lacking.append("The model keeps failing: its circuit breaker is open.")
+        if self._replica is not None and not self._replica.is_connected:
+            lacking.append("The session store cannot be reached.")
+        lacking.extend(
+            f"The tool server '{each.name}' is not available{each.detail and ': '}{each.detail}."
+            for each in self.agent.tools.health()
+            if each.required and not each.ready
+        )
+        return lacking
 
     @property
     def retry_after(self) -> int:

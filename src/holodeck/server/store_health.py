@@ -25,7 +25,7 @@ class StoreHealth(Observer):
     def __init__(self, store: SessionStore) -> None:
         self._store = store
         self._is_failing = False  # a run could not be stored, and nothing was stored since
-        self._checked: asyncio.Task[int | None] | None = None
+        self._checked: asyncio.Task[int | HoloDeckError] | None = None
         self._checked_at = 0.0
 
     def run_failed(self, event: RunFailed) -> None:
@@ -36,20 +36,20 @@ class StoreHealth(Observer):
         if code in _FAILURES:
             self._is_failing, self._checked = True, None
 
-    async def sessions(self) -> int | None:
-        """The number of sessions, or None if the store cannot be used."""
+    async def sessions(self) -> int | HoloDeckError:
+        """The number of sessions, or why the store cannot be used."""
         now = time.monotonic()
         if self._checked is None or (self._checked.done() and now - self._checked_at >= CHECK_SECONDS):
             self._checked, self._checked_at = asyncio.create_task(self._check(), name="check the session store"), now
         return await asyncio.shield(self._checked)
 
-    async def _check(self) -> int | None:
+    async def _check(self) -> int | HoloDeckError:
         was_failing, self._is_failing = self._is_failing, False  # a run may fail during the check
         try:
             if was_failing:
                 await self._store.values.put(_PROBE, owner=SERVER, seconds=CHECK_SECONDS)
                 was_failing = False
             return await self._store.count()
-        except HoloDeckError:
+        except HoloDeckError as error:
             self._is_failing |= was_failing
-            return None
+            return error

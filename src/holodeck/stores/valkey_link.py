@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 SECONDS = 2.0  # for one round trip
 RETRY_SECONDS = 2.0  # between two attempts while it is down
+LOG_SECONDS = 60.0  # between two log lines while it is down
 LIFE_SECONDS = 24 * 3600  # how long the log of a run that never ends is kept
 INBOX_SECONDS, INBOX_LENGTH = 3600, 1000
 NEWS_SECONDS = 60  # how long the last news of a session is kept: its watchers have it by then, or ask the database
@@ -89,7 +90,7 @@ class ValkeyLink:
             pool_of(url, seconds=seconds, answer_seconds=patience, max_connections=2)
         )
         self._agent, self._replica, self._replay_seconds = agent, replica, max(1, round(replay_window))
-        self._down_until = 0.0
+        self._down_until, self._logged_at = 0.0, -LOG_SECONDS
         self._complete: set[str] = set()  # logs that are known to be complete there, since it was last down
         self._watched: dict[bytes, tuple[str, asyncio.Event]] = {}  # stream → the last id that was seen, its event
         self._watches: dict[OwnedId, asyncio.Event] = {}
@@ -329,9 +330,11 @@ class ValkeyLink:
 
     def lost(self, error: BaseException, retry_seconds: float = RETRY_SECONDS) -> None:
         """Stops using Valkey for a while: it is down, or refuses commands."""
-        if self.is_up:
+        now = time.monotonic()
+        if now - self._logged_at >= LOG_SECONDS:
+            self._logged_at = now
             log.warning("cluster.valkey is not available, the database carries the logs: %s", _words_of(error))
-        self._down_until = time.monotonic() + retry_seconds
+        self._down_until = now + retry_seconds
         self._complete.clear()
         self._line.drop()  # the primary may have changed
 

@@ -343,7 +343,8 @@ class StdioLink(Link):
     process: ServerProcess
 
     def __init__(self, settings: McpSettings) -> None:
-        super().__init__(settings.name, f"Run `{settings.command}` in a terminal to see why.")
+        arguments = " with its `args`" if settings.args else ""  # not in the text: they may hold secrets
+        super().__init__(settings.name, f"Run `{settings.command}`{arguments} in a terminal to see why.")
         self._max_bytes = settings.max_line_bytes
         self._framer = LineFramer(settings.max_line_bytes)
         self._owed: dict[RequestId, None] = {}

@@ -157,6 +157,13 @@ test("a run that the server cut can be continued on a page that is loaded again,
   assert.equal(conversation.items.at(-1).cutRun, null);
 });
 
+test("an answer that a person stopped is marked as stopped, also on a page that is loaded again", () => {
+  const conversation = new Conversation();
+  const messages = [{ id: "u1", role: "user", content: "count" }, { id: "a1", role: "assistant", content: "one", cut: "stopped" }];
+  conversation.load({ messages, pending: null, state: null, active_runs: [], cut_run: null });
+  assert.equal(conversation.items.at(-1).outcome, "cancelled");
+});
+
 test("each answer that was cut is marked on a page that is loaded again, also one whose run continued", () => {
   const conversation = new Conversation();
   const messages = [

@@ -50,7 +50,7 @@ async def test_a_required_server_that_exits_at_once_stops_the_start_with_its_las
     toolset = McpToolset(rogue_settings(tmp_path / "journal", "exit=3", required=True))
     with pytest.raises(StartError) as caught:
         await toolset.start()
-    assert "exited with code 3: no database here. Run `" in caught.value.message
+    assert f"no database here. Run `{sys.executable}` with its `args` in a terminal to see why." in caught.value.message
     toolset = McpToolset(rogue_settings(tmp_path / "journal", "exit=3", "needs=1", required=True))
     with pytest.raises(StartError) as caught:
         await toolset.start()

@@ -106,7 +106,8 @@ export class Conversation {
       if (next?.role === "user" || (!next && !active && !pending)) {
         const cutRun = next ? null : session.cut_run; // its turn is named as when it ends before this page
         const id = cutRun ? `turn:${cutRun}` : `after:${message.id}`;
-        this.#add({ kind: "turn", id, outcome: message.role === "user" ? "unanswered" : message.cut || cutRun ? "cut" : "success", cut: message.cut, cutRun, usage });
+        const outcome = message.role === "user" ? "unanswered" : message.cut === "stopped" ? "cancelled" : message.cut || cutRun ? "cut" : "success";
+        this.#add({ kind: "turn", id, outcome, cut: message.cut, cutRun, usage });
         usage = null;
       } else if (message.cut && next?.role === "assistant") { // its run continued after a crash
         this.#add({ kind: "turn", id: `after:${message.id}`, messageId: message.id, remembered: true, outcome: "cut", cut: message.cut, cutRun: null, usage: null });

@@ -1,6 +1,9 @@
 """Health routes (SRV-10): 503 whenever a run that starts now could not be served."""
 
+from collections.abc import Sequence
+
 import msgspec
+from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -32,10 +35,8 @@ async def health(request: Request) -> Response:
 async def ready(request: Request) -> Response:
     """Also 503 while the keys of a token's issuer are not known."""
     server = server_of(request)
-    health = await _health(server)
-    if not server.access.ready:
-        health = msgspec.structs.replace(health, status="unhealthy", agent_ready=False)
-    return _shown(request, health)
+    lacking = [] if server.access.ready else ["The keys of a token issuer are not known yet."]
+    return _shown(request, await _health(server, lacking))
 
 
 @routes.get(
@@ -73,14 +74,15 @@ def _hidden_breakers(server: AgentServer) -> set[str]:
     return {breaker.service for breaker in breakers if breaker is not None}
 
 
-async def _health(server: AgentServer) -> HealthResponse:
+async def _health(server: AgentServer, lacking: Sequence[str] = ()) -> HealthResponse:
     sessions = await server.store_health.sessions()
-    able = server.can_serve and sessions is not None
+    reasons = [*server.lacks(), *lacking, *([] if isinstance(sessions, int) else [sessions.message])]
     return HealthResponse(
-        status="healthy" if able else "unhealthy",
+        status="unhealthy" if reasons else "healthy",
+        reasons=reasons or UNSET,
         agent_name=server.agent.name,
-        agent_ready=able,
-        active_sessions=sessions or 0,
+        agent_ready=not reasons,
+        active_sessions=sessions if isinstance(sessions, int) else 0,
         uptime_seconds=round(server.uptime, 3),
     )
 
