@@ -152,6 +152,7 @@ async def test_a_tool_that_needs_approval_is_not_carried_out(wire: str) -> None:
         received = await CLIENTS[wire].ask(s, "Do it", SESSION)
         assert guarded.called == []
         assert received == CLIENTS[wire].part_of(CLIENTS[wire].approval)
+        assert received.calls or received.error or "approve" in (received.answer or ""), "the client learns of it"
 
 
 @pytest.mark.req("SRV-17", "SRV-08")
