@@ -73,10 +73,13 @@ async def test_its_example_is_answered(wire):
 def test_only_the_wires_that_are_asked_for_are_served_and_described(wire):
     agent = AgentDefinition(name="tester", model=ScriptedModel([]), tools=Catalogue.of(PlainTools()))
     server = AgentServer(agent, MemorySessionStore(), settings=ServerSettings(protocols=(wire.name,)))
-    paths = Application(server).openapi()["paths"]
+    document = Application(server).openapi()
+    paths = document["paths"]
     for other in WIRES.values():
         for operation in other.operations:
             assert (operation.shown_path in paths) is (operation in wire.operations), operation.path
+    references = re.findall(r"#/components/schemas/(\w+)", str(document))
+    assert set(references) == set(document["components"]["schemas"]), "components of this wire only, and all of them"
 
 
 @EACH
