@@ -163,7 +163,7 @@ def _is_event(value: object) -> bool:
     return inspect.isclass(value) and issubclass(value, events.Event) and value is not events.Event
 
 
-def story(_name: str) -> str:
+def event_table(_name: str) -> str:
     rows = ((f"`{kind.__name__}`", _members(kind), _description(kind)) for kind in event_types())
     return table(("event", "members", "meaning"), rows)
 
@@ -347,7 +347,7 @@ WRITERS: dict[str, Callable[[str], str]] = {
     **dict.fromkeys(blocks(), keys),
     "access": access,
     "clients": clients,
-    "events": story,
+    "events": event_table,
     "problems": problems,
     "providers": providers,
     "reasons": reasons,

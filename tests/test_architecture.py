@@ -274,7 +274,7 @@ FORBIDDEN_IN_NAMES = re.compile(rf"\b({_IN_NAMES})\b", re.IGNORECASE)
 FORBIDDEN_ANYWHERE = re.compile(rf"(?<![a-z])({_IN_NAMES})(?![a-z])", re.IGNORECASE)
 TEST_CODE = [
     path
-    for folder in ("tests", "benchmarks")
+    for folder in ("tests", "benchmarks", "docs")
     for path in sorted((SOURCE.parent.parent / folder).rglob("*.py"))
     if not {"node_modules", "venvs"} & set(path.parts)
 ]
@@ -332,6 +332,13 @@ def unclear_names(path: Path) -> Iterator[tuple[int, str]]:
                 words = words_of(token.string)
                 if FORBIDDEN_IN_NAMES.search(words) or STUMBLES.search(words):
                     yield token.start[0], token.string
+
+
+def test_names_in_the_playground_use_plain_words():
+    for path in sorted((SOURCE / "server" / "playground").glob("*.js")):
+        code = re.sub(r'"[^"\n]*"|`[^`]*`', "", path.read_text())  # texts are checked with all others
+        found = FORBIDDEN_IN_NAMES.search(words_of(code))
+        assert found is None, f"{path.name} has {found[0]!r}: name it by what it is"
 
 
 def test_names_use_plain_words():

@@ -1,4 +1,4 @@
-"""Promises and tests, checked both ways: no promise without a test, no test for a promise that is not listed."""
+"""Requirements and tests, checked both ways: none without a test, and no test for one that is not listed."""
 
 import ast
 from collections import defaultdict

@@ -11,6 +11,7 @@ from holodeck.tools.catalogue import Catalogue, Source
 from holodeck.wires.chat_stream.stream import ChatStreamEventMapper
 from tests.agent.agent_fixture import AgentFixture, PlainTools, echo
 
+UNNAMED = "Some tools are not available at the moment, because they keep failing."
 NOTICE = "Not available at the moment, because they keep failing: slow, fine."
 
 
@@ -36,8 +37,8 @@ async def test_a_run_whose_tools_are_withdrawn_says_so(fixture):
     assert [schema.name for schema in fixture.model.prompts[0].tools] == ["slow", "fine"]
 
     second = await fixture.play("again")
-    assert fixture.emitted(e.WarningRaised) == [e.WarningRaised("tools-unavailable", NOTICE)]
-    assert second.warning == fixture.ending.warning == NOTICE
+    assert fixture.emitted(e.WarningRaised) == [e.WarningRaised("tools-unavailable", NOTICE, ("slow", "fine"))]
+    assert second.warning == fixture.ending.warning == UNNAMED
     assert fixture.model.prompts[-1].tools == []
     assert "The tools slow, fine are not available at the moment." in fixture.model.prompts[-1].system
 

@@ -41,7 +41,7 @@ class FakeModel(ModelEndpoint):
 
     def agent(self, folder: Path, more: str = "", model: str = "") -> None:
         model = f"{{provider: openai_compatible, name: m, endpoint: '{self.url}'{model}}}"
-        (folder / "agent.yaml").write_text(f"name: puppet\nmodel: {model}\n{more}")
+        (folder / "agent.yaml").write_text(f"name: scripted\nmodel: {model}\n{more}")
 
     def _put(self, value: Any) -> None:
         self._frames.put_nowait(frame(value))

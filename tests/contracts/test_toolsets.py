@@ -2,11 +2,13 @@
 
 import asyncio
 import re
+from typing import get_args
 
 import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
+from holodeck.config.tool_schema import ToolSettings
 from holodeck.core.tools import ToolSchema
 from holodeck.tools.port import ToolContext
 from tests.contracts.toolset_cases import CASES
@@ -14,6 +16,11 @@ from tests.tools.mcp.contract_case import mcp
 
 CONTEXT = ToolContext(user_id="alice")
 ALL_CASES = {**CASES, "mcp": mcp}
+
+
+def test_every_tool_type_of_the_agent_file_has_a_case():
+    types = {tag.tag for each in get_args(get_args(ToolSettings)[0]) for tag in each.__metadata__}
+    assert types - ALL_CASES.keys() == set(), 'CONTRIBUTING.md, "A tool type": tests/contracts/toolset_cases.py'
 
 
 @pytest.fixture(params=ALL_CASES.values(), ids=ALL_CASES.keys())

@@ -1,8 +1,9 @@
 """The toolsets that the contract is run over. Each offers the same three tools: echo, fail and wait.
 
 A new toolset joins with one more entry in CASES: a name and an async context manager that gives a Case whose toolset
-has not been started. A toolset behind a process or a socket needs its own `started` and `stopped` events; they are how
-a test knows without waiting that `wait` is running and that it has been cancelled.
+has not been started. A tool type of agent.yaml has a case of its own name. A toolset behind a process or a socket needs
+its own `started` and `stopped` events; they are how a test knows without waiting that `wait` is running and that it has
+been cancelled.
 """
 
 import asyncio
@@ -56,7 +57,7 @@ def _plain(signals: Signals, *, without: str = "") -> FunctionToolset:
     return FunctionToolset([FunctionTool.of(each) for each in _functions(signals) if each.__name__ != without])
 
 
-def functions(signals: Signals) -> Toolset:
+def function(signals: Signals) -> Toolset:
     return _plain(signals)
 
 
@@ -114,5 +115,5 @@ def in_memory(build: Callable[[Signals], Toolset]) -> Callable[[], AbstractAsync
 
 
 CASES: dict[str, Callable[[], AbstractAsyncContextManager[Case]]] = {
-    build.__name__: in_memory(build) for build in (functions, bindings, bound, selected, combined, everything)
+    build.__name__: in_memory(build) for build in (function, bindings, bound, selected, combined, everything)
 }

@@ -32,12 +32,12 @@ async def test_nothing_of_a_request_waits_for_the_collector(client, monkeypatch)
             return run
 
         s.server.runs.start = starts
-        await client(s, "hi", SESSION)  # what is made once, is made now
+        await client.ask(s, "hi", SESSION)  # what is made once, is made now
         gc.collect()
         gc.disable()
         try:
             for _ in range(REQUESTS):
-                assert (await client(s, "hi", SESSION)).error is None
+                assert (await client.ask(s, "hi", SESSION)).error is None
             await until(lambda: not any(run() for run in runs), 2, "the runs to be gone")
             found = gc.collect()
         finally:

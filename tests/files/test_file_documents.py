@@ -29,7 +29,7 @@ WORD = {
         ["kept{--gone--}{--moved--}{++ new++}"],
     ),
     "content controls are transparent": (f"<w:sdt><w:sdtContent>{d.paragraph('inside')}</w:sdtContent></w:sdt>", ["inside"]),
-    "a text box, told once": (
+    "a text box, written once": (
         (f'<w:p>{run("before")}<w:r><mc:AlternateContent xmlns:mc="{MC}"><mc:Choice><w:txbxContent>{d.paragraph("box")}'
         f"</w:txbxContent></mc:Choice><mc:Fallback><w:txbxContent>{d.paragraph('box')}</w:txbxContent></mc:Fallback>"
         "</mc:AlternateContent></w:r></w:p>"),

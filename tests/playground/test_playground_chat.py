@@ -25,7 +25,7 @@ async def test_an_answer_is_streamed_as_markdown(browser):
         assert await browser.texts(f"{ANSWER} li") == ["one", "two"]
         assert await browser.text(f"{ANSWER} strong") == "bold"
         assert await browser.text(f"{ANSWER} pre") == "print('hi')"
-        assert await browser.texts(".said") == ["Plan something"]
+        assert await browser.texts(".user-text") == ["Plan something"]
         assert "first token" in await browser.text(".marks")
         assert await browser.console() == []
 
@@ -129,7 +129,7 @@ async def test_retry_asks_again_and_forgets_the_first_answer(browser):
         await see_answer(browser, "first try")
         await press(browser, "Retry")
         await see_answer(browser, "second try")
-        assert await browser.texts(".said") == ["question"]
+        assert await browser.texts(".user-text") == ["question"]
         assert await browser.texts(ANSWER) == ["second try"]
         assert [len(prompt.messages) for prompt in page_server.model.prompts] == [1, 1]
 
@@ -145,7 +145,7 @@ async def test_an_edited_message_takes_back_all_that_followed(browser):
         await browser.run("document.querySelector('.user textarea').value = 'changed'")
         await press(browser, "Send")
         await see_answer(browser, "three")
-        assert await browser.texts(".said") == ["changed"]
+        assert await browser.texts(".user-text") == ["changed"]
         (message,) = page_server.model.prompts[-1].messages
         assert message.content == "changed"
 
@@ -159,7 +159,7 @@ async def test_a_failure_says_what_to_do_and_can_be_tried_again(browser):
         await press(browser, "Retry")
         await see_answer(browser, "fine now")
         assert await browser.texts(".turn .error") == []
-        assert await browser.texts(".said") == ["hello"]
+        assert await browser.texts(".user-text") == ["hello"]
 
 
 async def test_state_is_shown_with_what_changed(browser):

@@ -33,7 +33,7 @@ async def test_a_reload_in_mid_answer_loses_and_doubles_nothing(browser):
         tap.grant(60)
         await see_answer(browser, WHOLE)
         assert await browser.texts(ANSWER) == ["before", WHOLE]
-        assert await browser.texts(".said") == ["hello", "count"]
+        assert await browser.texts(".user-text") == ["hello", "count"]
         assert await browser.texts(".thoughts") == ["hm hm"]
         await browser.reload()
         await see_answer(browser, WHOLE)
@@ -94,12 +94,12 @@ async def test_two_tabs_follow_the_same_run_live(browser):
             for tab in (first, second):
                 await browser.switch(tab)
                 await see_answer(browser, WHOLE)
-                assert await browser.texts(".said") == ["count"]
+                assert await browser.texts(".user-text") == ["count"]
             await say(browser, "and you?")
             for tab in (second, first):
                 await browser.switch(tab)
                 await see_answer(browser, "from the second")
-                assert await browser.texts(".said") == ["count", "and you?"]
+                assert await browser.texts(".user-text") == ["count", "and you?"]
         finally:
             await browser.switch(second)
             await browser.close_tab()
@@ -143,7 +143,7 @@ async def test_a_server_that_restarts_is_waited_for(browser):
             await browser.until("document.querySelector('#health.well')")
             await press(browser, "Retry")
             await see_answer(browser, "after")
-            assert await browser.texts(".said") == ["hello", "count"]
+            assert await browser.texts(".user-text") == ["hello", "count"]
             assert await browser.texts(ANSWER) == ["before", "after"]
 
 
@@ -166,7 +166,7 @@ async def test_the_rest_of_an_answer_that_a_restart_cut_is_continued(browser, tm
         second.grant(60)
         await see_answer(browser, counted(4, 60))
         assert await browser.texts(ANSWER) == [counted(0, 4), counted(4, 60)]
-        assert await browser.texts(".said") == ["count"]
+        assert await browser.texts(".user-text") == ["count"]
         assert await browser.texts(".turn .error") == []
         (prompt,) = page_server.model.prompts
         assert [each.content for each in prompt.messages if isinstance(each, UserMessage)] == ["count"]
@@ -221,7 +221,7 @@ async def test_a_server_that_forgot_the_session_says_so(browser):
             await browser.shows("#banner", "does not know this session")
             await say(browser, "hello again")
             await see_answer(browser, "after")
-            assert await browser.texts(".said") == ["hello again"]
+            assert await browser.texts(".user-text") == ["hello again"]
             assert len(new.model.prompts[0].messages) == 1
 
 

@@ -164,7 +164,7 @@ async def test_arrow_up_edits_the_last_message(browser):
         await browser.until("document.activeElement.getAttribute('aria-label') === 'Edit message'")
         await browser.run("document.activeElement.value = 'changed'; document.activeElement.form.requestSubmit()")
         await see_answer(browser, "two")
-        assert await browser.texts(".said") == ["changed"]
+        assert await browser.texts(".user-text") == ["changed"]
 
 
 async def test_sessions_are_searched_by_their_titles(browser):

@@ -109,7 +109,7 @@ async def test_hostile_text_on_every_way_into_the_page_stays_text(browser):
         for place in ("#transcript", "#inspector .panel", ".session-list li a"):
             assert await browser.run(FINDINGS, place, FORBIDDEN) == []
         await browser.reload()
-        await browser.shows(".said", HOST)
+        await browser.shows(".user-text", HOST)
         assert await browser.run(FINDINGS, "#transcript", FORBIDDEN) == []
         assert foreign(await browser.requests(), page_server) == []
         assert [line for line in await browser.console() if "404" not in line] == []

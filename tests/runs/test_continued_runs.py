@@ -249,9 +249,9 @@ async def test_it_does_not_continue_with_another_agent_file(restarted):
         assert (await server.records.find(run.run_id, owner=ME)).request.agent_version == "after"
 
 
-@pytest.mark.parametrize("how", ["told not to", "a second time", "a call is unknown"])
+@pytest.mark.parametrize("how", ["not allowed", "a second time", "a call is unknown"])
 async def test_it_does_not_continue(restarted, how):
-    async with restarted(continues=how != "told not to") as server:
+    async with restarted(continues=how != "not allowed") as server:
         unknown = PendingStep(assistant=REPLY, begun=("c1",), run_id="r") if how == "a call is unknown" else None
         await server.left(QUESTION, pending=unknown, events=BEGINNING)
         if how == "a second time":

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from tests.server.every_wire import SESSION
 from tests.server.serving import Served, ask
 from tests.wires.agui.protobuf_reader import read_stream
 from tests.wires.ai_sdk.ui_client import UiClient
@@ -30,7 +31,26 @@ class Received(NamedTuple):
     error: str | None = None
 
 
-Client = Callable[[Served, str, str], Awaitable[Received]]
+Ask = Callable[[Served, str, str], Awaitable[Received]]
+APPROVAL = Received(answer="May I?", text="May I?", calls=(Call("echo", {"a": 1}, "pending"),))
+NO_APPROVAL = "A person must approve echo first, and Chat Completions cannot ask."
+NO_APPROVAL += f" REST and AG-UI can approve it in session {SESSION}."
+
+
+class WireClient(NamedTuple):
+    """How to ask on a wire, and what is special about its answers: all tests read it here, none by the wire's name."""
+
+    ask: Ask
+    never: tuple[str, ...] = ()  # the fields of Received that its wire does not send
+    not_with_error: tuple[str, ...] = ()  # those that a failed run lacks
+    approval: Received = (
+        APPROVAL  # received in SESSION if the model writes "May I?" and calls a tool that needs approval
+    )
+
+    def part_of(self, received: Received) -> Received:
+        """The part that its wire sends of what happened."""
+        missing = {*self.never, *(self.not_with_error if received.error else ())}
+        return received._replace(**{name: Received._field_defaults[name] for name in missing})
 
 
 def arguments(text: str) -> dict[str, Any]:
@@ -287,18 +307,24 @@ def _of_task(status: dict[str, Any], parts: list[dict[str, Any]]) -> Received:
     return Received(text=text, error=data.get("code", "input-required"))
 
 
-CLIENTS: dict[str, Client] = {
-    "ag-ui sse": agui_sse,
-    "ag-ui protobuf": agui_protobuf,
-    "rest": rest_sync,
-    "rest stream": rest_stream,
-    "chat-stream": chat_stream,
-    "openai": openai_sync,
-    "openai stream": openai_stream,
-    "responses": responses_sync,
-    "responses stream": responses_stream,
-    "ai-sdk": ai_sdk,
-    "mcp": mcp,
-    "a2a": a2a_sync,
-    "a2a 0.3 stream": a2a_old_stream,
+NOT_ASKED = Received(text="May I?", calls=(Call("echo", {"a": 1}, "error"),), error="approval-needed")
+ANNOUNCED = Received(answer=NO_APPROVAL, text=f"May I?\n\n{NO_APPROVAL}")
+INPUT_REQUIRED = Received(text="May I?", error="input-required")
+
+CLIENTS: dict[str, WireClient] = {
+    "ag-ui sse": WireClient(agui_sse),
+    "ag-ui protobuf": WireClient(agui_protobuf),
+    "rest": WireClient(rest_sync, never=("text",), not_with_error=("calls",)),
+    "rest stream": WireClient(rest_stream),
+    "chat-stream": WireClient(chat_stream, never=("usage",), approval=NOT_ASKED),
+    # tools are lines of reasoning, for people
+    "openai": WireClient(openai_sync, never=("calls",), not_with_error=("text",), approval=ANNOUNCED),
+    "openai stream": WireClient(openai_stream, never=("calls",), approval=ANNOUNCED),
+    "responses": WireClient(responses_sync, not_with_error=("text", "calls")),
+    "responses stream": WireClient(responses_stream),
+    "ai-sdk": WireClient(ai_sdk),
+    "mcp": WireClient(mcp, never=("text", "usage")),
+    # tools are lines of the status, for people
+    "a2a": WireClient(a2a_sync, never=("calls", "usage"), approval=INPUT_REQUIRED),
+    "a2a 0.3 stream": WireClient(a2a_old_stream, never=("calls", "usage"), approval=INPUT_REQUIRED),
 }

@@ -36,11 +36,11 @@ async def talk(s, user, chance):
     """A conversation of one user, who leaves some answers early, stuck ones always. Returns how many were stuck."""
     stuck = 0
     for turn in range(TURNS):
-        end = chance.choice(["heard", "left", STUCK])
+        end = chance.choice(["read", "left", STUCK])
         async with s.post(ask(f"canary-{user}- {turn} {end}", thread=f"thread-{user}")) as answer:
-            received = await (answer.read() if end == "heard" else read_to(answer, "TEXT_MESSAGE_CONTENT"))
+            received = await (answer.read() if end == "read" else read_to(answer, "TEXT_MESSAGE_CONTENT"))
         assert set(CANARY.findall(received.decode())) == {f"canary-{user}-"}
-        assert (b"RUN_FINISHED" in received) is (end == "heard")
+        assert (b"RUN_FINISHED" in received) is (end == "read")
         stuck += end == STUCK
     return stuck
 

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from holodeck.agent.definition import AgentDefinition
-from holodeck.core.events import TextAdded, ToolCallStarted
+from holodeck.core.events import ActivityPatched, ActivityShown, TextAdded, ToolCallStarted, WarningRaised
+from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import ScriptedModel, calls, says
 from holodeck.resilience.breaker import CircuitBreakerConfig
 from holodeck.resilience.breakers import Breakers
@@ -16,14 +17,13 @@ from holodeck.server.wires import WIRES
 from holodeck.tools.catalogue import Catalogue, Source
 from tests.agent.agent_fixture import PlainTools, echo
 from tests.scenarios.wire_clients import CLIENTS
+from tests.server.every_wire import QUESTIONS, SESSION
 from tests.server.keyed import keyed
 from tests.server.serving import ask, served
 
 ALL = ServerSettings(protocols=tuple(WIRES), remember_conversations=True)
-SESSION = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G"
 HIDDEN, SHOWN = "lookup_salary", "lookup_weather"
 ON_CLIENTS = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
-WITHOUT_CALLS = {CLIENTS[name] for name in ("openai", "openai stream", "a2a", "a2a 0.3 stream")}  # lines for people
 
 
 def serving(stage, *, approval=frozenset()):
@@ -36,8 +36,8 @@ def serving(stage, *, approval=frozenset()):
 @pytest.mark.req("SRV-21")
 async def test_a_hidden_tool_is_hidden_on_every_wire_in_replays_and_in_the_session(client):
     async with serving(lambda: hide_tools([HIDDEN])) as s:
-        seen = await client(s, "how is the weather?", SESSION)
-        assert [call.name for call in seen.calls] == ([] if client in WITHOUT_CALLS else [SHOWN])
+        seen = await client.ask(s, "how is the weather?", SESSION)
+        assert [call.name for call in seen.calls] == ([] if "calls" in client.never else [SHOWN])
         assert seen.answer == "It rains."
         (run,) = s.server.runs._runs.values()
         for path in (f"/runs/{run.run_id}/events", f"/runs/{run.run_id}/events?after=3", f"/sessions/{SESSION}"):
@@ -53,10 +53,78 @@ async def test_a_hidden_tool_is_hidden_on_every_wire_in_replays_and_in_the_sessi
         assert [name for name, _, _ in tools.called] == [HIDDEN, SHOWN]  # it was called all the same
 
 
+async def working(_arguments, context):
+    """Reports its progress, as the tools of MCP servers do."""
+    content = {"tool": context.tool, "progress": 1}
+    context.emit(ActivityShown(f"p {context.tool}", "tool_progress", content, call=(context.call_id, context.tool)))
+    context.emit(ActivityPatched(f"p {context.tool}", "tool_progress", [{"op": "add", "path": "/of", "value": 2}]))
+    return ToolResult(content="ok")
+
+
+def without_salary(event):
+    return None if isinstance(event, ToolCallStarted) and event.name == HIDDEN else event
+
+
+HIDING = {
+    "tools": lambda: hide_tools([HIDDEN]),
+    "only": lambda: hide_tools(only=[SHOWN]),
+    "a function": lambda: own(without_salary, print),
+}
+EACH_QUESTION = pytest.mark.parametrize("asked", QUESTIONS)
+EACH_HIDING = pytest.mark.parametrize("how", [*HIDING, "a family"])
+
+
+def showing(how, *turns, approval=frozenset(), work=working):
+    stage = HIDING.get(how, lambda: hide(["tools"]))
+    tools = PlainTools(approval, **{HIDDEN: work, SHOWN: work})
+    return served(*turns, tools=tools, settings=ALL, middleware=lambda: EventMiddleware([stage()]))
+
+
+@EACH_QUESTION
+@EACH_HIDING
+async def test_the_progress_of_a_hidden_tool_is_hidden(asked, how):
+    async with showing(how, calls((HIDDEN, "{}"), (SHOWN, "{}")), says("It rains.")) as s:
+        path, body, headers = QUESTIONS[asked]("hi", SESSION)
+        async with s.post(body, path, **headers) as answer:
+            assert f"p {HIDDEN}" not in await answer.text(errors="replace")
+        (run,) = s.server.runs._runs.values()
+        activities = {each.message_id for each in s.server.shown_events(run) if isinstance(each, ActivityPatched)}
+        assert activities == (set() if how == "a family" else {f"p {SHOWN}"})
+
+
+@EACH_HIDING
+async def test_the_progress_of_a_hidden_tool_is_hidden_after_its_approval(how):
+    """The run that makes the call does not have its start."""
+    async with showing(how, calls((HIDDEN, "{}")), says("It rains."), approval=frozenset({HIDDEN})) as s:
+        async with s.post({"message": "hi", "session_id": SESSION}, "/agent/tester/chat") as answer:
+            (asked,) = (await answer.json())["interrupts"]
+        resume = [{"interrupt_id": asked["id"], "approved": True}]
+        async with s.post({"session_id": SESSION, "resume": resume}, "/agent/tester/chat") as answer:
+            assert (await answer.json())["content"] == "It rains."
+        _, run = s.server.runs._runs.values()
+        assert [
+            event for event in s.server.shown_events(run) if isinstance(event, ActivityShown | ActivityPatched)
+        ] == []
+
+
+@EACH_QUESTION
+@EACH_HIDING
+async def test_a_warning_does_not_name_a_hidden_tool(asked, how):
+    async with showing(how, says("It rains.")) as s:
+        s.server.agent.tools.withdrawn = s.server.agent.tools.rows
+        path, body, headers = QUESTIONS[asked]("hi", SESSION)
+        async with s.post(body, path, **headers) as answer:
+            assert HIDDEN not in await answer.text(errors="replace")
+        (run,) = s.server.runs._runs.values()
+        warnings = [event.message for event in s.server.shown_events(run) if isinstance(event, WarningRaised)]
+        sentence = f"Not available at the moment, because they keep failing: {SHOWN}."
+        assert warnings == ([] if how == "a family" else [sentence])
+
+
 @ON_CLIENTS
 async def test_a_hidden_family_is_hidden_on_every_wire_and_in_the_session(client):
     async with serving(lambda: hide(["tools"])) as s:
-        seen = await client(s, "how is the weather?", SESSION)
+        seen = await client.ask(s, "how is the weather?", SESSION)
         assert seen.calls == ()
         assert seen.answer == "It rains."
         async with s.get(f"/sessions/{SESSION}") as answer:
@@ -75,14 +143,14 @@ async def test_a_function_changes_the_text_on_every_wire(client):
         return event
 
     async with serving(lambda: own(louder, print)) as s:
-        assert (await client(s, "how is the weather?", SESSION)).answer == "IT RAINS."
+        assert (await client.ask(s, "how is the weather?", SESSION)).answer == "IT RAINS."
 
 
 @ON_CLIENTS
 async def test_metadata_breaks_no_wire(client):
     async with serving(lambda: annotate({"team": "blue"})) as s:
-        seen = await client(s, "how is the weather?", SESSION)
-        assert {call.name for call in seen.calls} == (set() if client in WITHOUT_CALLS else {HIDDEN, SHOWN})
+        seen = await client.ask(s, "how is the weather?", SESSION)
+        assert {call.name for call in seen.calls} == (set() if "calls" in client.never else {HIDDEN, SHOWN})
         assert seen.answer == "It rains."
 
 
@@ -108,17 +176,6 @@ LISTS = {  # the addresses that list tools
     "/v1/models": {},
 }
 NAMES_TOOLS = {"/awp/capabilities", "/copilotkit/info", "/a2a/extendedAgentCard", "/a2a/v1/card"}
-
-
-def without_salary(event):
-    return None if isinstance(event, ToolCallStarted) and event.name == HIDDEN else event
-
-
-HIDING = {
-    "tools": lambda: hide_tools([HIDDEN]),
-    "only": lambda: hide_tools(only=[SHOWN]),
-    "a function": lambda: own(without_salary, print),
-}
 
 
 @pytest.mark.parametrize("how", HIDING)

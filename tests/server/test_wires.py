@@ -23,11 +23,17 @@ from tests.clients.every_client import ASK
 from tests.scenarios.wire_clients import CLIENTS
 from tests.server.every_wire import QUESTIONS, SESSION, wires_in
 from tests.server.serving import served
+from tests.server.test_access_matrix import BODIES
+from tests.server.test_server_reader_failures import ENDINGS
 from tests.server.test_server_steering import PLACES
 
 TABLES = {
     "QUESTIONS of tests/server/every_wire.py": wires_in(QUESTIONS),
     "CLIENTS of tests/scenarios/wire_clients.py": wires_in(CLIENTS),
+    "ENDINGS of tests/server/test_server_reader_failures.py": wires_in(ENDINGS),
+    "BODIES of tests/server/test_access_matrix.py": {
+        name for name, wire in WIRES.items() if wire.endpoints[0][1] in BODIES
+    },
     "PLACES of tests/server/test_server_steering.py": {
         name for name, wire in WIRES.items() if wire.path_of("tester") in {path for path, _ in PLACES.values()}
     },
@@ -67,10 +73,13 @@ async def test_its_example_is_answered(wire):
 def test_only_the_wires_that_are_asked_for_are_served_and_described(wire):
     agent = AgentDefinition(name="tester", model=ScriptedModel([]), tools=Catalogue.of(PlainTools()))
     server = AgentServer(agent, MemorySessionStore(), settings=ServerSettings(protocols=(wire.name,)))
-    paths = Application(server).openapi()["paths"]
+    document = Application(server).openapi()
+    paths = document["paths"]
     for other in WIRES.values():
         for operation in other.operations:
             assert (operation.shown_path in paths) is (operation in wire.operations), operation.path
+    references = re.findall(r"#/components/schemas/(\w+)", str(document))
+    assert set(references) == set(document["components"]["schemas"]), "components of this wire only, and all of them"
 
 
 @EACH

@@ -99,7 +99,7 @@ MUTANTS = (
         (DATABASE, 'if names and commit != "local" and synchronous:', "if False:"),
     )),
     StoreMutant("S19", POSTGRES, "a database that is silent for a moment ends the run", (
-        (DATABASE, "PATIENCE_SECONDS = 10.0", "PATIENCE_SECONDS = 0.1"),
+        (DATABASE, "OUTAGE_SECONDS = 10.0", "OUTAGE_SECONDS = 0.1"),
         (DATABASE, "SILENT_SECONDS = 10.0", "SILENT_SECONDS = 1.0"),
     )),
     StoreMutant("S20", POSTGRES, "an accepted run is given up when all connections are busy", (

@@ -132,7 +132,7 @@ async def test_a_database_that_does_not_answer_fails_a_statement_and_serves_agai
     async with FaultProxy(socket_of(postgres_database)) as link:
         store = await opened(place=f"postgresql://postgres@127.0.0.1:{link.port}/postgres")
         await say(store, "before")
-        for name in ("SILENT_SECONDS", "PATIENCE_SECONDS"):
+        for name in ("SILENT_SECONDS", "OUTAGE_SECONDS"):
             monkeypatch.setattr(postgres_database_module, name, 0.2)
         link.black_hole()
         with pytest.raises(StoreUnavailable):

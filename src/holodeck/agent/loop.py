@@ -29,7 +29,6 @@ from holodeck.agent.structured_output import BadOutputError, repair_request
 from holodeck.agent.tool_calls import Batch, KeptResults, ToolRunner, server_tools
 from holodeck.core.events import (
     HISTORY,
-    TOOLS_UNAVAILABLE,
     CustomSent,
     Emit,
     Ending,
@@ -39,6 +38,7 @@ from holodeck.core.events import (
     RunFinished,
     failure,
     questions_of,
+    tools_unavailable,
 )
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import (
@@ -418,8 +418,8 @@ class _Run:
             parent_run_id=context.parent_run_id, model=self.agent.model.name, is_new_session=context.is_new_session
         )
         if withdrawn := self.agent.tools.withdrawn():
-            names = ", ".join(withdrawn)
-            self._warn(TOOLS_UNAVAILABLE, f"Not available at the moment, because they keep failing: {names}.")
+            self._show(tools_unavailable(withdrawn))
+            self.warnings.append("Some tools are not available at the moment, because they keep failing.")
         if self.context.files:
             self._show(CustomSent(FILES, msgspec.to_builtins(list(self.context.files))))
         if self.context.history_note:

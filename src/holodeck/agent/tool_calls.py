@@ -283,7 +283,8 @@ class ToolRunner:
     async def _run_one(
         self, batch: Batch, call: ToolCall, arguments: dict[str, Any], entry: ToolEntry, begun: tuple[str, ...]
     ) -> None:
-        context = msgspec.structs.replace(self.context, call_id=call.id, shorten=partial(self.kept.shorten, call.id))
+        shorten = partial(self.kept.shorten, call.id)
+        context = msgspec.structs.replace(self.context, call_id=call.id, tool=call.name, shorten=shorten)
         started = batch.begun[call.id] = time.monotonic()
         result = await _call(entry, arguments, context)
         for _repeat in range(self.attempts - 1):

@@ -21,7 +21,7 @@ Events hold no live objects and mention no wire: they can be stored, sent to ano
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar, TypeAlias, get_args
@@ -162,6 +162,7 @@ class ActivityShown(Event, frozen=True, tag=True):
     message_id: str
     kind: str
     content: dict[str, Any]
+    call: tuple[str, str] | None = None  # the id and the tool of the call whose progress it shows
 
 
 class ActivityPatched(Event, frozen=True, tag=True):
@@ -190,6 +191,14 @@ class WarningRaised(Event, frozen=True, tag=True):
 
     code: str
     message: str
+    tools: tuple[str, ...] = ()  # the tools that it names
+
+
+def tools_unavailable(names: Iterable[str]) -> WarningRaised:
+    """The warning that some tools are not offered at the moment."""
+    tools = tuple(names)
+    sentence = f"Not available at the moment, because they keep failing: {', '.join(tools)}."
+    return WarningRaised(TOOLS_UNAVAILABLE, sentence, tools)
 
 
 class MessagesReplaced(Event, frozen=True, tag=True):

@@ -9,7 +9,7 @@ and notes, but neither remove nor move the frame around them.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -120,7 +120,10 @@ def hide(families: Iterable[str]) -> Stage:
                 event = _rewrapped(event, e.MessagesReplaced(messages, corrects=plain.corrects))  # noqa: PLW2901  passes the changed event on
             yield n, event
 
-    return stage
+    if "tools" not in names:
+        return stage
+    of_tools = _HiddenTools(lambda _name: True)  # what else shows tools: their progress, warnings about them
+    return lambda batch: of_tools(stage(batch))
 
 
 _IN_MESSAGES = frozenset({"tools", "text", "reasoning"})
@@ -145,10 +148,10 @@ def _without(families: frozenset[str], messages: Iterable[Message]) -> Iterator[
 
 
 def hide_tools(names: Iterable[str] = (), only: Iterable[str] | None = None) -> Stage:
-    """Drops the calls of some tools: start, arguments, end and result, and drops them from snapshots of the conversation too.
+    """Drops the calls of some tools, even from snapshots of the conversation: start, arguments, progress, end and result.
 
-    With `only`, the calls of all other tools too: a tool that a server adds later stays hidden. Approval requests for
-    hidden tools stay visible: a user cannot approve a call without them.
+    Warnings do not name them. With `only`, the calls of all other tools too: a tool that a server adds later stays hidden.
+    Approval requests for hidden tools stay visible: a user cannot approve a call without them.
     """
     hidden, shown = frozenset(names), None if only is None else frozenset(only)
     return _HiddenTools(lambda name: name in hidden or (shown is not None and name not in shown))
@@ -158,6 +161,7 @@ class _HiddenTools:
     def __init__(self, hides: Callable[[str], bool]) -> None:
         self._hides = hides
         self._calls: set[str] = set()
+        self._activities: set[str] = set()
 
     def __call__(self, batch: NumberedEvents) -> Iterator[Numbered]:
         for n, event in batch:
@@ -171,10 +175,21 @@ class _HiddenTools:
             self._calls.add(plain.call_id)
         if isinstance(plain, e.ToolCallStarted | e.ToolArgumentsAdded | e.ToolCallEnded | e.ToolFinished):
             return None if plain.call_id in self._calls else event
+        if isinstance(plain, e.ActivityShown) and plain.call is not None and self._hides(plain.call[1]):
+            self._activities.add(plain.message_id)
+        if isinstance(plain, e.ActivityShown | e.ActivityPatched):
+            return None if plain.message_id in self._activities else event
+        if isinstance(plain, e.WarningRaised) and plain.tools:
+            return _naming(event, [name for name in plain.tools if not self._hides(name)])
         if isinstance(plain, e.MessagesReplaced):
             left = _without_calls(plain.messages, lambda call, _: call.id in self._calls or self._hides(call.name))
             return _rewrapped(event, msgspec.structs.replace(plain, messages=tuple(left)))
         return event
+
+
+def _naming(event: e.Event, tools: Sequence[str]) -> e.Event | None:
+    """A warning about tools that names only these. None if there are none."""
+    return _rewrapped(event, e.tools_unavailable(tools)) if tools else None
 
 
 def _without_calls(messages: Iterable[Message], hides: Callable[[ToolCall, str], bool]) -> Iterator[Message]:
@@ -249,6 +264,7 @@ class _Own:
         self._name = getattr(function, "__qualname__", repr(function))
         self._dropped: set[tuple[RunPart, str]] = set()
         self._seen: set[str] = set()  # calls that were started in this stream
+        self._activities: set[str] = set()  # those of dropped calls
 
     def __call__(self, batch: NumberedEvents) -> Iterator[Numbered]:
         for n, event in batch:
@@ -266,8 +282,13 @@ class _Own:
             self._seen.add(plain.call_id)
         elif isinstance(plain, e.ToolFinished) and plain.call_id not in self._seen:  # a call of the run before
             self._hides(ToolCall(id=plain.call_id, name=plain.name, arguments=""), "")
-        if place in self._dropped:
+        if place in self._dropped or self._shows_dropped(plain):
             return ()
+        if isinstance(plain, e.WarningRaised) and plain.tools:
+            named = _naming(event, self._names(plain.tools))
+            if named is None:
+                return ()
+            event = named
         if isinstance(plain, e.MessagesReplaced):
             event = _rewrapped(
                 event, msgspec.structs.replace(plain, messages=tuple(_without_calls(plain.messages, self._hides)))
@@ -296,6 +317,19 @@ class _Own:
         if not self._has_failed:
             self._has_failed = True
             self._report(f"middleware {self._name}{how}. Further failures of it in this stream are not logged.")
+
+    def _shows_dropped(self, event: e.Event) -> bool:
+        """Whether an event is about the progress of a dropped call."""
+        if isinstance(event, e.ActivityShown) and event.call is not None:
+            call_id, name = event.call
+            if self._hides(ToolCall(id=call_id, name=name, arguments=""), ""):
+                self._activities.add(event.message_id)
+        return isinstance(event, e.ActivityShown | e.ActivityPatched) and event.message_id in self._activities
+
+    def _names(self, tools: Iterable[str]) -> list[str]:
+        """The names that the function gives to tools if they are called; without those whose calls it drops."""
+        answers = [self._asked(e.ToolCallStarted(f"named {n}", tool, "")) for n, tool in enumerate(tools)]
+        return [each.name for answer in answers for each in map(bare, answer) if isinstance(each, e.ToolCallStarted)]
 
     def _hides(self, call: ToolCall, message_id: str) -> bool:
         """Whether the function drops this call. Calls the function with a `ToolCallStarted`, as if the call started now."""

@@ -11,6 +11,8 @@ from holodeck.access.principal import CHAT
 from holodeck.access.route_access import needs
 from holodeck.core.encoder import Encoder
 from holodeck.core.events import RunStarted
+from holodeck.core.ids import MAX_ID_LENGTH
+from holodeck.core.json_schema import array, object_of, string
 from holodeck.runs.port import RunKey
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
@@ -18,17 +20,44 @@ from holodeck.server.identity import owner_of
 from holodeck.server.intake import Arrival, begin, decoded, json_body, server_of
 from holodeck.server.reading_stream import ReadingStream, ScanProgress, started_or_reading
 from holodeck.server.routing import Routes
-from holodeck.server.schemas import AGENT_INPUT_BODY, ANYTHING, EVENT_STREAM, PROBLEMS
+from holodeck.server.schemas import ANYTHING, EVENT_STREAM, OBJECT, PROBLEMS, json_request
 from holodeck.server.stream import EventStream, follow
 from holodeck.wires.agui.capabilities import capabilities
 from holodeck.wires.agui.client_events import CLIENT_HEADER, TERMINAL
-from holodeck.wires.agui.decode import decode
+from holodeck.wires.agui.decode import MAX_CONTEXT, MAX_RESUMES, decode
 from holodeck.wires.agui.encode import encoder_for
 from holodeck.wires.agui.profile import PROFILES, Profile
+from holodeck.wires.body import MAX_NAME
 
 log = logging.getLogger(__name__)
 
 NAME = "ag-ui"
+_AGENT_INPUT = {
+    **object_of(
+        {
+            "threadId": string("The session", minLength=1, maxLength=MAX_ID_LENGTH),
+            "runId": string(minLength=1, maxLength=MAX_ID_LENGTH),
+            "parentRunId": string(maxLength=MAX_ID_LENGTH),
+            "protocolVersion": string('"1.0"; absent for older clients', maxLength=MAX_NAME),
+            "messages": array(OBJECT, maxItems=10_000),
+            "tools": array(OBJECT, "Frontend tools", maxItems=128),
+            "context": array(OBJECT, maxItems=MAX_CONTEXT),
+            "state": {},
+            "forwardedProps": {},
+            "resume": array(OBJECT, "Answers to interrupts", maxItems=MAX_RESUMES),
+        },
+        required=["threadId", "runId", "messages"],
+    ),
+    "title": "RunAgentInput",
+    "description": "AG-UI 1.0. What is not known is ignored; optional members may be null.",
+    "example": {
+        "threadId": "demo",
+        "runId": "run-1",
+        "protocolVersion": "1.0",
+        "messages": [{"id": "m1", "role": "user", "content": "Hello"}],
+    },
+}
+AGENT_INPUT_BODY = json_request(_AGENT_INPUT)
 routes = Routes(tag="AG-UI", responses=PROBLEMS)
 
 

@@ -5,14 +5,14 @@ from typing import Any
 import msgspec
 
 from holodeck.core.ids import MAX_ID_LENGTH
-from holodeck.server.schemas import json_request, json_response
+from holodeck.server.schemas import REFERENCE, json_request, json_response
 from holodeck.wires.body import MAX_TEXT
 from holodeck.wires.chat_stream import request as chat_stream_request
 from holodeck.wires.rest import request as rest_request
 from holodeck.wires.rest.response import ChatResponse
 
 (CHAT_REQUEST, CHAT_RESULT), CHAT_SCHEMAS = msgspec.json.schema_components(
-    [rest_request.ChatRequest, ChatResponse], ref_template="#/components/schemas/{name}"
+    [rest_request.ChatRequest, ChatResponse], ref_template=REFERENCE
 )
 CHAT_STREAM_REQUEST = msgspec.json.schema(chat_stream_request.ChatStreamRequest)["$defs"]["ChatStreamRequest"]
 

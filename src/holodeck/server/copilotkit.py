@@ -24,7 +24,7 @@ from holodeck.runs.middleware import EventMiddleware, Numbered
 from holodeck.runs.run import Run
 from holodeck.server import schemas
 from holodeck.server.agent_server import AgentServer, slot_of
-from holodeck.server.agui_run import capabilities_of, start
+from holodeck.server.agui_run import AGENT_INPUT_BODY, capabilities_of, start
 from holodeck.server.identity import owner_of, require
 from holodeck.server.intake import decoded, json_body, server_of, session_id
 from holodeck.server.routing import ResponseSchemas, Routes
@@ -59,16 +59,12 @@ async def info(request: Request) -> JSONResponse:
     return JSONResponse(_info(server_of(request)))
 
 
-@routes.post(
-    "/agent/{agent_id}/run", "Run the agent", access=needs(CHAT), body=schemas.AGENT_INPUT_BODY, responses=_STREAM
-)
+@routes.post("/agent/{agent_id}/run", "Run the agent", access=needs(CHAT), body=AGENT_INPUT_BODY, responses=_STREAM)
 async def run(request: Request) -> Response:
     return await _run(request, request.path_params["agent_id"], await json_body(request))
 
 
-@routes.post(
-    "/agent/{agent_id}/connect", "Replay", access=needs(RUNS_READ), body=schemas.AGENT_INPUT_BODY, responses=_STREAM
-)
+@routes.post("/agent/{agent_id}/connect", "Replay", access=needs(RUNS_READ), body=AGENT_INPUT_BODY, responses=_STREAM)
 async def connect(request: Request) -> Response:
     """Streams the runs of a thread that the server still has, then the run in progress."""
     return await _connect(request, request.path_params["agent_id"], await json_body(request))

@@ -1,8 +1,9 @@
 """Identifies the sender of a request, and checks whether it may use the operation. Routes have no other source.
 
 The gate puts a `Principal` and the client's address into the scope of each request before a route sees it. Without
-authentication the principal is the anonymous one. Limits count by these two (`spender_of`), never by what is logged. The gate reads only the head of a request, so a client that is refused need not send its body. The router
-calls the gate with the operation that matched, never with a path.
+authentication the principal is the anonymous one. Limits count by these two (`spender_of`), never by what is logged. The
+gate reads only the head of a request, so a client that is refused need not send its body. The router calls the gate with
+the operation that matched, never with a path.
 """
 
 import asyncio

@@ -3,15 +3,14 @@
 import msgspec
 
 from holodeck.core.json_schema import array, nullable, object_of, string
-from holodeck.server.schemas import ID_IN_HEADER, OBJECT, json_request, json_response, parameter
+from holodeck.server.schemas import ID_IN_HEADER, OBJECT, REFERENCE, json_request, json_response, parameter
 from holodeck.wires.body import MAX_NAME, MAX_TEXT
 from holodeck.wires.openai_chat.parameters import MAX_TOOLS
 from holodeck.wires.openai_chat.request import MAX_MESSAGES
 from holodeck.wires.openai_chat.response import ChatCompletion, ModelList, OpenAIModel
 
-(_COMPLETION, _MODEL, _MODELS), OPENAI_SCHEMAS = msgspec.json.schema_components(
-    [ChatCompletion, OpenAIModel, ModelList], ref_template="#/components/schemas/{name}"
-)
+(_COMPLETION,), COMPLETION_SCHEMAS = msgspec.json.schema_components([ChatCompletion], ref_template=REFERENCE)
+(_MODEL, _MODELS), MODEL_SCHEMAS = msgspec.json.schema_components([OpenAIModel, ModelList], ref_template=REFERENCE)
 
 _TEXT, _FLAG = nullable(string(maxLength=MAX_NAME)), {"type": ["boolean", "null"]}
 _MESSAGE = object_of(

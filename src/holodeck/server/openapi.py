@@ -8,13 +8,11 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holodeck.server.chat_schemas import CHAT_SCHEMAS
-from holodeck.server.openai_schemas import OPENAI_SCHEMAS
 from holodeck.server.routing import Operation
+from holodeck.server.schemas import REFERENCE
 from holodeck.wires.body import MAX_NAME
 from holodeck.wires.problem import ProblemDetail
 
-REFERENCE = "#/components/schemas/{name}"
 References: TypeAlias = Mapping[type, dict[str, Any]]
 """The JSON Schema reference of each of our types."""
 
@@ -41,6 +39,7 @@ def document(
     references = dict(zip(types, found, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for each in described:
+        components |= each.schemas
         operation = _operation(each, references)
         paths.setdefault(each.shown_path, {})[each.method.lower()] = operation | (_security(each) if secured else {})
     return {
@@ -49,7 +48,7 @@ def document(
         **({"servers": [{"url": root_path}]} if root_path else {}),
         "paths": paths,
         "components": {
-            "schemas": {**components, **CHAT_SCHEMAS, **OPENAI_SCHEMAS},
+            "schemas": components,
             **({"securitySchemes": SCHEMES} if secured else {}),
         },
     }

@@ -6,7 +6,7 @@ a request and returns a response. The application turns its errors into problems
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
@@ -45,6 +45,7 @@ class Operation:
     parameters: Sequence[Mapping[str, Any]] = ()
     body: Mapping[str, Any] | None = None
     responses: ResponseSchemas
+    schemas: Mapping[str, Any] = field(default_factory=dict)  # components that `body` and `responses` refer to by name
     before_ready: bool = False  # answered while the agent is starting
     is_probe: bool = False  # monitors call it every few seconds: logged at debug level only
     takes_files: bool = False  # its body may be as large as an upload
@@ -81,6 +82,7 @@ class Routes:
         *,
         tag: str | None = None,
         responses: ResponseSchemas | None = None,
+        schemas: Mapping[str, Any] | None = None,
         before_ready: bool = False,
         is_probe: bool = False,
         takes_files: bool = False,
@@ -89,7 +91,7 @@ class Routes:
         """The arguments after the prefix are those of `Operation`, and apply to every operation of these routes."""
         self.operations: list[Operation] = []
         self.prefix, self.answer_error = prefix, answer_error
-        self._tag, self._responses = tag, responses or {}
+        self._tag, self._responses, self._schemas = tag, responses or {}, schemas or {}
         self._flags = {"before_ready": before_ready, "is_probe": is_probe, "takes_files": takes_files}
 
     def get(self, path: str, summary: str = "", **described: Any) -> Callable[[Endpoint], Endpoint]:
@@ -124,6 +126,7 @@ class Routes:
                     parameters=parameters,
                     body=body,
                     responses={**(responses or {}), **self._responses},
+                    schemas=self._schemas,
                     answer_error=self.answer_error,
                     **self._flags,
                 )

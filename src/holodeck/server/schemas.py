@@ -7,15 +7,13 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holodeck.core.ids import MAX_ID_LENGTH
-from holodeck.core.json_schema import array, object_of, string
 from holodeck.server.routing import ResponseSchemas
-from holodeck.wires.agui.decode import MAX_CONTEXT, MAX_RESUMES
-from holodeck.wires.body import MAX_NAME
 from holodeck.wires.problem import CONTENT_TYPE as PROBLEM
 
 StateName: TypeAlias = Literal["queued", "running", "finished", "failed", "cancelled", "interrupted"]
 
 OBJECT: dict[str, Any] = {"type": "object"}
+REFERENCE = "#/components/schemas/{name}"  # to a type that OpenAPI lists by its name
 
 
 def json_request(schema: dict[str, Any], example: Any = None, **more_content: Any) -> dict[str, Any]:
@@ -37,32 +35,6 @@ def parameter(name: str, where: Literal["query", "header"], description: str = "
     return {"name": name, "in": where, **described, "schema": kind | schema}
 
 
-AGENT_INPUT = {
-    **object_of(
-        {
-            "threadId": string("The session", minLength=1, maxLength=MAX_ID_LENGTH),
-            "runId": string(minLength=1, maxLength=MAX_ID_LENGTH),
-            "parentRunId": string(maxLength=MAX_ID_LENGTH),
-            "protocolVersion": string('"1.0"; absent for older clients', maxLength=MAX_NAME),
-            "messages": array(OBJECT, maxItems=10_000),
-            "tools": array(OBJECT, "Frontend tools", maxItems=128),
-            "context": array(OBJECT, maxItems=MAX_CONTEXT),
-            "state": {},
-            "forwardedProps": {},
-            "resume": array(OBJECT, "Answers to interrupts", maxItems=MAX_RESUMES),
-        },
-        required=["threadId", "runId", "messages"],
-    ),
-    "title": "RunAgentInput",
-    "description": "AG-UI 1.0. What is not known is ignored; optional members may be null.",
-    "example": {
-        "threadId": "demo",
-        "runId": "run-1",
-        "protocolVersion": "1.0",
-        "messages": [{"id": "m1", "role": "user", "content": "Hello"}],
-    },
-}
-AGENT_INPUT_BODY = json_request(AGENT_INPUT)
 SSE_STREAM: dict[str, Any] = {
     "description": "The events of the run, to its end",
     "content": {"text/event-stream": {"schema": {"type": "string"}}},
@@ -78,7 +50,7 @@ EVENT_STREAM: dict[str, Any] = {
 ANYTHING = json_response("JSON", {})
 _PROBLEM = {
     "description": "A problem",
-    "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/ProblemDetail"}}},
+    "content": {PROBLEM: {"schema": {"$ref": REFERENCE.format(name="ProblemDetail")}}},
 }
 REPEAT_HEADER = "Idempotency-Key"
 ID_IN_HEADER = {"maxLength": MAX_ID_LENGTH, "pattern": f"^[!-~]([ -~]{{0,{MAX_ID_LENGTH - 2}}}[!-~])?$"}

@@ -42,7 +42,7 @@ CONNECT_SECONDS = 5
 CLOSE_SECONDS = 2.0  # for attempts to connect that are under way
 WAIT_SECONDS = 2.0  # for a free connection
 SILENT_SECONDS = 10.0  # for a statement; then the connection counts as lost
-PATIENCE_SECONDS = 10.0  # for a database that restarts or fails over, if a statement may be repeated
+OUTAGE_SECONDS = 10.0  # for a database that restarts or fails over, if a statement may be repeated
 RETRY_SECONDS = 0.2
 PREPARE_AFTER = 5  # uses of a statement on one connection
 _FULL = ("53100", "53200")  # disk full, out of memory
@@ -170,7 +170,7 @@ class PostgresDatabase:
         return await noticing_cancellation(self._attempt(execute, again=False, lane=Lane.RUN))
 
     async def _attempt(self, job: Callable[[PostgresConnection], Awaitable[T]], *, again: bool, lane: Lane) -> T:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + OUTAGE_SECONDS
         while True:
             try:
                 result = await self._once(job, lane)

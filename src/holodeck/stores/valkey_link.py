@@ -85,9 +85,9 @@ class ValkeyLink:
         self._client: Redis = Redis.from_pool(pool)
         self._append: AsyncScript = self._client.register_script(_APPEND)
         self._line = ValkeyLine(pool, seconds=seconds)
-        patience = seconds + BLOCK_MILLISECONDS / 1000
+        answer_seconds = seconds + BLOCK_MILLISECONDS / 1000
         self._listener: Redis = Redis.from_pool(
-            pool_of(url, seconds=seconds, answer_seconds=patience, max_connections=2)
+            pool_of(url, seconds=seconds, answer_seconds=answer_seconds, max_connections=2)
         )
         self._agent, self._replica, self._replay_seconds = agent, replica, max(1, round(replay_window))
         self._down_until, self._logged_at = 0.0, -LOG_SECONDS

@@ -215,7 +215,7 @@ class ProgressActivity:
     """Shows the progress of one call as an activity, at most four times a second."""
 
     def __init__(self, tool: str, context: ToolContext) -> None:
-        self._tool, self._emit = tool, context.emit
+        self._tool, self._call_id, self._emit = context.tool or tool, context.call_id, context.emit
         self._message_id = ""
         self._next = 0.0
 
@@ -234,7 +234,8 @@ class ProgressActivity:
             self._emit(ActivityPatched(message_id=self._message_id, kind=PROGRESS, patch=patch))
             return
         self._message_id = new_message_id()
-        self._emit(ActivityShown(message_id=self._message_id, kind=PROGRESS, content={"tool": self._tool, **shown}))
+        content, call = {"tool": self._tool, **shown}, (self._call_id, self._tool)
+        self._emit(ActivityShown(message_id=self._message_id, kind=PROGRESS, content=content, call=call))
 
 
 def _is_passing(error: Exception) -> bool:

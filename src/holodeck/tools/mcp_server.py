@@ -60,7 +60,7 @@ MAX_PAUSE = 30.0
 OPTIONAL_WAIT = 10.0  # seconds that a start waits for a server that is not required
 RELIST_PAUSE = 1.0  # debounces list_changed to one listing a second
 _INSTALL = "pip install"  # error output that already contains advice
-PATIENCE = 3  # failures in a row after which calls no longer wait for the next attempt
+MAX_SETBACKS = 3  # failures in a row after which calls no longer wait for the next attempt
 
 P = TypeVar("P", ToolsPage, PromptsPage, ResourcesPage)
 OpenLink = Callable[[McpSettings], AbstractAsyncContextManager[Link]]
@@ -349,7 +349,7 @@ class McpServer:
 
     async def _recover(self, end: "_End") -> None:
         self._setbacks += 1
-        hopeful = (end.was_ready or self.state is McpState.RESTARTING) and self._setbacks <= PATIENCE
+        hopeful = (end.was_ready or self.state is McpState.RESTARTING) and self._setbacks <= MAX_SETBACKS
         pause = pause_before_attempt(self._setbacks, was_ready=end.was_ready)
         self._advice = end.advice
         self._change(

@@ -28,6 +28,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str = ""
     run_id: str = ""
     call_id: str = ""
+    tool: str = ""  # the name under which the model called it; the toolset's own name may lack a prefix
     timezone: str = "UTC"
     emit: Emit = _ignore  # for activity and custom events of long-running tools
     shorten: Callable[[str, int], str] = shorten  # in a run, it keeps the part that is cut off, for `read_result`

@@ -71,7 +71,7 @@ test("a run becomes items", () => {
   assert.equal(conversation.run, null);
 });
 
-test("a page that is loaded after any event and hears the run again has the same items, each once", () => {
+test("a page that is loaded after any event and receives the run again has the same items, each once", () => {
   for (let cut = 0; cut <= STORY.length; cut += 1) {
     const conversation = new Conversation();
     conversation.load(sessionAfter(cut));

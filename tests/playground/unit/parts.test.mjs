@@ -72,10 +72,10 @@ const pause = async () => {};
 
 for (const size of [2, 3, 7, 50]) {
   test(`a connection that breaks after ${size} frames loses and doubles nothing`, async () => {
-    const heard = [];
+    const received = [];
     const server = flaky(EVENTS, size);
-    await followRun({ server, runId: "r", input: {}, signal: new AbortController().signal, hear: (event) => heard.push(event), lost: () => {}, pause });
-    assert.deepEqual(heard, EVENTS);
+    await followRun({ server, runId: "r", input: {}, signal: new AbortController().signal, onEvent: (event) => received.push(event), lost: () => {}, pause });
+    assert.deepEqual(received, EVENTS);
     assert.equal(server.asked[0], "post");
   });
 }
@@ -89,11 +89,11 @@ test("the rest of a run that was cut is followed by the id in its first event", 
       const answer = await goOn(cut);
       return server.asked.length > 1 ? answer : { status: 200, body: new Blob([]).stream() };
     };
-    const heard = [];
+    const received = [];
     const runs = new Set();
-    const hear = (event, { runId }) => { heard.push(event); runs.add(runId); };
-    await followRun({ server, runId: "cut", isCut: true, signal: new AbortController().signal, hear, lost: () => assert.ok(server.asked.length < 50, "it never ends"), pause });
-    assert.deepEqual([heard, [...runs]], [events, ["r"]]);
+    const onEvent = (event, { runId }) => { received.push(event); runs.add(runId); };
+    await followRun({ server, runId: "cut", isCut: true, signal: new AbortController().signal, onEvent, lost: () => assert.ok(server.asked.length < 50, "it never ends"), pause });
+    assert.deepEqual([received, [...runs]], [events, ["r"]]);
     assert.deepEqual(server.asked.slice(0, 2), ["continue cut", "continue cut"]);
     assert.ok(server.asked.slice(2).every((last) => last >= 0), `it reads on after the first event: ${server.asked}`);
   }
@@ -103,10 +103,10 @@ test("passing problems are waited out, with the server's own time; others are to
   const waits = [];
   const passing = [new TypeError("network"), new Problem(503, { type: "x/not-ready", retry_after: 2 })];
   const server = flaky(EVENTS, 50, { refusals: passing });
-  await followRun({ server, runId: "r", input: {}, signal: new AbortController().signal, hear: () => {}, lost: ({ delay }) => waits.push(delay), pause });
+  await followRun({ server, runId: "r", input: {}, signal: new AbortController().signal, onEvent: () => {}, lost: ({ delay }) => waits.push(delay), pause });
   assert.deepEqual(waits, [300, 2000]);
   const refused = flaky(EVENTS, 50, { refusals: [new Problem(422, { type: "x/invalid-request", detail: "no" })] });
-  await assert.rejects(followRun({ server: refused, runId: "r", input: {}, signal: new AbortController().signal, hear: () => {}, lost: () => {}, pause }), { code: "invalid-request", message: "no" });
+  await assert.rejects(followRun({ server: refused, runId: "r", input: {}, signal: new AbortController().signal, onEvent: () => {}, lost: () => {}, pause }), { code: "invalid-request", message: "no" });
 });
 
 test("curl commands take the credential from the shell", () => {

@@ -29,7 +29,7 @@ class Rogue:
     toolset: McpToolset
     journal: Path
 
-    async def call(self, tool: str, arguments: dict[str, Any] | None = None, **context: Any) -> ToolResult:
+    async def call(self, tool: str, /, arguments: dict[str, Any] | None = None, **context: Any) -> ToolResult:
         return await self.toolset.call(tool, arguments or {}, ToolContext(user_id="alice", **context))
 
     async def pid(self) -> int:

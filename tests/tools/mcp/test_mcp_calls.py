@@ -270,10 +270,12 @@ async def test_the_server_gets_the_call_id(rogue):
 
 async def test_progress_is_an_activity_that_is_not_flooded(rogue):
     server, emitted = await rogue(), []
-    result = await server.call("progress", {"reports": 5_000}, emit=emitted.append)
+    context = {"emit": emitted.append, "call_id": "c1", "tool": "office_progress"}
+    result = await server.call("progress", {"reports": 5_000}, **context)
     assert result.text == "done"
     assert emitted[0].kind == "tool_progress"
-    assert emitted[0].content == {"tool": "progress", "progress": 0, "total": 100, "message": "row 0"}
+    assert emitted[0].call == ("c1", "office_progress"), "the name that clients see, with its prefix"
+    assert emitted[0].content == {"tool": "office_progress", "progress": 0, "total": 100, "message": "row 0"}
     assert len(emitted) < 500
     assert all(event.message_id == emitted[0].message_id for event in emitted)
 

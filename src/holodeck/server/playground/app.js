@@ -36,7 +36,7 @@ class Playground {
     this.sessions = new Sessions(localStorage);
     this.log = new EventLog();
     this.tools = new PageTools(paint);
-    this.tabs = new Tabs((message) => this.#hear(message));
+    this.tabs = new Tabs((message) => this.#onMessage(message));
     this.health = new Health(this.server, (health) => this.#showHealth(health));
     this.list = new SessionList(byId("sessions"), this.sessions, {
       create: () => this.#go(this.#newSession()), forget: (id) => this.#forget(id), export: (id, format) => this.#export(id, format),
@@ -44,7 +44,7 @@ class Playground {
     });
     this.composer = new Composer(byId("composer"), { send: (text, files) => this.#send(text, files), stop: () => this.room.stop(), editLast: () => this.#editLast() }, byId("chat"));
     this.inspector = new Inspector(byId("inspector"), this.log, () => this.#toggleInspector(false));
-    this.transcript = new Transcript({ list: byId("transcript"), scroll: byId("scroll"), jump: byId("jump"), progress: byId("progress") }, this.#actions(), (told) => this.#drawn(told));
+    this.transcript = new Transcript({ list: byId("transcript"), scroll: byId("scroll"), jump: byId("jump"), progress: byId("progress") }, this.#actions(), (notice) => this.#drawn(notice));
   }
 
   async start() {
@@ -147,7 +147,7 @@ class Playground {
 
   #makeRoom(id) {
     const { server, sessions, log, tabs, tools } = this;
-    return new Room(id, { server, sessions, log, tabs, tools, tell: () => this.#showRoom(), trouble: () => this.health.look() });
+    return new Room(id, { server, sessions, log, tabs, tools, onChange: () => this.#showRoom(), trouble: () => this.health.look() });
   }
 
   async #load(room) {
@@ -265,7 +265,7 @@ class Playground {
     setTimeout(() => URL.revokeObjectURL(url), 1000);
   }
 
-  #hear({ kind, session, ...rest }) {
+  #onMessage({ kind, session, ...rest }) {
     const room = this.rooms.get(session);
     if (!room) return;
     if (kind === "started") room.started(rest);
@@ -300,11 +300,11 @@ class Playground {
     const isAccepted = room.conversation.run?.started !== null || room.conversation.run?.isCut;
     const lost = room.connection === "lost" ? lostConnection({ isAccepted, isServerGone: this.health.last === null }) : null;
     const forgotten = room.isKnown ? null : { tone: "warning", text: "The server does not know this session.", detail: "The server was restarted, or the session has expired. Your next message starts it again." };
-    const told = lost ?? (this.hasLooked ? troubleOf(this.health.last) : null) ?? forgotten;
+    const notice = lost ?? (this.hasLooked ? troubleOf(this.health.last) : null) ?? forgotten;
     const banner = byId("banner");
-    banner.className = `banner ${told?.tone ?? ""}`;
-    banner.hidden = told === null;
-    banner.replaceChildren(...(told ? [h("strong", {}, told.text), told.detail] : []));
+    banner.className = `banner ${notice?.tone ?? ""}`;
+    banner.hidden = notice === null;
+    banner.replaceChildren(...(notice ? [h("strong", {}, notice.text), notice.detail] : []));
   }
 
   async #showHealth(health) {

@@ -114,21 +114,21 @@ async function checked(answer) {
 }
 
 /** Passes on every frame of a streaming answer: {id, data}. */
-export async function readFrames(answer, tell) {
+export async function readFrames(answer, onFrame) {
   const reader = answer.body.getReader();
   const decoder = new TextDecoder();
   const frames = new SseReader();
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
-    frames.push(decoder.decode(value, { stream: true }), tell);
+    frames.push(decoder.decode(value, { stream: true }), onFrame);
   }
 }
 
 /** A bug in the listener must not look like a lost connection: it is reported, and the run continues. */
-function tell(hear, event, frame) {
+function notify(onEvent, event, frame) {
   try {
-    hear(event, frame);
+    onEvent(event, frame);
   } catch (error) {
     reportError(error);
   }
@@ -142,7 +142,7 @@ const isEnding = (type) => type === "RUN_FINISHED" || type === "RUN_ERROR";
  * and reading resumes after the last one. With `isCut` the continuation of the run is followed. The server makes its id,
  * which its first event has; until then the request is repeated, which joins as well. Throws a Problem that waiting does not solve.
  */
-export async function followRun({ server, runId, input = null, isCut = false, signal, hear, lost, pause = wait }) {
+export async function followRun({ server, runId, input = null, isCut = false, signal, onEvent, lost, pause = wait }) {
   let last = -1;
   let followed = isCut ? null : runId;
   let isStarted = input === null && !isCut;
@@ -162,7 +162,7 @@ export async function followRun({ server, runId, input = null, isCut = false, si
         last = number ?? last;
         const event = JSON.parse(data);
         ended ||= isEnding(event.type);
-        tell(hear, event, { data, number, runId: followed });
+        notify(onEvent, event, { data, number, runId: followed });
       });
       if (ended) return;
     } catch (error) {

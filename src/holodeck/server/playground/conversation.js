@@ -148,7 +148,7 @@ export class Conversation {
   textStarted({ messageId }) {
     const item = this.find(messageId);
     if (item?.kind === "text" && !item.remembered) return this.#change(item, { done: false });
-    this.#retell(messageId);
+    this.#dropRemembered(messageId);
     this.#add({ kind: "text", id: messageId, text: "", done: false });
   }
 
@@ -186,7 +186,7 @@ export class Conversation {
   }
 
   callStarted({ toolCallId, toolCallName, parentMessageId }) {
-    this.#retell(parentMessageId);
+    this.#dropRemembered(parentMessageId);
     this.#reorder(this.items.filter((item) => item.id !== toolCallId));
     this.#add({ kind: "call", id: toolCallId, name: toolCallName, messageId: parentMessageId ?? toolCallId, arguments: "", status: "writing" });
   }
@@ -309,7 +309,7 @@ export class Conversation {
   }
 
   /** The events of a remembered message follow: they replace what is remembered of it. */
-  #retell(messageId) {
+  #dropRemembered(messageId) {
     const isOld = (item) => item.remembered && (item.id === messageId || item.messageId === messageId || item.id === `${messageId}:remembered`);
     if (this.items.some(isOld)) this.#reorder(this.items.filter((item) => !isOld(item)));
   }

@@ -37,8 +37,8 @@ export class EventLog {
 
 /** A few words that distinguish an event from the next of its kind. */
 function aboutOf(event) {
-  const said = event.delta ?? event.toolCallName ?? event.stepName ?? event.name ?? event.message ?? event.code ?? event.outcome?.type ?? "";
-  return (typeof said === "string" ? said : JSON.stringify(said)).slice(0, 120);
+  const shown = event.delta ?? event.toolCallName ?? event.stepName ?? event.name ?? event.message ?? event.code ?? event.outcome?.type ?? "";
+  return (typeof shown === "string" ? shown : JSON.stringify(shown)).slice(0, 120);
 }
 
 /** Whether an entry matches the filter: its type or text has every word, and none that follows a `-`. */

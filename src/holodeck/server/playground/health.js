@@ -10,9 +10,9 @@ export class Health {
   /** @type {number | undefined} */
   #timer;
 
-  constructor(server, tell) {
+  constructor(server, onChange) {
     this.server = server;
-    this.tell = tell;
+    this.onChange = onChange;
   }
 
   async look() {
@@ -22,7 +22,7 @@ export class Health {
     } catch {
       this.last = null; // the server does not answer, and the page says so
     }
-    this.tell(this.last);
+    this.onChange(this.last);
     clearTimeout(this.#timer); // another caller may have asked meanwhile
     this.#timer = setTimeout(() => this.look(), isWell(this.last) ? EVERY : SOON);
   }

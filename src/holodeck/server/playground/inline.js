@@ -47,7 +47,7 @@ class Inline {
       if (!found) break;
       i = this.#special(found.index, text[found.index]);
     }
-    this.#tell(text.length);
+    this.#putText(text.length);
     while (this.frames.length > 1) this.#unwind();
     return this.frames[0].children;
   }
@@ -69,13 +69,13 @@ class Inline {
 
   /** Emits the text before `start`, then `node`, and continues at `end`. */
   #put(start, end, node) {
-    this.#tell(start);
+    this.#putText(start);
     this.#innermost.children.push(node);
     this.plain = end;
     return end;
   }
 
-  #tell(end) {
+  #putText(end) {
     if (end > this.plain) this.#innermost.children.push(this.text.slice(this.plain, end));
     this.plain = end;
   }
@@ -88,7 +88,7 @@ class Inline {
       if (end > 0) return this.#put(i, end + 2, { kind: "maths", text: this.text.slice(i + 2, end), isDisplayed: next === "[" });
     }
     if (!PUNCTUATION.test(next)) return i + 1;
-    this.#tell(i);
+    this.#putText(i);
     this.plain = i + 1;
     return i + 2;
   }
@@ -208,7 +208,7 @@ class Inline {
 
   #open(i, marker) {
     if (this.frames.length > MAX_OPEN) return false;
-    this.#tell(i);
+    this.#putText(i);
     this.frames.push({ marker, children: [] });
     this.plain = i + marker.length;
     return true;
@@ -216,7 +216,7 @@ class Inline {
 
   #close(i, marker) {
     if (!this.frames.some((frame) => frame.marker === marker)) return false;
-    this.#tell(i);
+    this.#putText(i);
     while (this.#innermost.marker !== marker) this.#unwind();
     const { children } = this.#innermost;
     this.frames.pop();

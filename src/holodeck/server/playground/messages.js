@@ -20,10 +20,10 @@ export function fromSession(message) {
 /** The first text is the user's; further texts are files as the model received them. */
 export function readContent(content) {
   if (!Array.isArray(content)) return { text: content ?? "", files: [], parts: [], images: [] };
-  const said = content.find((part) => part.type === "text");
-  const rest = content.filter((part) => part !== said);
+  const textPart = content.find((part) => part.type === "text");
+  const rest = content.filter((part) => part !== textPart);
   const files = rest.map((part) => (part.type === "text" ? readText(part.text) : readMedia(part)));
-  return { text: said?.text ?? "", files, parts: rest.map(partOf), images: files.filter((each) => each.data) };
+  return { text: textPart?.text ?? "", files, parts: rest.map(partOf), images: files.filter((each) => each.data) };
 }
 
 /** A part as AG-UI has it; GET /sessions has media of its own shape. */

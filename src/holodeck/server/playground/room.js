@@ -22,14 +22,14 @@ export class Room {
   #isFollowing = false;
   #isOurs = false; // whether this tab started the last run: then its frontend tools are for this tab to carry out
 
-  constructor(id, { server, sessions, log, tabs, tools, tell, trouble }) {
+  constructor(id, { server, sessions, log, tabs, tools, onChange, trouble }) {
     this.id = id;
     this.server = server;
     this.sessions = sessions;
     this.log = log;
     this.tabs = tabs;
     this.tools = tools;
-    this.tell = tell;
+    this.onChange = onChange;
     this.trouble = trouble;
   }
 
@@ -115,7 +115,7 @@ export class Room {
       try {
         await this.#rewind(messageId);
       } catch (error) {
-        return this.#tellProblem("rewind", error);
+        return this.#showProblem("rewind", error);
       }
       return this.send(text, item.parts.map((part, i) => ({ part, ...item.files[i] })));
     }
@@ -184,11 +184,11 @@ export class Room {
     conversation.remove("lost");
     conversation.runSent(runId, performance.now(), isCut);
     this.#givenUp = new AbortController();
-    this.tell();
+    this.onChange();
     try {
       await followRun({
         server: this.server, runId, input, isCut, signal: AbortSignal.any([this.#left.signal, this.#givenUp.signal]),
-        hear: (event, frame) => {
+        onEvent: (event, frame) => {
           const at = performance.now();
           this.#connected("live");
           this.log.add(frame.runId, event, frame, Date.now());
@@ -225,11 +225,11 @@ export class Room {
     if (this.connection === connection) return;
     const wasLost = this.connection === "lost";
     this.connection = connection;
-    this.tell();
+    this.onChange();
     if (wasLost || connection === "lost") this.trouble();
   }
 
-  #tellProblem(id, error) {
+  #showProblem(id, error) {
     this.conversation.notice(id, "error", error.message, hintFor(error));
   }
 

@@ -8,21 +8,21 @@ export class SseReader {
   #data = [];
 
   /** Takes the next piece of text, passes on every frame that is complete: {id, data}. */
-  push(text, tell) {
+  push(text, onFrame) {
     this.#rest += text;
     let start = 0;
     for (;;) {
       const end = this.#rest.indexOf("\n", Math.max(start, this.#searched));
       if (end < 0) break;
-      this.#line(this.#rest.slice(start, this.#rest[end - 1] === "\r" && end > start ? end - 1 : end), tell);
+      this.#line(this.#rest.slice(start, this.#rest[end - 1] === "\r" && end > start ? end - 1 : end), onFrame);
       start = end + 1;
     }
     this.#rest = this.#rest.slice(start);
     this.#searched = this.#rest.length;
   }
 
-  #line(line, tell) {
-    if (line === "") return this.#dispatch(tell);
+  #line(line, onFrame) {
+    if (line === "") return this.#dispatch(onFrame);
     const colon = line.indexOf(":");
     const field = colon < 0 ? line : line.slice(0, colon);
     const value = colon < 0 ? "" : line.slice(line[colon + 1] === " " ? colon + 2 : colon + 1);
@@ -30,8 +30,8 @@ export class SseReader {
     if (field === "id") this.#id = value;
   }
 
-  #dispatch(tell) {
-    if (this.#data.length > 0) tell({ id: this.#id, data: this.#data.join("\n") });
+  #dispatch(onFrame) {
+    if (this.#data.length > 0) onFrame({ id: this.#id, data: this.#data.join("\n") });
     this.#data = [];
     this.#id = ""; // a frame without an id has none: what it begins is numbered by the frame that ends it
   }

@@ -6,8 +6,8 @@ import { keptAs } from "./address.js";
 export class Tabs {
   #channel = new BroadcastChannel(keptAs("holodeck"));
 
-  constructor(hear) {
-    this.#channel.addEventListener("message", ({ data }) => hear(data));
+  constructor(onMessage) {
+    this.#channel.addEventListener("message", ({ data }) => onMessage(data));
   }
 
   post(message) {

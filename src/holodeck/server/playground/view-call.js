@@ -81,8 +81,8 @@ export class CallView {
   }
 
   #decide(decision) {
-    const said = decision.approved ? (decision.arguments ? "Approved with your arguments." : "Approved.") : "Rejected.";
-    this.question.replaceChildren(h("p", { class: "quiet" }, said));
+    const verdict = decision.approved ? (decision.arguments ? "Approved with your arguments." : "Approved.") : "Rejected.";
+    this.question.replaceChildren(h("p", { class: "quiet" }, verdict));
     this.act.decide(decision);
     passFocusOn();
   }

@@ -10,7 +10,7 @@ import { activityWords } from "./words.js";
 
 class UserView {
   constructor(item, act) {
-    this.text = h("div", { class: "said", dir: "auto" });
+    this.text = h("div", { class: "user-text", dir: "auto" });
     this.files = h("ul", { class: "files", "aria-label": "Files" });
     this.edit = () => this.#edit(item, act);
     const edit = iconButton("edit", "Edit and send again", this.edit, { class: "icon-button small" });

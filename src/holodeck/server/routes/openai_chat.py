@@ -43,7 +43,7 @@ class ChunkOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     include_usage: bool = False
 
 
-routes = Routes("/v1", tag="OpenAI", responses=PROBLEMS, answer_error=answer_error)
+routes = Routes("/v1", tag="OpenAI", responses=PROBLEMS, schemas=schemas.COMPLETION_SCHEMAS, answer_error=answer_error)
 
 
 @routes.post(

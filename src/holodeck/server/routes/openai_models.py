@@ -14,7 +14,7 @@ from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.intake import json_answer, server_of
-from holodeck.server.openai_schemas import MODEL, MODELS
+from holodeck.server.openai_schemas import MODEL, MODEL_SCHEMAS, MODELS
 from holodeck.server.problems import known, problem_response
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS
@@ -38,7 +38,7 @@ def answer_error(error: Exception, *, begun: bool = False) -> Response:
     return answer
 
 
-routes = Routes("/v1", tag="OpenAI", responses=PROBLEMS, answer_error=answer_error)
+routes = Routes("/v1", tag="OpenAI", responses=PROBLEMS, schemas=MODEL_SCHEMAS, answer_error=answer_error)
 
 
 @routes.get("/models", "The agent, as a list of models", access=needs(CHAT), responses=MODELS)

@@ -11,7 +11,7 @@ from holodeck.core.request import RunRequest
 from holodeck.errors import AgentNotFound, InternalError
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.chat_schemas import CHAT_BODY, CHAT_EVENTS, CHAT_RESPONSE
+from holodeck.server.chat_schemas import CHAT_BODY, CHAT_EVENTS, CHAT_RESPONSE, CHAT_SCHEMAS
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import Arrival, begin, json_answer, server_of
 from holodeck.server.routing import Routes
@@ -29,7 +29,7 @@ from holodeck.wires.rest.stream import RestEventMapper
 
 NAME = "rest"
 NEW_SESSION = {"X-HoloDeck-Session": "new"}  # the session that the client named has expired or is unknown
-routes = Routes("/agent", tag="REST", responses=PROBLEMS, takes_files=True)
+routes = Routes("/agent", tag="REST", responses=PROBLEMS, schemas=CHAT_SCHEMAS, takes_files=True)
 
 
 @routes.post(
