@@ -24,6 +24,7 @@ from holodeck.runs.remote_runs import run_of
 from holodeck.runs.replica import Replica
 from holodeck.runs.runs import Runs
 from holodeck.runs.shared_entry import SharedEntry
+from holodeck.runs.stored_runs import StoredRuns
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.options import ServerSettings
 from holodeck.stores.session_watches import SessionWatches
@@ -111,7 +112,7 @@ async def test_a_run_that_was_left_in_the_queue_is_stopped_while_it_waits(opened
         await dead.runs.begin(run(name))
     runs = runs_on(alive)
     stored = StoredRuns(runs, alive, alive.runs)
-    interrupted = InterruptedRuns(runs, stored)
+    interrupted = InterruptedRuns(runs)
     replica = Replica(runs, interrupted, alive.runs, 50)
     try:
         for _ in range(3):
