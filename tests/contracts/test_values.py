@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
+from holodeck.core.messages import UserMessage
 from holodeck.sessions.values import KeptValue, MemoryValues
-from tests.contracts.session_stores import ADA, EVE, SAME_NAME_ELSEWHERE, STORES, Clock
+from tests.contracts.session_stores import ADA, EVE, SAME_NAME_ELSEWHERE, STORES, TTL, Clock
 
 
 @pytest.fixture
@@ -105,3 +106,31 @@ async def test_in_memory_the_owner_with_the_most_makes_room():
         await values.put(value(name), owner=owner)
     assert [each.name for each in await values.of_topic("k", "t", owner=EVE)] == ["c", "d"]
     assert [each.name for each in await values.of_topic("k", "t", owner=ADA)] == ["a"]
+
+
+@pytest.mark.parametrize("how", ["it expires", "its id is used again", "too many sessions", "too many bytes"])
+async def test_a_session_that_the_store_drops_takes_its_values_with_it(opened, clock, how):
+    """They are a client's words about the session, and would be those of the next session with this id."""
+    limits = {"too many sessions": {"max_per_user": 1}, "too many bytes": {"max_owner_bytes": 3000}}.get(how, {})
+    async with opened(**limits) as store:
+        await said(store, "s", "hello")
+        for owner, session_id in ((ADA, "s"), (ADA, "kept"), (EVE, "s")):
+            await store.values.put(value("v", topic=session_id, session_id=session_id), owner=owner)
+        clock.now += TTL + 1 if how in ("it expires", "its id is used again") else 1  # the next session is used later
+        if how == "it expires":
+            assert await store.cleanup_expired() == 1
+        else:
+            await said(store, "s" if how == "its id is used again" else "next", "x" * 2900)
+        async with asyncio.timeout(50):
+            while await store.values.of_topic(
+                "k", "s", owner=ADA
+            ):  # one that makes room for bytes is dropped afterwards
+                await asyncio.sleep(0.01)
+        assert await store.values.of_topic("k", "kept", owner=ADA)
+        assert await store.values.of_topic("k", "s", owner=EVE)
+
+
+async def said(store, session_id, text):
+    conversation = await store.open(session_id, owner=ADA, create=True)
+    await conversation.commit([UserMessage(content=text)])
+    conversation.close()

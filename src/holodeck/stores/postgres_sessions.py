@@ -67,6 +67,13 @@ _OPEN_RUN = (
     " AND r.user_name = s.user_name AND r.session = s.id AND r.ended IS NULL)"
 )
 
+# The values of sessions that expired or make room, which a statement has deleted in `gone`.
+_NAME = "agent, tenant, user_name, id"
+_FORGOTTEN = (
+    "forgotten AS (DELETE FROM holodeck.kept_values v USING gone WHERE v.agent = gone.agent AND v.tenant = gone.tenant"
+    " AND v.user_name = gone.user_name AND v.session = gone.id)"
+)
+
 
 class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
     def __init__(
@@ -253,7 +260,8 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
             f" WHERE agent = %(agent)s AND used <= %(before)s AND NOT {_OPEN_RUN} AND NOT {_USED_HERE}"
             " ORDER BY used LIMIT %(batch)s FOR UPDATE SKIP LOCKED),"
             " summed AS (SELECT key, sum(size) OVER (ORDER BY used, key) - size AS before FROM found),"
-            " gone AS (DELETE FROM holodeck.sessions WHERE key IN (SELECT key FROM summed WHERE before < %(bytes)s) RETURNING 1)"
+            " gone AS (DELETE FROM holodeck.sessions WHERE key IN (SELECT key FROM summed WHERE before < %(bytes)s)"
+            f" RETURNING {_NAME}), {_FORGOTTEN}"
             " SELECT (SELECT count(*) FROM found), (SELECT count(*) FROM gone)",
             {"agent": self.agent, **limits, **self._used_here()},
         ) or (0, 0)
@@ -297,7 +305,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         counted = "0" if most is None else f"(SELECT count(*) FROM holodeck.sessions WHERE {OF_OWNER})"
         left = await self.database.row(
             f"WITH gone AS (DELETE FROM holodeck.sessions s WHERE {NAMED} AND used <= %(before)s AND NOT {_OPEN_RUN}"
-            f" RETURNING 1) SELECT {counted} - count(*) FROM gone",
+            f" RETURNING {_NAME}), {_FORGOTTEN} SELECT {counted} - count(*) FROM gone",
             {**self.name(owner, session_id), "before": now - self._ttl},
             again=True,
         )
@@ -338,7 +346,10 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
     async def _delete_keys(self, keys: Sequence[int]) -> None:
         """Deletes these sessions, except one on which a run has begun since they were chosen."""
         if keys:
-            statement = f"DELETE FROM holodeck.sessions s WHERE key = ANY(%(keys)s) AND NOT {_OPEN_RUN}"
+            statement = (
+                f"WITH gone AS (DELETE FROM holodeck.sessions s WHERE key = ANY(%(keys)s) AND NOT {_OPEN_RUN}"
+                f" RETURNING {_NAME}), {_FORGOTTEN} SELECT count(*) FROM gone"
+            )
             await self.database.rows(statement, {"keys": list(keys)})
 
     async def _by_last_use(self, owner: Owner) -> Sequence[tuple[int, int, bool]]:

@@ -319,6 +319,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
             if self._find(connection, owner, session_id, now, own_use=1) is not None:
                 raise LostClaim("Another process has begun this conversation; this run may not store it.") from None
             connection.execute(f"DELETE FROM sessions WHERE {NAMED}", name)
+            self.values.forget_session(connection, owner, session_id)
             cursor = connection.execute(statement, values)
         row = msgspec.structs.replace(row, key=cursor.lastrowid)
         _add_steps(connection, row.key, 0, steps)
@@ -392,10 +393,11 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
             return
         theirs = self._by_last_use(connection, owner)
         surplus = len(theirs) + 1 - most
-        idle = [key for key, name, _ in theirs if surplus > 0 and not self._is_used(connection, owner, name)]
+        idle = [(key, name) for key, name, _ in theirs if surplus > 0 and not self._is_used(connection, owner, name)]
         if surplus > len(idle):
             raise RateLimited(f"Session limit reached: {len(theirs)} active (sessions.max_per_user).")
-        connection.executemany("DELETE FROM sessions WHERE key = ?", [(key,) for key in idle[: max(0, surplus)]])
+        for key, name in idle[: max(0, surplus)]:
+            self._drop(connection, key, owner, name)
 
     def _evict_by_size(self, connection: sqlite3.Connection, owner: Owner, limit: int) -> int:
         """Deletes the owner's least recently used sessions. Returns the total size of the others in bytes."""
@@ -406,9 +408,14 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
             if freed >= surplus:
                 break
             if not self._is_used(connection, owner, name):
-                connection.execute("DELETE FROM sessions WHERE key = ?", (key,))
+                self._drop(connection, key, owner, name)
                 freed += size
         return stored - freed
+
+    def _drop(self, connection: sqlite3.Connection, key: int, owner: Owner, session_id: str) -> None:
+        """Deletes a session that expired or makes room, with its values. The records of its runs have a time of their own."""
+        connection.execute("DELETE FROM sessions WHERE key = ?", (key,))
+        self.values.forget_session(connection, owner, session_id)
 
     def _evicted(self, owner: Owner, counted: int, done: "asyncio.Future[int]") -> None:
         """Adopts the sum from the file. Ours lacks deletions that made room, and those of other processes."""
@@ -444,7 +451,8 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         idle = [each for each in overdue if not self._is_used(connection, Owner(each[1], each[2]), each[3])][:BATCH]
         before_each = accumulate((each[4] for each in idle), initial=0)
         unused = [each for each, size in zip(idle, before_each, strict=False) if size < BATCH_BYTES]
-        connection.executemany("DELETE FROM sessions WHERE key = ?", [(each[0],) for each in unused])
+        for key, tenant, user, name, *_ in unused:
+            self._drop(connection, key, Owner(tenant, user), name)
         gone = [(Owner(tenant, user), size) for _, tenant, user, _, size, _ in unused]
         return gone, are_new or len(later) + len(unused) >= BATCH or len(unused) < len(idle)
 
