@@ -113,14 +113,14 @@ async def test_a_session_that_the_store_drops_takes_its_values_with_it(opened, c
     """They are a client's words about the session, and would be those of the next session with this id."""
     limits = {"too many sessions": {"max_per_user": 1}, "too many bytes": {"max_owner_bytes": 3000}}.get(how, {})
     async with opened(**limits) as store:
-        await said(store, "s", "hello")
+        await store_message(store, "s", "hello")
         for owner, session_id in ((ADA, "s"), (ADA, "kept"), (EVE, "s")):
             await store.values.put(value("v", topic=session_id, session_id=session_id), owner=owner)
         clock.now += TTL + 1 if how in ("it expires", "its id is used again") else 1  # the next session is used later
         if how == "it expires":
             assert await store.cleanup_expired() == 1
         else:
-            await said(store, "s" if how == "its id is used again" else "next", "x" * 2900)
+            await store_message(store, "s" if how == "its id is used again" else "next", "x" * 2900)
         async with asyncio.timeout(50):
             while await store.values.of_topic(
                 "k", "s", owner=ADA
@@ -130,7 +130,7 @@ async def test_a_session_that_the_store_drops_takes_its_values_with_it(opened, c
         assert await store.values.of_topic("k", "s", owner=EVE)
 
 
-async def said(store, session_id, text):
+async def store_message(store, session_id, text):
     conversation = await store.open(session_id, owner=ADA, create=True)
     await conversation.commit([UserMessage(content=text)])
     conversation.close()
