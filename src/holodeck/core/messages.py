@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
-from typing import Any, TypeAlias, overload
+from typing import Any, TypeAlias, final, overload
 
 import msgspec
 
@@ -259,8 +259,12 @@ class _Ledger:
         return copy
 
 
+@final
 class History(Sequence[Message]):
-    """The messages of a conversation, oldest first. Immutable."""
+    """The messages of a conversation, oldest first. Immutable.
+
+    Compare its type: `isinstance` with an abstract class is a Python call, and every run makes several.
+    """
 
     __slots__ = ("_ledger", "_length", "last")
 
@@ -334,7 +338,7 @@ class History(Sequence[Message]):
 
 def places_of(messages: Sequence[Message]) -> Mapping[str, int]:
     """The index of each message, by its id; of the first one if several have the same."""
-    if isinstance(messages, History):
+    if type(messages) is History:
         return messages.places
     places: dict[str, int] = {}
     for place, message in enumerate(messages):

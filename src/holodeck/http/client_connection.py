@@ -20,6 +20,7 @@ LONGEST_HEAD = 65_536
 MAX_NON_BODY_BYTES = 4 * 2**20  # bytes of one answer that carry no body: trailers, framing overhead
 A_LOT = 65_536  # bytes in one read; after this many, other tasks run first
 
+_OK = int(HTTPStatus.OK)  # in Python 3.11, reading a member of an enum calls a function
 _CODINGS = frozenset({"chunked", "identity"})
 Sink = Callable[[bytes], bool]  # takes a piece of the body; returns whether that was enough
 
@@ -229,7 +230,7 @@ class ClientConnection(asyncio.Protocol):
         if self._ended:
             return
         status = self._parser.get_status_code()
-        if status < HTTPStatus.OK:
+        if status < _OK:
             if status <= HTTPStatus.SWITCHING_PROTOCOLS and status != HTTPStatus.CONTINUE:
                 raise NotHttp("unexpected 1xx response")
             self._headers = {}  # the real answer follows

@@ -230,7 +230,7 @@ def _is_edited(message: Message, stored: Sequence[Message], known: Mapping[str, 
     if not isinstance(message, UserMessage) or message.id not in known:
         return False
     place = known[message.id]
-    if isinstance(stored, History) and stored.says(place, message.content):
+    if type(stored) is History and stored.says(place, message.content):
         return False
     ours = stored[place]
     return isinstance(ours, UserMessage) and not _has_our_text(message.content, ours.content)

@@ -7,7 +7,7 @@ and the deltas, which are not shown to observers.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias
 
 from holodeck.core.events import DELTAS, ENDINGS, Ending, Event, MessagesReplaced, Observer, ToolFinished
 from holodeck.core.messages import Content, History, Message, TextPart
@@ -43,7 +43,7 @@ class RunLog:
         self.ended = False
         self.is_cut = False  # without an ending
         self.observers: Sequence[Observer] = ()  # called for every event but deltas
-        self.on_ending: Callable[[Ending], None] | None = None
+        self.on_ending: Callable[[Any], None] | None = None  # called with the ending
         self._events: list[Event] = []
         self._dropped = 0
         self._limit = limit
@@ -106,7 +106,7 @@ class RunLog:
                 call()
         if is_rare:
             if is_ending and self.on_ending is not None:
-                self.on_ending(cast("Ending", event))
+                self.on_ending(event)
             for observer in self.observers:  # avoids a call if there is no handler
                 handle = observer.handlers.get(kind)
                 if handle is not None:
@@ -155,7 +155,7 @@ def _length_of(event: _Long) -> int:
     if isinstance(event, ToolFinished):
         return _length(event.content)
     history = event.messages
-    return history.size if isinstance(history, History) else size_of_messages(history)
+    return history.size if type(history) is History else size_of_messages(history)
 
 
 def size_of_messages(messages: Iterable[Message]) -> int:

@@ -44,7 +44,7 @@ class SessionQueue:
     """Queues of runs by session. A session without a run takes no memory."""
 
     def __init__(self) -> None:
-        self._queues: dict[OwnedId, list[asyncio.Future[None]]] = {}  # short lists: even an empty deque is larger
+        self._queues: dict[OwnedId, list[QueueSlot]] = {}  # short lists: even an empty deque is larger
 
     def busy(self, key: OwnedId) -> bool:
         return key in self._queues
@@ -56,23 +56,20 @@ class SessionQueue:
     def take(self, key: OwnedId) -> "QueueSlot":
         """Takes the next slot in the queue."""
         queue = self._queues.setdefault(key, [])
-        ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if not queue:
-            ticket.set_result(None)
-        queue.append(ticket)
-        return QueueSlot(self, key, ticket)
+        slot = QueueSlot(self, key, is_free=not queue)
+        queue.append(slot)
+        return slot
 
-    def release(self, key: OwnedId, ticket: "asyncio.Future[None]") -> None:
+    def release(self, key: OwnedId, slot: "QueueSlot") -> None:
         """Idempotent."""
         queue = self._queues.get(key)
-        if queue is None or ticket not in queue:
+        if queue is None or slot not in queue:
             return
-        was_first = queue[0] is ticket
-        queue.remove(ticket)
-        if not queue:
+        queue.remove(slot)
+        if queue:
+            queue[0].free()
+        else:
             del self._queues[key]
-        elif was_first and not queue[0].done():
-            queue[0].set_result(None)
 
 
 @dataclass(slots=True, eq=False)
@@ -81,17 +78,14 @@ class QueueSlot:
 
     _queue: SessionQueue
     _key: OwnedId
-    _ticket: "asyncio.Future[None]"
-
-    @property
-    def is_free(self) -> bool:
-        """Whether it is this slot's turn."""
-        return self._ticket.done()
+    is_free: bool  # whether it is this slot's turn
+    _waiter: "asyncio.Future[None] | None" = None
 
     async def __aenter__(self) -> None:
         try:
-            if not self._ticket.done():
-                await asyncio.shield(self._ticket)  # the ticket itself must survive a cancelled wait
+            if not self.is_free:
+                self._waiter = asyncio.get_running_loop().create_future()
+                await self._waiter
         except BaseException:
             self.release()
             raise
@@ -99,9 +93,15 @@ class QueueSlot:
     async def __aexit__(self, *_: object) -> None:
         self.release()
 
+    def free(self) -> None:
+        """Gives this slot its turn."""
+        self.is_free = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
     def release(self) -> None:
-        """Releases a slot that will not be used."""
-        self._queue.release(self._key, self._ticket)
+        """Releases a slot that is no longer used, or will not be."""
+        self._queue.release(self._key, self)
 
 
 class RunMeter(Observer, ABC):

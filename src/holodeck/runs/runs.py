@@ -180,7 +180,8 @@ class Runs:
         session = (run.owner, run.session_id)
         self._by_session.setdefault(session, []).append(run)
         self.feeds.started(session, run)
-        run.task = asyncio.create_task(self.executor.execute(run, prepare), name=f"run {run.run_id}")
+        loop = asyncio.get_running_loop()
+        run.task = loop.create_task(self.executor.execute(run, prepare), name=f"run {run.run_id}")
         run.task.add_done_callback(partial(self._ended, run))
 
     def _register(self, run: Run, key: RunKey | None) -> None:

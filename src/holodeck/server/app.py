@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -34,6 +33,7 @@ from holodeck.telemetry.metrics import Metrics
 
 _MAX_SHOWN = 200
 _MAX_DIGITS = 19
+_UNAUTHORIZED = 401
 _FIRST_ERROR = 400  # the lowest HTTP status of an error
 
 _POLICY = 1008  # the close code of a refused WebSocket: policy violation
@@ -238,9 +238,7 @@ class _Answer:
             if self.private:
                 headers = [pair for pair in headers if pair[0].lower() != b"cache-control"]
                 headers.append((b"cache-control", b"no-store"))
-            if self.status == HTTPStatus.UNAUTHORIZED and all(
-                pair[0].lower() != b"www-authenticate" for pair in headers
-            ):
+            if self.status == _UNAUTHORIZED and all(pair[0].lower() != b"www-authenticate" for pair in headers):
                 headers.append((b"www-authenticate", f'{self._challenge}, error="invalid_token"'.encode()))
             lets_read = self._check_origin.lets_read
             message["headers"] = headers if self._origin is None else lets_read(self._origin, headers)

@@ -203,7 +203,7 @@ class RunMetrics(e.Observer):
         self._metrics.tool_seconds.observe(event.seconds, tool)
 
     def run_finished(self, event: e.RunFinished) -> None:
-        self._ended(event.outcome.value)
+        self._ended(str(event.outcome))
 
     def run_failed(self, event: e.RunFailed) -> None:
         self._ended("failed", event.code)

@@ -151,7 +151,7 @@ class RunLogger(e.Observer):
         shown = {"reply": self._reply()[:_MAX_SHOWN]} if self._debug else {}
         details = {
             "model": event.model or self._model,
-            "outcome": event.outcome.value,
+            "outcome": event.outcome,
             "iterations": event.iterations,
             "success": event.outcome is not e.Outcome.CANCELLED,
             "tools_called": list(self._called),

@@ -238,7 +238,7 @@ def _call(call: m.ToolCall) -> JsonObject:
 
 def _run_finished(event: e.RunFinished, profile: Profile) -> tuple[JsonObject, ...]:
     result: JsonObject = {
-        "status": event.outcome.value,
+        "status": str(event.outcome),
         "finishReason": event.finish_reason,
         "iterations": event.iterations,
     } | ({"warning": event.warning} if event.warning else {})
@@ -345,7 +345,7 @@ class SseEncoder(sse.FrameEncoder):
         for n, event in batch:
             heads = self._heads.get(type(event))
             if heads is None or n is None:
-                if isinstance(event, e.MessagesReplaced) and isinstance(event.messages, History):
+                if isinstance(event, e.MessagesReplaced) and type(event.messages) is History:
                     out += self._snapshots(event, event.messages, n)
                 else:
                     out.append(self._whole(event, n))
@@ -414,7 +414,7 @@ class ProtoEncoder(sse.FrameEncoder):
         for _, event in batch:
             heads = self._heads.get(type(event))
             if heads is None:
-                if isinstance(event, e.MessagesReplaced) and isinstance(event.messages, History):
+                if isinstance(event, e.MessagesReplaced) and type(event.messages) is History:
                     out += self._snapshots(event, event.messages)
                 else:
                     out.append(self._whole(event))
