@@ -21,6 +21,7 @@ from benchmarks import (
     apis,
     bodies,
     conversation,
+    http_servers,
     install,
     instructions,
     peers,
@@ -67,10 +68,14 @@ BENCHMARKS: dict[str, tuple[Callable[[Options], list[Row]], str]] = {
         instructions.run,
         "the same work counted by valgrind, whatever else the machine does; only when asked for",
     ),
+    "http-servers": (
+        http_servers.run,
+        "the agent behind uvicorn, granian and hypercorn beside our own server: CPU, and faults held; only when asked for",
+    ),
     "peers": (peers.run, "the same load on pydantic-ai, openai-agents and agno; only when asked for"),
     "rest": (rest.run, "CPU per REST request beside FastAPI with pydantic-ai and openai-agents; only when asked for"),
 }
-ON_REQUEST = ("versions", "instructions", "peers", "rest")  # they take minutes
+ON_REQUEST = ("versions", "instructions", "http-servers", "peers", "rest")  # they take minutes
 DEFAULT = [name for name in BENCHMARKS if name not in ON_REQUEST]
 RESULTS = Path(__file__).parent / "results"
 BUSY = 0.5  # load average above which figures are noisy

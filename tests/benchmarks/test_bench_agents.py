@@ -1,6 +1,7 @@
 """Every agent file that a benchmark writes is one that the server accepts. No test here measures time."""
 
 from benchmarks.added import agent_folder, secured
+from benchmarks.http_servers import strict_agent
 from benchmarks.options import Options
 from benchmarks.stores import DATABASE, MEMORY, SQLITE, UNFLUSHED, systems, workers
 from holodeck.config.load import load_config
@@ -43,3 +44,9 @@ def test_the_agent_behind_keys_is_the_open_one_with_keys(tmp_path):
     assert behind_keys.server.auth.api_key.file == "keys.json"
     assert open_to_all.server.auth.api_key is None
     assert behind_keys.server.runs == open_to_all.server.runs
+
+
+def test_the_agent_behind_each_http_server_has_the_limits_of_the_faults(tmp_path):
+    server = load_config(strict_agent(Options(scratch=tmp_path)), environment=ENVIRONMENT).agent.server
+    assert (server.limits.request.head_seconds, server.limits.request.max_body_mb) == (1, 1)
+    assert server.runs.stall_timeout == 2

@@ -178,7 +178,7 @@ async def test_a_lost_connection_continues_after_the_last_event(tmp_path: Path) 
         await until(lambda: any(len(run.log) > 3 for run in s.server.runs.active))
         (run,) = s.server.runs.active
         assert (run.readers, run.returning) == (1, 1)  # so that a server that stops leaves the run to another one
-        for connection in list(s.http.server_state.connections):
+        for connection in list(s.http.connections):
             connection.transport.abort()
         gate.open.set()
         result = await waiting

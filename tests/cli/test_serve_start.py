@@ -20,6 +20,7 @@ LATER = {
     "prompt_toolkit": "for the terminal chat",
     "opentelemetry": "for those who ask for traces",
     "fastapi": "for nobody",
+    "uvicorn": "for nobody",
     "sqlmodel": "another process",
 }
 
@@ -31,7 +32,7 @@ async def test_the_demo_server_is_ready_without_what_it_needs_later(tmp_path):
     async with holodeck(tmp_path, "--demo", cold=True, **traced) as server:
         await server.until_ready()
     loaded = set(re.findall(r"^import time: .*\|\s+(\S+)$", server.banner.decode(), re.MULTILINE))
-    assert {"uvicorn", "holodeck.tools.mcp_server", "holodeck.models.demo.model"} <= loaded
+    assert {"httptools", "holodeck.tools.mcp_server", "holodeck.models.demo.model"} <= loaded
     assert not [name for name in loaded if any(f"{name}.".startswith(f"{later}.") for later in LATER)]
 
 

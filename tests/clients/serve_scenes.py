@@ -13,7 +13,7 @@ from holodeck.files.reader import FileReader
 from holodeck.runs.run_settings import RunSettings
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.listen import bind
-from holodeck.server.main import http_server
+from holodeck.server.main import FLUSH_SECONDS, http_server
 from holodeck.server.options import ServerSettings
 from holodeck.server.protocol import HttpServer
 from holodeck.server.wires import WIRES
@@ -32,19 +32,16 @@ SERVERS = {
 }
 
 
-async def _started(
-    agent: AgentDefinition, settings: RunSettings
-) -> tuple[str, AgentServer, HttpServer, "asyncio.Task[None]"]:
+async def _started(agent: AgentDefinition, settings: RunSettings) -> tuple[str, AgentServer, HttpServer]:
     protocols = ServerSettings(protocols=tuple(WIRES), block=server_block(push_to=[CALLED]))
     files = FileReader(vision=True)
     server = AgentServer(agent, MemorySessionStore(), settings=protocols, run_settings=settings, files=files)
     await server.start()
     server.serve()
     listener = bind("127.0.0.1", 0)
-    listener.listen()
     http = http_server(server)
-    serving = asyncio.create_task(http.serve(sockets=[listener]))
-    return f"http://127.0.0.1:{listener.getsockname()[1]}", server, http, serving
+    await http.listen([listener])
+    return f"http://127.0.0.1:{listener.getsockname()[1]}", server, http
 
 
 async def main() -> None:
@@ -52,10 +49,9 @@ async def main() -> None:
     sys.stdout.write(json.dumps({name: address for name, (address, *_) in started.items()}) + "\n")
     sys.stdout.flush()
     await asyncio.to_thread(sys.stdin.read)
-    for _, server, http, serving in started.values():
+    for _, server, http in started.values():
         await server.drain(0)
-        http.should_exit = True
-        await serving
+        await http.stop(FLUSH_SECONDS)
         await server.close()
 
 

@@ -16,14 +16,15 @@ from holodeck.runs.port import RunStore
 from holodeck.runs.run_settings import RunSettings
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.listen import bind
+from holodeck.server.main import http_server
 from holodeck.server.options import ServerSettings
+from holodeck.server.protocol import HttpServer
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.sessions.port import SessionStore
 from holodeck.tools.catalogue import Catalogue
 from holodeck.tools.functions import FunctionTool, FunctionToolset
 from holodeck.tools.port import ToolsetHealth
 from tests.ports import free_port
-from tests.server.serving import PromptServer
 
 
 async def get_weather(city: str) -> dict[str, Any]:
@@ -86,7 +87,7 @@ class PlaygroundServer:
     port: int
     model: ScriptedModel
     tools: PlaygroundTools
-    http: PromptServer
+    http: HttpServer
     _end: Callable[[], Any] = field(repr=False)
 
     @property
@@ -95,7 +96,7 @@ class PlaygroundServer:
 
     def cut(self) -> None:
         """The network fails for a moment: every connection breaks, the runs continue."""
-        for connection in list(self.http.server_state.connections):
+        for connection in list(self.http.connections):
             connection.transport.abort()
 
     async def end(self) -> None:
@@ -147,9 +148,8 @@ async def serving_page(
         access=access,
     )
     listener = bind("127.0.0.1", one_port() if port is None else port)
-    http = PromptServer(server)
-    serving = asyncio.create_task(http.serve(sockets=[listener]))
-    await until(lambda: http.started)
+    http = http_server(server)
+    await http.listen([listener])
     ended = False
 
     async def end() -> None:
@@ -157,9 +157,7 @@ async def serving_page(
         if not ended:
             ended = True
             await server.drain(0)
-            http.force_exit = True  # connections of a browser are not waited for
-            http.over.set()
-            await serving
+            await http.stop(0)  # connections of a browser are not waited for
             await server.close()
             listener.close()
 

@@ -1,10 +1,10 @@
-"""A real server in a test: uvicorn on a loopback port, a scripted model behind it, a real client in front."""
+"""A real server in a test: ours on a loopback port, a scripted model behind it, a real client in front."""
 
 import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -33,34 +33,6 @@ from tests.agent.agent_fixture import PlainTools
 
 PATIENCE = 45.0  # seconds for what comes at once: a guard against hanging, on any machine
 _numbers = count()
-
-
-class PromptServer(HttpServer):
-    """Ends at once when asked to. uvicorn looks ten times a second whether it should, and takes a tenth for its farewell."""
-
-    def __init__(self, server: AgentServer) -> None:
-        super().__init__(http_server(server).config)
-        self.over = asyncio.Event()
-
-    async def main_loop(self) -> None:
-        await self.on_tick(0)
-        await self.over.wait()
-
-    async def shutdown(self, sockets=None) -> None:
-        for listener in (*self.servers, *(sockets or ())):
-            listener.close()
-        state = self.server_state
-        for connection in list(state.connections):
-            connection.shutdown()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(FLUSH_SECONDS):
-                while (state.connections or state.tasks) and not self.force_exit:
-                    await asyncio.sleep(0.005)
-        for task in state.tasks:
-            task.cancel()
-        for connection in list(state.connections):  # of clients that do not leave; no test waits for them
-            connection.transport.abort()
-        await asyncio.sleep(0)  # which closes their sockets
 
 
 @dataclass
@@ -144,9 +116,8 @@ async def served(
         leases=leases,
     )
     listener = bind("127.0.0.1", 0)
-    http = PromptServer(server)
-    serving = asyncio.create_task(http.serve(sockets=[listener]))
-    await until(lambda: http.started)
+    http = http_server(server)
+    await http.listen([listener])
     if ready:
         await server.start()
         server.serve()
@@ -157,8 +128,7 @@ async def served(
     finally:
         if server.state != "shutting_down":
             await server.drain(0)
-        http.over.set()
-        await serving
+        await http.stop(FLUSH_SECONDS)
         await server.close()
         listener.close()
 

@@ -101,7 +101,7 @@ async def test_framing_around_a_chunked_body_is_bounded(around):
                 await writer.drain()
                 sent += len(piece)
         assert sent < 50 * MB  # what was taken, and what is in the kernel's buffers
-        await until(lambda: not s.http.server_state.connections)
+        await until(lambda: not s.http.connections)
         assert s.server.connection_limit.present == 0
         await close(writer)
         reader.feed_eof()
@@ -109,13 +109,19 @@ async def test_framing_around_a_chunked_body_is_bounded(around):
 
 async def test_trailers_are_not_headers_of_the_request():
     async with served() as s:
+        app, seen = s.http.app, []
+
+        async def noted(scope, receive, send):
+            seen.append(scope["headers"])
+            await app(scope, receive, send)
+
+        s.http.app = noted
         reader, writer = await s.connect()
         body = json.dumps(ask()).encode()
         chunks = b"%x\r\n%b\r\n0\r\nX-Late: 1\r\nHost: evil.example\r\n\r\n" % (len(body), body)
         writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunks)
         await asyncio.wait_for(reader.readuntil(b"RUN_FINISHED"), PATIENCE)
-        (connection,) = s.http.server_state.connections
-        assert [name for name, _ in connection.scope["headers"]] == [b"host", b"content-type", b"transfer-encoding"]
+        assert [name for name, _ in seen[0]] == [b"host", b"content-type", b"transfer-encoding"]
         writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert b"HTTP/1.1 200" in await asyncio.wait_for(reader.read(), PATIENCE)
         await close(writer)
@@ -130,11 +136,11 @@ async def test_a_body_that_waits_behind_another_request_has_its_own_time():
         writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(first) + first)
         await asyncio.wait_for(reader.readuntil(b"one"), PATIENCE)
         writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(second) + second[:5])
-        await until(lambda: any(each.pipeline for each in s.http.server_state.connections))
+        await until(lambda: any(each.waiting for each in s.http.connections))
         gate.open.set()
         await asyncio.wait_for(reader.readuntil(b"RUN_FINISHED"), PATIENCE)
-        (connection,) = s.http.server_state.connections
-        await until(lambda: not connection.pipeline)
+        (connection,) = s.http.connections
+        await until(lambda: not connection.waiting)
         assert connection._deadline is None  # it is no client that has its answer and lingers
         writer.write(second[5:])
         assert b"HTTP/1.1 200" in await asyncio.wait_for(reader.readuntil(b"three"), PATIENCE)
@@ -179,7 +185,7 @@ async def test_connections_that_hang_are_closed_and_the_service_continues():
             except TimeoutError:
                 pytest.fail(f"{name}: still open")
             await close(writer)
-        assert len(s.http.server_state.connections) <= 1  # the test's own client
+        assert len(s.http.connections) <= 1  # the test's own client
 
 
 @pytest.mark.req("T17")
@@ -245,7 +251,7 @@ async def test_a_refusal_reaches_a_client_that_is_still_sending():
         with socket.create_connection(("127.0.0.1", s.port)) as client:
             client.setblocking(False)
             await loop.sock_sendall(client, b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
-            await until(lambda: all(each._ignores_input for each in s.http.server_state.connections))
+            await until(lambda: all(each._ignores_input for each in s.http.connections))
             for _ in range(3):
                 await loop.sock_sendall(client, b"X-A: b\r\n")
                 await asyncio.sleep(0)

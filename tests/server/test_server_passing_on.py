@@ -54,7 +54,7 @@ async def test_an_answer_continues_while_the_next_request_waits_behind_it():
         writer.write(head % len(body) + body)
         await reader.readuntil(b'"one"')
         writer.write(b"GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        await until(lambda: any(each.pipeline for each in s.http.server_state.connections))
+        await until(lambda: any(each.waiting for each in s.http.connections))
         for text in (b'" two"', b'" three"', b"RUN_FINISHED"):
             steps.put_nowait(None)
             assert b"HTTP/1.1" not in await asyncio.wait_for(reader.readuntil(text), PATIENCE)
@@ -74,7 +74,7 @@ async def test_a_reader_that_takes_nothing_of_a_slow_answer_costs_no_more_than_i
     async with served(Turn(text=["x" * 1000] * 6000, pause=next_turn), block=server_block(stall_timeout=60)) as s:
         raw = await stalled_client(s, encoded(run="stalled"))
         await until(lambda: s.server.runs.busy == 0 and passed_on == 6000)
-        (connection,) = s.http.server_state.connections
+        (connection,) = s.http.connections
         assert 0 < connection.transport.get_write_buffer_size() < MB // 2
         raw.close()
 
@@ -137,7 +137,7 @@ async def test_readers_that_leave_a_silent_run_leave_nothing_behind(monkeypatch)
             writer.write(b"GET /runs/r/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await reader.readuntil(b": keepalive")
             writer.transport.abort()
-        await until(lambda: run.readers == 1 and len(s.http.server_state.connections) == 1)
+        await until(lambda: run.readers == 1 and len(s.http.connections) == 1)
         gc.collect()
         assert len(alive) == 1
         assert len(run.log._waiting) == 1

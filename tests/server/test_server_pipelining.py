@@ -13,11 +13,10 @@ from itertools import count
 import psutil
 import pytest
 import uvloop
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from holodeck.models.scripted import says
 from holodeck.server.listen import ACCEPTED_AT_ONCE, acceptors, bind
-from holodeck.server.protocol import MAX_PIPELINED, STARTED_AT_ONCE, PacedStarts, TimedProtocol
+from holodeck.server.protocol import MAX_PIPELINED, STARTED_AT_ONCE, PacedStarts, ServerConnection, ServerExchange
 from tests.server.serving import PATIENCE, Gate, ask, served, until
 
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -62,19 +61,19 @@ async def test_few_requests_wait_and_a_lost_connection_frees_them_at_once():
     async with served(says("one two", pause=gate)) as s:
         await asyncio.gather(*(read_health(s) for _ in range(3)))  # what is loaded once
         gc.collect()
-        before = alive(TimedProtocol)
+        before = alive(ServerConnection)
         connections = await flooded(s, 20)
-        waiting = [len(each.pipeline) for each in s.http.server_state.connections]
+        waiting = [len(each.waiting) for each in s.http.connections]
         assert max(waiting) == MAX_PIPELINED
-        assert alive(RequestResponseCycle) <= 20 * (MAX_PIPELINED + 1) + 5
+        assert alive(ServerExchange) <= 20 * (MAX_PIPELINED + 1) + 5
         gc.disable()  # only reference counts may free them: a full collection is rare
         try:
             await leave(connections)
-            await until(lambda: not any(each.pipeline for each in s.http.server_state.connections))
+            await until(lambda: not any(each.waiting for each in s.http.connections))
             gate.open.set()
             await until(lambda: not s.server.runs.active)
-            await until(lambda: alive(RequestResponseCycle) <= 5, what="requests to be freed")
-            await until(lambda: alive(TimedProtocol) <= before, what="connections to be freed")
+            await until(lambda: alive(ServerExchange) <= 5, what="requests to be freed")
+            await until(lambda: alive(ServerConnection) <= before, what="connections to be freed")
         finally:
             gc.enable()
 
@@ -107,7 +106,7 @@ async def test_as_many_as_may_wait_are_answered_in_order_and_one_more_ends_the_c
         reader, writer = await s.connect()
         writer.write(post(ask()) + GET * (MAX_PIPELINED + 3))
         received = await asyncio.wait_for(reader.readuntil(b"one"), PATIENCE)
-        await until(lambda: any(len(each.pipeline) == MAX_PIPELINED for each in s.http.server_state.connections))
+        await until(lambda: any(len(each.waiting) == MAX_PIPELINED for each in s.http.connections))
         gate.open.set()
         with suppress(ConnectionError):  # what was sent beyond is not read: the kernel may say so with a reset
             while piece := await asyncio.wait_for(reader.read(65536), PATIENCE):
@@ -139,13 +138,13 @@ async def test_few_requests_of_a_burst_begin_in_one_turn_of_the_loop_and_all_in_
         heart[0] = loop.call_soon(tick)
 
     heart = [loop.call_soon(tick)]
-    start = TimedProtocol._start_now
+    start = ServerExchange.start
 
-    def noted(self, cycle, app):
-        begun.append((now[0], cycle.scope["client"][1]))
-        start(self, cycle, app)
+    def noted(self, app):
+        begun.append((now[0], self.scope["client"][1]))
+        start(self, app)
 
-    monkeypatch.setattr(TimedProtocol, "_start_now", noted)
+    monkeypatch.setattr(ServerExchange, "start", noted)
     async with served() as s:
         connections = [await s.connect() for _ in range(10 * STARTED_AT_ONCE)]
         for _, writer in connections:
@@ -214,7 +213,7 @@ async def test_a_monitor_does_not_wait_for_the_requests_before_it(monkeypatch):
     async with served() as s:
         reader, writer = await s.connect()
         writer.write(GET.replace(b"/health", b"/nothing"))
-        starts = s.http.config.http_protocol_class.starts
+        starts = s.http.starts
         await until(lambda: len(starts._waiting) == 1)
         await read_health(s)
         monkeypatch.undo()

@@ -79,8 +79,8 @@ async def test_nothing_is_left_of_a_head_that_was_read_twice() -> None:
         writer.write(HEAD + H2C + LENGTH + b"\r\n")
         writer.write(BODY)
         await reader.readuntil(b"hello there")
-        (connection,) = s.http.server_state.connections
-        assert (connection._in_head, connection._in_body) == (False, False)
+        (connection,) = s.http.connections
+        assert (connection._in_head, connection._reading) == (False, None)
         writer.close()
 
 

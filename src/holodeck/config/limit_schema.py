@@ -21,10 +21,7 @@ RunsAtATime = Annotated[int, Field(ge=1, le=100_000)]
 
 
 class RequestLimits(Block):
-    """Limits of one request: how large and how slow it may be, and how long its connection is kept (T15, T17).
-
-    uvicorn has none of these.
-    """
+    """Limits of one request: how large and how slow it may be, and how long its connection is kept (T15, T17)."""
 
     max_body_mb: float = Field(
         32, gt=0, le=1024, description="Largest JSON body; `files.max_request_mb` is for uploads"

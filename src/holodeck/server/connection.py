@@ -4,8 +4,8 @@ The server answers a few connections over a limit: monitors get their answer, ot
 It closes the rest immediately, since answering would need file descriptors that it does not have. A client is an
 address, or the network of an IPv6 address.
 
-`holodeck.server.protocol` puts itself into each request's scope as an ASGI extension. Other ASGI servers have no such
-extension, and `connection_of` returns None.
+`holodeck.server.protocol` puts a `Connection` into each request's scope as an ASGI extension. Other ASGI servers have no
+such extension, and `connection_of` returns None.
 
 The server refuses a body that declares too large a size before it reads a byte. It reads a body without a declared size
 up to a small limit. It gives up on a body that arrives too slowly. It refuses a compressed body, because its size says
@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
+from functools import lru_cache
 from typing import Protocol
 
 from starlette.types import Message, Receive, Scope, Send
@@ -83,7 +84,7 @@ class ConnectionLimit:
         self.present += 1
         key = network_of(client)
         self._by_client[key] += 1
-        verdict = self._verdict(self.present - self.limit, self._over_client_limit(key))
+        verdict = self._verdict(key)
         self._count(verdict.name.lower())
         if verdict is not ConnectionVerdict.SERVED:
             self._warn(client)
@@ -96,13 +97,10 @@ class ConnectionLimit:
         if not self._by_client[key]:
             del self._by_client[key]
 
-    def _over_client_limit(self, key: str) -> int:
-        """Returns by how many connections a client exceeds its limit."""
-        if self._per_client is None and is_loopback(key):
-            return 0
-        return self._by_client[key] - (self._per_client or PER_CLIENT)
-
-    def _verdict(self, over: int, over_client: int) -> ConnectionVerdict:
+    def _verdict(self, key: str) -> ConnectionVerdict:
+        is_exempt = self._per_client is None and is_loopback(key)
+        over = self.present - self.limit
+        over_client = 0 if is_exempt else self._by_client[key] - (self._per_client or PER_CLIENT)
         if over <= 0 and over_client <= 0:
             return ConnectionVerdict.SERVED
         answered = over <= ANSWERED_OVER_LIMIT and over_client <= ANSWERED_OVER_CLIENT_LIMIT
@@ -124,6 +122,7 @@ class ConnectionLimit:
         self._refused, self._logged_at = 0, now
 
 
+@lru_cache(maxsize=4096)  # as in `network_of`
 def is_loopback(address: str) -> bool:
     """Returns whether an address or a network belongs to this machine. A unix socket, without address, does."""
     try:

@@ -45,7 +45,6 @@ from holodeck.server.limit_settings import open_store, spending_of
 from holodeck.server.listen import acceptors, bind, bind_unix, only_on_loopback
 from holodeck.server.options import CHAT_STREAM_SECONDS, Access, ServerSettings
 from holodeck.server.protocol import HttpServer
-from holodeck.server.protocol import http_server as uvicorn_for
 from holodeck.server.routes.metrics import own_series
 from holodeck.server.wires import wires_of
 from holodeck.telemetry import logs
@@ -248,25 +247,23 @@ class Service:
     async def run(self) -> None:
         worker = self._options.worker
         with _signals(self._signalled), _lifeline(worker, self._stop_requested.set):
-            serving = None if worker is not None else self._listening()
             try:
+                if worker is None:
+                    await self._http.listen(acceptors(self._listener))
                 if await self._start():
-                    if serving is None:  # a worker listens when it is ready: until then the other workers answer
-                        self._listener.listen()  # before the banner: the task starts later
-                        serving = self._listening()
+                    if worker is not None:  # it listens when it is ready: until then the other workers answer
+                        await self._http.listen(acceptors(self._listener, is_shared=True))
                     self._announce()
-                    await self._first(serving, asyncio.create_task(self._stop_requested.wait()))
+                    await self._stop_requested.wait()
             finally:
-                await self._stop(serving)
-
-    def _listening(self) -> "asyncio.Task[None]":
-        sockets = acceptors(self._listener, is_shared=self._options.worker is not None)
-        return asyncio.create_task(self._http.serve(sockets=sockets), name="http")
+                await self._stop()
 
     async def _start(self) -> bool:
         """Starts the agent. Returns False if a signal arrived first."""
         starting = asyncio.create_task(self._server.start(), name="start")
-        await self._first(starting, asyncio.create_task(self._stop_requested.wait()))
+        stopping = asyncio.create_task(self._stop_requested.wait())
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
         if not starting.done():
             starting.cancel()
             await asyncio.wait({starting})
@@ -277,21 +274,13 @@ class Service:
         self._has_started = True
         return True
 
-    async def _first(self, *tasks: "asyncio.Task[object]") -> None:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        tasks[-1].cancel()
-
-    async def _stop(self, serving: "asyncio.Task[None] | None") -> None:
+    async def _stop(self) -> None:
         seconds = self._options.config.agent.server.shutdown_timeout
         if self._has_started:
             self._announce_stop(self._server.runs.busy, seconds)
         await self._server.drain(seconds)
-        self._http.should_exit = True
-        if serving is not None:
-            await asyncio.wait({serving})
+        await self._http.stop(FLUSH_SECONDS)
         await self._server.close()
-        if serving is not None:
-            serving.result()
 
     def _signalled(self, number: signal.Signals) -> None:
         if self._stop_requested.is_set():
@@ -369,8 +358,7 @@ def _settle_memory() -> None:
 
 
 def http_server(server: AgentServer) -> HttpServer:
-    limits = server.settings.block.limits.request
-    return uvicorn_for(Application(server), limits, server.connection_limit, flush_seconds=FLUSH_SECONDS)
+    return HttpServer(Application(server), server.settings.block.limits.request, server.connection_limit)
 
 
 @contextmanager

@@ -1,40 +1,44 @@
-"""uvicorn's HTTP/1.1 protocol with the limits and deadlines that it lacks (T17, T32).
+"""The HTTP/1.1 server: reads requests from sockets and calls an ASGI application, with limits and deadlines (T17, T32).
+
+`HttpServer` listens and holds what its connections share. `ServerConnection` parses requests with httptools and keeps
+them in order. `ServerExchange` is one request with its answer: ASGI's `receive` and `send`, and the extension `Connection`
+that the stream uses to write at once, to detect a disconnect and to cut off a client that reads nothing.
 
 At any moment a connection is waiting for a request's head, inside a request, or draining the rest of a body after an
-early answer. This module sets a deadline for the first and the last, and for a client that does not read the
-rest of its answer. Inside a request, `metered` in `holodeck.server.connection` and the stream keep time.
-
-This module also limits:
+early answer. It has a deadline for the first and the last, and for a client that does not read the rest of its answer.
+Inside a request, `metered` in `holodeck.server.connection` and the stream keep time. There are also limits for:
 
 - the size of a head and its number of lines;
 - the transfer codings of a body, to `chunked`;
 - the requests that wait behind the one being answered;
 - the requests that begin in one iteration of the event loop.
 
-The protocol passes itself to the stream, which has to detect a disconnect and to cut off a client that reads nothing.
-
-This is the only module that touches uvicorn's internals, which change without notice: `pyproject.toml` allows one minor
-version, and `tests/server/test_uvicorn_members.py` names each member that is used here. `holodeck.server.app` does not
-need this module: any ASGI server can serve the application, without these limits.
+HTTP/1.0 has neither chunks nor `100 Continue` (RFC 9112, 6.1; RFC 9110, 10.1.1): an answer of unknown length ends with
+its connection, and the last event of a stream shows whether all of it arrived. `holodeck.server.app` does not need this
+module: any ASGI server can serve the application, without these limits.
 """
 
 import asyncio
+import logging
+import re
+import time
 from collections import deque
-from collections.abc import Callable, Container, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from contextvars import Context
+from email.utils import formatdate
 from functools import partial
 from http import HTTPStatus
 from itertools import chain
-from typing import Any, ClassVar, cast
+from socket import socket
+from typing import Any, cast
+from urllib.parse import unquote
 
 import httptools
-import uvicorn
-from starlette.types import ASGIApp
-from uvicorn._types import ASGI3Application, ASGISendEvent
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from starlette.types import ASGIApp, Message
 
 from holodeck.config.limit_schema import RequestLimits
-from holodeck.errors import InvalidRequest
+from holodeck.errors import HoloDeckError, InternalError, InvalidRequest
 from holodeck.server.connection import (
     CONNECTION,
     FOR_MONITORS,
@@ -46,13 +50,22 @@ from holodeck.server.connection import (
 )
 from holodeck.wires.problem import problem
 
+log = logging.getLogger(__name__)
+
 FRAMING = 8  # framing of a chunked body may be this many times its content: sizes, extensions, trailers
 _LINGER_STEP = 1024 * 1024  # bytes that earn another `linger_seconds`
 MAX_PIPELINED = 2  # requests that wait behind the one being answered; one more closes the connection
+MAX_UNREAD = 64 * 1024  # bytes of a body that the application has not taken: more are left in the kernel
 STARTED_AT_ONCE = 8  # requests of a group: short iterations keep monitors from waiting
 HELD_SECONDS = 0.01
+BACKLOG = 2048
 _HEADER_FRAMING = len(b": \r\n")
+_STATUS_LINES = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus}
 _BAD_REQUEST = "Invalid HTTP request received."
+_NO_BODY = {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}
+_HEADER_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*\r\n")
+
+Headers = list[tuple[bytes, bytes]]
 
 
 class _RefusedHead(Exception):
@@ -63,18 +76,8 @@ class _RefusedHead(Exception):
         self.status, self.detail = status, detail
 
 
-class _PipelineFull(Exception):
-    """Stops the parser in the middle of a read: too many requests wait."""
-
-
-class _Nowhere(list[tuple[bytes, bytes]]):
-    """A list that discards what is appended."""
-
-    def append(self, _header: tuple[bytes, bytes]) -> None:
-        pass
-
-
-_NOWHERE = _Nowhere()
+class _EndOfInput(Exception):
+    """Stops the parser in the middle of a read: no further request of this connection is read."""
 
 
 class PacedStarts:
@@ -112,279 +115,222 @@ class PacedStarts:
             self._waiting.popleft()()
 
 
-class JoinedHead:
-    """The part of a transport that uvicorn's response uses, for one answer: sends the head with the first body bytes.
+class HttpServer:
+    """Serves one application on sockets that are bound already."""
 
-    uvicorn writes them one after the other, and each write to a socket costs more than all our work for a token. So the
-    head waits for the next write, but not long: the first event of a run follows when the disk has stored its message,
-    within a millisecond. If nothing follows, the head is sent alone.
-    """
+    def __init__(self, app: ASGIApp, limits: RequestLimits, connection_limit: ConnectionLimit) -> None:
+        self.app, self.limits, self.connection_limit = app, limits, connection_limit
+        self.starts = PacedStarts()
+        self.connections: set[ServerConnection] = set()
+        self.emptied = asyncio.Event()  # set when the last connection is lost
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._listeners: list[asyncio.Server] = []
+        self.second, self.date_line = 0, b""  # the time of day, as answers state it
 
-    __slots__ = ("_end", "_held", "_loop", "_timer", "_transport", "is_out")
-    _timer: asyncio.TimerHandle  # while the head waits
+    async def listen(self, sockets: Iterable[socket]) -> None:
+        """Accepts connections from now on. The server closes the sockets when it stops."""
+        loop = asyncio.get_running_loop()
+        connect = partial(ServerConnection, self, loop)
+        for each in sockets:
+            self._listeners.append(await loop.create_server(connect, sock=each, backlog=BACKLOG))
 
-    def __init__(
-        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, end: Callable[[], None] | None = None
-    ) -> None:
-        """`end` closes the connection, in place of the transport's own `close`."""
-        self._transport, self._loop = transport, loop
-        self._end = end or transport.close
-        self._held = b""
-        self.is_out = False  # the head was sent, so body bytes may go to the transport directly
+    async def stop(self, seconds: float) -> None:
+        """Closes idle connections, gives the answers in progress so many seconds, and cuts off the rest."""
+        for listener in self._listeners:
+            listener.close()
+        for connection in list(self.connections):
+            connection.finish()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                if self.connections:
+                    self.emptied.clear()
+                    await self.emptied.wait()
+                if self.tasks:
+                    await asyncio.wait(self.tasks)
+        for task in self.tasks:
+            task.cancel()
+        for connection in list(self.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)  # closes their sockets
 
-    def write(self, data: bytes) -> None:
-        if self._held and len(data) > NOT_COPIED:
-            self.flush()
-        if self.is_out:
-            self._transport.write(data)
-        elif self._held:
-            self._timer.cancel()  # else it would wake the loop for nothing
-            data, self._held, self.is_out = self._held + data, b"", True
-            self._transport.write(data)
-        else:
-            self._held = data
-            self._timer = self._loop.call_later(HELD_SECONDS, self.flush)
-
-    def close(self) -> None:
-        self.flush()
-        self._end()
-
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
-
-    def flush(self) -> None:
-        if self._held:
-            self.write(b"")
+    def set_date(self, second: int) -> None:
+        self.second, self.date_line = second, f"date: {formatdate(second, usegmt=True)}\r\n".encode()
 
 
-class TimedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with limits and deadlines. `with_limits` makes the class that uvicorn instantiates."""
+class ServerConnection(asyncio.Protocol):
+    """A client's connection: its requests are read in order, and answered one after the other."""
 
-    __slots__ = (  # not in the instance dictionary with uvicorn's members: beyond thirty it takes twice the memory
-        "_address",
-        "_answered",
-        "_body_size",
-        "_deadline",
-        "_declines",
-        "_entry",
-        "_flush",
-        "_head_size",
-        "_ignores_input",
-        "_in_body",
-        "_in_head",
-        "_linger_limit",
-        "_lingered",
-        "_unsent",
-        "_whole_app",
-        "when_lost",
-    )
-    limits: ClassVar[RequestLimits] = RequestLimits()
-    connection_limit: ClassVar[ConnectionLimit]
-    starts: ClassVar[PacedStarts]
+    transport: asyncio.Transport
 
-    @classmethod
-    def with_limits(cls, limits: RequestLimits, connection_limit: ConnectionLimit) -> "type[TimedProtocol]":
-        settings = {"limits": limits, "connection_limit": connection_limit, "starts": PacedStarts()}
-        return type(cls.__name__, (cls,), {"__slots__": (), **settings})
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._deadline: asyncio.TimerHandle | None = None
-        self._in_head = False
-        self._in_body = False
-        self._declines = False
-        self._ignores_input = False
-        self._head_size = 0
-        self._lingered = 0
-        self._linger_limit = self.limits.max_linger
+    def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
+        self.server, self.loop, self._limits = server, loop, server.limits
+        self._parser: Any = httptools.HttpRequestParser(self)  # refers to this object; None when the connection is lost
+        self._url, self._headers = b"", Headers()
+        self._in_head, self._head_size = False, 0
+        self._declines = False  # an upgrade: the head is read again without it
+        self._reading: ServerExchange | None = None  # the request whose body is arriving
         self._body_size = 0
+        self._answering: ServerExchange | None = None
+        self.waiting: deque[ServerExchange] = deque()  # behind the one being answered
+        self._ignores_input = False
+        self._lingered, self._linger_limit = 0, server.limits.max_linger
+        self.read_paused = False
+        self.drained: asyncio.Event | None = None  # set when the client has read enough; None if we may write
+        self._deadline: asyncio.TimerHandle | None = None
         self._flush: asyncio.TimerHandle | None = None
         self._unsent = 0
-        self.when_lost: Callable[[], None] | None = None  # set by the answer in progress
-        self._entry = ConnectionVerdict.SERVED
-        self._whole_app = self.app
-        self._answered: RequestResponseCycle | None = None  # uvicorn's `cycle` is the last request that was read
 
-    @property
-    def has_whole_body(self) -> bool:
-        return not self._in_body
+    # Called by the event loop
 
-    def write_at_once(self, take: Callable[[], bytes]) -> int | None:
-        """Also returns None for HTTP/1.0, and while another request waits behind the one being answered."""
-        cycle = self.cycle
-        if self.flow.write_paused or cycle is None or cycle.chunked_encoding is not True:
-            return None
-        body = take()
-        if body and not cycle.disconnected:
-            head = cast("JoinedHead", cycle.transport)
-            if len(body) <= NOT_COPIED:
-                (self.transport if head.is_out else head).write(b"%x\r\n%b\r\n" % (len(body), body))
-            else:
-                head.flush()
-                self.transport.writelines((b"%x\r\n" % len(body), body, b"\r\n"))
-        return len(body)
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        super().connection_made(transport)
-        self._arm(self.limits.head_seconds)
-        self._address = self.client[0] if self.client else ""
-        self._entry = self.connection_limit.enter(self._address)
-        if self._entry is ConnectionVerdict.CLOSED:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # a stream's transport
+        self.transport = transport
+        peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        self._client = peer[:2] if isinstance(peer, tuple) else None
+        self._own_address = own[:2] if isinstance(own, tuple) else (own, None)  # a unix socket has a path
+        self._arm(self._limits.head_seconds)
+        self.server.connections.add(self)
+        self._address = self._client[0] if self._client else ""
+        self._verdict = self.server.connection_limit.enter(self._address)
+        if self._verdict is ConnectionVerdict.CLOSED:
             transport.abort()
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  asyncio's signature
         self._disarm()
-        self.connection_limit.leave(self._address)
+        self.server.connections.discard(self)
+        if not self.server.connections:
+            self.server.emptied.set()
+        self.server.connection_limit.leave(self._address)
         if self._flush is not None:
             self._flush.cancel()
-        super().connection_lost(exc)
-        self._release()
-        if self.when_lost is not None:
-            self.when_lost()
-
-    def _release(self) -> None:
-        """Wakes the request that is being answered, and frees those behind it.
-
-        Each refers to this connection. Without this they would stay until a full garbage collection, which is rare.
-        """
-        if self._answered is not None and not self._answered.response_complete:
-            self._answered.disconnected = True
-            self._answered.message_event.set()
-        for cycle, _ in self.pipeline:
-            cycle.on_response = _do_nothing
-            cycle.disconnected = True
-        self.pipeline.clear()
-        self._answered = self.cycle = None  # type: ignore[assignment]  # uvicorn begins with None as well
-        self.scope = {}  # type: ignore[typeddict-item]  # its extension refers to this connection
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Starts a request. Requests of monitors skip the queue: they measure how soon the server answers."""
-        start = partial(self._start_now, cycle, app)
-        if cycle.scope["raw_path"] in FOR_MONITORS:
-            start()
-        else:
-            self.starts.begin(start, self.loop)
-
-    def _start_now(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        if not cycle.disconnected:
-            self._answered = cycle
-        super()._start_asgi_task(cycle, app)
+        answering, self._answering = self._answering, None
+        if answering is not None:
+            answering.disconnect()
+        # Frees the requests that wait: a reference cycle would keep them until a full garbage collection, which is rare.
+        for exchange in self.waiting:
+            exchange.scope = None
+        self.waiting.clear()
+        self._reading = self._parser = None
+        if self.drained is not None:
+            self.resume_writing()
 
     def data_received(self, data: bytes) -> None:
         if self._ignores_input:
-            self._unset_keepalive_if_required()
             self._discard(len(data))
             return
-        self._feed(data)
-        if self._in_head:
-            self._head_size += len(data)
-            if self._head_size > self.limits.max_head:
-                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The request's headers are too large.")
-            elif self._deadline is None and not self._answering():  # most heads arrive whole and need no deadline
-                self._arm(self.limits.head_seconds)
-        elif self._in_body:
-            self._count_body(len(data))
-        elif self._between_requests() and self._deadline is None and not self.transport.is_closing():
-            self._arm(self.limits.idle_seconds)  # the bytes did not begin a request: empty lines, for example
-
-    def _count_body(self, size: int) -> None:
-        self._body_size += size
-        if not self._answering():
-            self._discard(size)
-        elif self._body_size > FRAMING * self.limits.max_unmeasured_body and self._in_chunks():
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The framing of the chunked body is too large.")
-
-    def _discard(self, size: int) -> None:
-        """Counts discarded bytes. A client that keeps sending fast gets more time, up to a limit."""
-        before, self._lingered = self._lingered, self._lingered + size
-        if self._lingered > self._linger_limit:
-            self.transport.abort()
-        elif self._deadline is not None and self._lingered // _LINGER_STEP > before // _LINGER_STEP:
-            self._arm(self.limits.linger_seconds)
-
-    def _in_chunks(self) -> bool:
-        return any(name == b"transfer-encoding" for name, _ in self.scope["headers"])
-
-    def _feed(self, data: bytes) -> None:
-        """Feeds the parser as uvicorn does, but declines upgrades."""
-        self._unset_keepalive_if_required()
+        end = len(data)
         try:
-            rest: bytes | memoryview = data
-            while rest:
-                try:
-                    self.parser.feed_data(rest)
-                    rest = b""
-                except httptools.HttpParserUpgrade as upgrade:
-                    if not self._declines:  # CONNECT: the rest belongs to a tunnel that we do not open
-                        self.cycle.keep_alive = False
-                        return
-                    rest = memoryview(rest)[upgrade.args[0] :]
-                    self._decline_upgrade()
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            end = upgrade.args[0]
         except httptools.HttpParserError as error:
-            self._stop_parsing(error.__context__)
+            self._stop_reading(error)
+        if self._declines:
+            self.data_received(self._head_without_upgrade() + data[end:])
+        elif self._in_head:
+            self._head_size += len(data)
+            if self._head_size > self._limits.max_head:
+                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The request's headers are too large.")
+            elif self._deadline is None and self._answering is None:  # most heads arrive whole and need no deadline
+                self._arm(self._limits.head_seconds)
+        elif self._reading is not None:
+            self._count_body(self._reading, len(data))
 
-    def _stop_parsing(self, reason: BaseException | None) -> None:
-        """Handles a parser that failed, or that a callback stopped for `reason`."""
-        if isinstance(reason, _PipelineFull):
-            self.cycle.keep_alive = False  # closes the connection after the last accepted request's answer
-            self._ignores_input, self._in_head = True, False
-        elif isinstance(reason, _RefusedHead):
-            self._refuse(reason.status, reason.detail)
-        else:
-            self.logger.warning(_BAD_REQUEST)
-            self.send_400_response(_BAD_REQUEST)
+    def pause_writing(self) -> None:
+        self.drained = asyncio.Event()
 
-    def _decline_upgrade(self) -> None:
-        """Reads the head again without its `Upgrade` header.
+    def resume_writing(self) -> None:
+        drained, self.drained = self.drained, None
+        if drained is not None:
+            drained.set()
 
-        Java's client asks for HTTP/2 in its first request. The parser then takes the rest for that protocol, so the body
-        would be lost. A server that does not want to switch continues as before (RFC 9110, 7.8).
+    # Reading
+
+    def _head_without_upgrade(self) -> bytes:
+        """Returns the head of a request that asks for another protocol, to be read again by a new parser.
+
+        Java's client asks for HTTP/2 in its first request. The parser then takes the rest for that protocol and skips the
+        body. A server that does not want to switch continues as before (RFC 9110, 7.8).
         """
-        self._declines = False
-        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
-        lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
-        self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
-        self.parser.feed_data(b"\r\n".join([*lines, b"", b""]))
+        lines = [b"%b %b HTTP/%b" % (self._parser.get_method(), self._url, self._parser.get_http_version().encode())]
+        lines += [b"%b: %b" % header for header in self._headers if header[0] != b"upgrade"]
+        self._parser, self._declines = httptools.HttpRequestParser(self), False
+        return b"\r\n".join([*lines, b"", b""])
+
+    def _stop_reading(self, error: httptools.HttpParserError) -> None:
+        """Handles a parser that failed, or that a callback stopped."""
+        reason = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
+        if isinstance(reason, _RefusedHead):
+            self._refuse(reason.status, reason.detail)
+        elif not self._ignores_input:  # else these are bytes behind the last request
+            is_defect = not isinstance(reason, httptools.HttpParserError)
+            log.warning(_BAD_REQUEST, exc_info=reason if is_defect else None)
+            self._refuse(HTTPStatus.BAD_REQUEST, _BAD_REQUEST)
 
     def on_message_begin(self) -> None:
-        if len(self.pipeline) >= MAX_PIPELINED:
-            raise _PipelineFull
-        super().on_message_begin()
-        self.scope["extensions"] = {CONNECTION: self}  # type: ignore[dict-item]  # our own extension
+        if len(self.waiting) >= MAX_PIPELINED:
+            self.waiting[-1].keep_alive = False  # closes the connection after the last accepted request's answer
+            self._ignores_input = True
+        if self._ignores_input:
+            raise _EndOfInput
+        self._url, self._headers = b"", []
         self._in_head, self._head_size = True, 0
+        self._disarm()
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # else it is a trailer, which is not a header of the request
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        self._declines = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        parser = self._parser
+        method, version = parser.get_method(), parser.get_http_version()
+        is_tunnel = method == b"CONNECT"
+        self._declines = parser.should_upgrade() and not is_tunnel
         if self._declines:
             return
-        names = dict(self.headers)
+        names = dict(self._headers)
         self._check_head(names)
-        self._in_head, self._in_body, self._lingered, self._body_size = False, True, 0, 0
+        path, query = self._target(method, version)
+        self._in_head, self._lingered, self._body_size = False, 0, 0
         sized = b"content-length" in names
-        self._linger_limit = self.limits.max_refused_body if sized else self.limits.max_linger
-        self._disarm()
-        if not self.url.startswith(b"/"):
-            self._believe_target()
-        if self._entry is ConnectionVerdict.OVER_LIMIT:
-            asks_how_it_is = self.url.partition(b"?")[0] in FOR_MONITORS
-            self.app = self._whole_app if asks_how_it_is else too_many_connections
-        super().on_headers_complete()
-        if self.scope["http_version"] != "1.1":
-            UnframedCycle.take_over(self.cycle)
-        answer = JoinedHead(self.transport, self.loop, self._close)
-        self.cycle.transport = answer  # type: ignore[assignment]  # has every method that the cycle uses
-        self.headers = _NOWHERE  # discards trailers, which are not headers of the request
+        self._linger_limit = self._limits.max_refused_body if sized else self._limits.max_linger
+        exchange = ServerExchange(self, is_head=method == b"HEAD", may_chunk=version == "1.1")
+        exchange.keep_alive = version == "1.1" and not is_tunnel and parser.should_keep_alive()
+        exchange.expects_continue = version == "1.1" and names.get(b"expect", b"").lower() == b"100-continue"
+        exchange.arrives_in_chunks = b"transfer-encoding" in names
+        text = path.decode("ascii")
+        exchange.scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": version,
+            "method": method.decode("ascii"),
+            "scheme": "http",
+            "path": unquote(text) if "%" in text else text,
+            "raw_path": path,
+            "query_string": query,
+            "root_path": "",
+            "headers": self._headers,
+            "client": self._client,
+            "server": self._own_address,
+            "extensions": {CONNECTION: exchange},
+        }
+        self._reading = exchange
+        if self._answering is None:
+            self._begin(exchange)
+        else:
+            self.waiting.append(exchange)
 
     def _check_head(self, names: Container[bytes]) -> None:
         """Refuses a head that is too large but arrived in one read, and transfer codings other than `chunked`."""
-        headers = self.headers
-        size = len(self.url) + sum(map(len, chain.from_iterable(headers))) + _HEADER_FRAMING * len(headers)
-        if size > self.limits.max_head or len(headers) > self.limits.max_head_lines:
+        headers, limits = self._headers, self._limits
+        size = len(self._url) + sum(map(len, chain.from_iterable(headers))) + _HEADER_FRAMING * len(headers)
+        if size > limits.max_head or len(headers) > limits.max_head_lines:
             raise _RefusedHead(
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-                f"The request's headers are too large: at most {self.limits.max_head:,} bytes "
-                f"in {self.limits.max_head_lines} lines are read.",
+                f"The request's headers are too large: at most {limits.max_head:,} bytes "
+                f"in {limits.max_head_lines} lines are read.",
             )
         if b"transfer-encoding" not in names:
             return
@@ -394,97 +340,137 @@ class TimedProtocol(HttpToolsProtocol):
                 HTTPStatus.NOT_IMPLEMENTED, "Only one Transfer-Encoding is read, and it must be chunked."
             )
 
-    def _believe_target(self) -> None:
-        """Takes host and path from an absolute target URL, which overrides `Host` (RFC 9112, 3.2.2)."""
-        target = httptools.parse_url(self.url)
+    def _target(self, method: bytes, version: str) -> tuple[bytes, bytes]:
+        """Returns path and query. The host of an absolute target URL overrides `Host` (RFC 9112, 3.2.2)."""
+        target = httptools.parse_url(self._url)
         if target.host:
-            self.url = (target.path or b"/") + (b"" if target.query is None else b"?" + target.query)
             name = b"[%b]" % target.host if b":" in target.host else target.host
-            self._rename_host(name if target.port is None else b"%b:%d" % (name, target.port))
-        elif self.parser.get_method() != b"OPTIONS":
-            raise httptools.HttpParserInvalidURLError("* is the target of OPTIONS only")
+            self._rename_host(name if target.port is None else b"%b:%d" % (name, target.port), version)
+        elif not self._url.startswith(b"/") and method != b"OPTIONS":
+            raise _RefusedHead(HTTPStatus.BAD_REQUEST, "* is the target of OPTIONS only.")
+        return target.path or b"/", target.query or b""
 
-    def _rename_host(self, host: bytes) -> None:
-        named = any(name == b"host" for name, _ in self.headers)
-        self.headers[:] = [(name, host if name == b"host" else value) for name, value in self.headers]
-        if not named and self.parser.get_http_version() != "1.1":  # HTTP/1.1 requires it, and is refused without
-            self.headers.append((b"host", host))
+    def _rename_host(self, host: bytes, version: str) -> None:
+        named = any(name == b"host" for name, _ in self._headers)
+        self._headers[:] = [(name, host if name == b"host" else value) for name, value in self._headers]
+        if not named and version != "1.1":  # HTTP/1.1 requires it, and is refused without
+            self._headers.append((b"host", host))
+
+    def on_body(self, body: bytes) -> None:
+        exchange = self._reading
+        if exchange is None or exchange.is_complete:
+            return
+        exchange.body += body
+        if len(exchange.body) > MAX_UNREAD and not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
+        if exchange.news is not None:
+            exchange.wake()
 
     def on_message_complete(self) -> None:
-        if self._declines:
-            return
-        super().on_message_complete()
-        self._in_body = False
-        if self._between_requests():
-            self._disarm()  # the deadline of draining
-            self._arm(self.limits.idle_seconds)
+        exchange, self._reading = self._reading, None
+        if exchange is None:
+            return  # an upgrade that is declined
+        exchange.has_whole_body = True
+        if exchange.news is not None:
+            exchange.wake()
+        self._ignores_input = self._ignores_input or not exchange.keep_alive  # RFC 9112, 9.6
+        if self._answering is None:  # the answer was early
+            self._arm(self._limits.idle_seconds)
 
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self._flush is None and self.transport.get_write_buffer_size():
-            self._watch_flush()
-        if (self._in_body or self._in_head) and not self._answering() and not self.transport.is_closing():
-            self._arm(self.limits.linger_seconds if self._in_body else self.limits.head_seconds)
+    def resume_reading(self) -> None:
+        if self.read_paused and not self.transport.is_closing():
+            self.read_paused = False
+            self.transport.resume_reading()
 
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(HTTPStatus.BAD_REQUEST, msg)
+    def _count_body(self, exchange: "ServerExchange", size: int) -> None:
+        self._body_size += size
+        if exchange.is_complete:
+            self._discard(size)
+        elif self._body_size > FRAMING * self._limits.max_unmeasured_body and exchange.arrives_in_chunks:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The framing of the chunked body is too large.")
 
-    def _between_requests(self) -> bool:
-        return not self._in_head and not self._in_body and not self._answering()
-
-    def _answering(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
-
-    def _arm(self, seconds: float) -> None:
-        self._disarm()
-        self._deadline = self.loop.call_later(seconds, self._too_late)
-
-    def _disarm(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _too_late(self) -> None:
-        self._deadline = None
-        if self._in_head:
-            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The request's headers arrived too slowly.")
-        else:
-            self.transport.abort()  # not close: it would wait for a client that may never read
-
-    def _watch_flush(self) -> None:
-        """Starts a deadline for a complete answer that is still in our buffer: closing would wait until it is sent."""
-        self._unsent = unsent_bytes(self.transport)
-        self._flush = self.loop.call_later(self.limits.flush_seconds, self._check_flush)
-
-    def _check_flush(self) -> None:
-        self._flush = None
-        if not self.transport.get_write_buffer_size():
-            return
-        if unsent_bytes(self.transport) >= self._unsent and not self._answering():
+    def _discard(self, size: int) -> None:
+        """Counts discarded bytes. A client that keeps sending fast gets more time, up to a limit."""
+        before, self._lingered = self._lingered, self._lingered + size
+        if self._lingered > self._linger_limit:
             self.transport.abort()
+        elif self._deadline is not None and self._lingered // _LINGER_STEP > before // _LINGER_STEP:
+            self._arm(self._limits.linger_seconds)
+
+    # Answering
+
+    def _begin(self, exchange: "ServerExchange") -> None:
+        """Starts a request. Requests of monitors skip the queue: they measure how soon the server answers."""
+        self._answering = exchange
+        app = self.server.app
+        is_of_monitor = exchange.scope is not None and exchange.scope["raw_path"] in FOR_MONITORS
+        if self._verdict is ConnectionVerdict.OVER_LIMIT and not is_of_monitor:
+            app = too_many_connections
+        start = partial(exchange.start, app)
+        if is_of_monitor:
+            start()
         else:
+            self.server.starts.begin(start, self.loop)
+
+    def answered(self, exchange: "ServerExchange") -> None:
+        """Continues after a complete answer."""
+        self._answering = None
+        if self.transport.get_write_buffer_size():
             self._watch_flush()
+        if self.transport.is_closing():
+            return
+        if not exchange.keep_alive:
+            self._close()
+        elif self.waiting:
+            self._begin(self.waiting.popleft())
+        elif self._reading is not None:
+            self.resume_reading()
+            self._arm(self._limits.linger_seconds)
+        else:
+            self._arm(self._limits.head_seconds if self._in_head else self._limits.idle_seconds)
+
+    def fail(self, exchange: "ServerExchange") -> None:
+        """Ends an answer that the application did not complete: it must not look complete."""
+        if exchange.is_started:
+            exchange.flush()
+            self._answering = None
+            if self.transport.get_write_buffer_size():
+                self._watch_flush()
+            self.transport.close()
+        else:
+            self._answer_with(InternalError("The server failed to answer the request."))
+
+    def finish(self) -> None:
+        """Closes the connection after the requests that it has."""
+        last = self.waiting[-1] if self.waiting else self._answering
+        if last is None:
+            self.transport.close()
+        else:
+            last.keep_alive = False
 
     def _refuse(self, status: HTTPStatus, detail: str) -> None:
-        """Answers without the application, and closes the connection."""
-        self._in_head, self._linger_limit = False, self.limits.max_linger
-        if self._answering() and (self.cycle.response_started or self.pipeline):
+        """Answers a request that the application does not see, or has not answered yet."""
+        self._in_head, self._linger_limit = False, self._limits.max_linger
+        answering = self._answering
+        if answering is not None and (answering.is_started or self.waiting):
             self.transport.close()  # in the middle of another answer: nothing can be written
             return
-        if self._answering():  # the application still reads the refused body: to it, the client has disconnected
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        refusal = problem(InvalidRequest(detail, status=status))
-        body = refusal.to_json()
-        head = (
-            b"HTTP/1.1 %d %b\r\ncontent-type: application/problem+json\r\ncontent-length: %d\r\nconnection: close\r\n"
-        )
-        self.transport.write(head % (status, status.phrase.encode(), len(body)) + b"\r\n" + body)
+        self._answer_with(InvalidRequest(detail, status=status))
+
+    def _answer_with(self, error: HoloDeckError) -> None:
+        """Answers without the application, and closes the connection."""
+        answering, self._answering, self._reading = self._answering, None, None
+        if answering is not None:  # the application may still read: to it, the client has disconnected
+            answering.disconnect()
+        body = problem(error).to_json()
+        head = b"content-type: application/problem+json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+        self.transport.write(_STATUS_LINES[error.status] + head + body)
         self._linger()
 
     def _close(self) -> None:
         """Ends the connection after an answer."""
-        if self._in_body and not self.pipeline:
+        if self._reading is not None and not self.waiting:
             self._linger()
         else:
             self.transport.close()
@@ -499,63 +485,217 @@ class TimedProtocol(HttpToolsProtocol):
             self.transport.close()
             return
         self._ignores_input = True
-        self.flow.resume_reading()
+        self.resume_reading()
         self.transport.write_eof()
-        self._arm(self.limits.linger_seconds)
+        self._arm(self._limits.linger_seconds)
+
+    # Deadlines
+
+    def _arm(self, seconds: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_later(seconds, self._too_late)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_late(self) -> None:
+        self._deadline = None
+        if self._in_head:
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The request's headers arrived too slowly.")
+        elif self._reading is None and not self._ignores_input:
+            self.transport.close()  # idle: sends the rest of an answer first
+        else:
+            self.transport.abort()  # not close: it would wait for a client that may never read
+
+    def _watch_flush(self) -> None:
+        """Starts a deadline for the rest of an answer in our buffer: closing would wait until it is sent."""
+        if self._flush is not None:
+            return
+        self._unsent = unsent_bytes(self.transport)
+        self._flush = self.loop.call_later(self._limits.flush_seconds, self._check_flush)
+
+    def _check_flush(self) -> None:
+        self._flush = None
+        if not self.transport.get_write_buffer_size():
+            return
+        if unsent_bytes(self.transport) >= self._unsent and self._answering is None:
+            self.transport.abort()
+        else:
+            self._watch_flush()
 
 
-def _do_nothing() -> None:
-    """Replaces a callback that must not be called any more."""
+class ServerExchange:
+    """One request and its answer. The application gets `receive`, `send`, and this as the extension CONNECTION.
 
-
-class UnframedCycle(RequestResponseCycle):
-    """An answer to HTTP/1.0, which has neither chunks nor `100 Continue` (RFC 9112, 6.1; RFC 9110, 10.1.1).
-
-    uvicorn sends both. Here an answer of unknown length ends with its connection, and the last event of a stream shows
-    whether all of it arrived. uvicorn creates its own kind of cycle; `take_over` turns it into this one.
+    The head of an answer waits for its first body bytes, but not long: a write to a socket costs more than all our work
+    for a token, and the first event of a run follows when the disk has stored its message, within a millisecond.
     """
 
-    _open_ended = False
+    keep_alive: bool
+    expects_continue: bool
+    arrives_in_chunks: bool
+    _timer: asyncio.TimerHandle  # while a head is held
 
-    @classmethod
-    def take_over(cls, cycle: RequestResponseCycle) -> None:
-        cycle.__class__ = cls  # its task holds it already: a new object would not be used
-        cycle.keep_alive = cycle.waiting_for_100_continue = False
+    def __init__(self, connection: ServerConnection, *, is_head: bool, may_chunk: bool) -> None:
+        self._connection, self.transport = connection, connection.transport
+        self._is_head, self._may_chunk = is_head, may_chunk
+        self.scope: dict[str, Any] | None = None  # until the application has it: it refers to this object
+        self.body = bytearray()  # what the application has not taken
+        self.has_whole_body = False
+        self._is_read = False  # the application has the last piece
+        self.news: asyncio.Event | None = None  # while the application waits
+        self.is_disconnected = self.is_started = self.is_complete = False
+        self.when_lost: Callable[[], None] | None = None
+        self._is_chunked = False  # while chunks may be written
+        self._left: int | None = None  # bytes until Content-Length
+        self._held = b""
 
-    async def send(self, message: ASGISendEvent) -> None:
-        if message["type"] == "http.response.start":
-            self._open_ended = all(name.lower() != b"content-length" for name, _ in message["headers"])
-            self.chunked_encoding = False if self._open_ended else None
-        elif message["type"] == "http.response.body" and self._open_ended:
-            self.expected_content_length = len(message.get("body", b""))  # accepts any length
-        await super().send(message)
+    def start(self, app: ASGIApp) -> None:
+        scope, self.scope = self.scope, None
+        if scope is None:
+            return
+        answer = cast("Coroutine[None, None, None]", app(scope, self.receive, self.send))
+        # An empty context: else a pipelined request's log lines would name the previous one's user.
+        task = self._connection.loop.create_task(answer, context=Context())
+        self._connection.server.tasks.add(task)
+        task.add_done_callback(self._ended)
 
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._connection.server.tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("The application failed to answer a request.", exc_info=error)
+        if not self.is_complete and not self.is_disconnected:
+            if error is None and not task.cancelled():
+                log.error("The application ended without a complete answer.")
+            self._connection.fail(self)
 
-class HttpServer(uvicorn.Server):
-    """uvicorn without its signal handling, which would end the process by the signal instead of with 0."""
+    def wake(self) -> None:
+        """Wakes the application, if it waits in `receive`."""
+        news, self.news = self.news, None
+        if news is not None:
+            news.set()
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+    def disconnect(self) -> None:
+        """The client is gone, or gets no answer from the application."""
+        self.is_disconnected, self._is_chunked = True, False
+        if self._held:
+            self._timer.cancel()
+            self._held = b""
+        self.wake()
+        if self.when_lost is not None:
+            self.when_lost()
 
+    async def receive(self) -> Message:
+        """ASGI's `receive`: the next piece of the body; after the last one, the end of the exchange."""
+        if self.expects_continue:
+            self.expects_continue = False
+            if not self.body and not self.has_whole_body and not self.is_disconnected:
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        while True:
+            if self.is_disconnected or self.is_complete:
+                return {"type": "http.disconnect"}
+            if self.body or (self.has_whole_body and not self._is_read):
+                break
+            self._connection.resume_reading()
+            self.news = self.news or asyncio.Event()
+            await self.news.wait()
+        body, self.body, self._is_read = bytes(self.body), bytearray(), self.has_whole_body
+        if self._connection.read_paused:
+            self._connection.resume_reading()
+        return {"type": "http.request", "body": body, "more_body": not self._is_read}
 
-def http_server(
-    app: ASGIApp, limits: RequestLimits, connection_limit: ConnectionLimit, *, flush_seconds: int
-) -> HttpServer:
-    """Makes a uvicorn server for one application, with these limits. `flush_seconds`: time to send the last bytes."""
-    return HttpServer(
-        uvicorn.Config(
-            cast("ASGI3Application", app),  # uvicorn's own type for the same
-            http=TimedProtocol.with_limits(limits, connection_limit),
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            reset_contextvars=True,  # else a pipelined request's log lines would name the previous one's user
-            timeout_keep_alive=limits.idle_seconds,  # type: ignore[arg-type]  # fractions work; tests use them
-            timeout_graceful_shutdown=flush_seconds,
-        )
-    )
+    async def send(self, message: Message) -> None:
+        """ASGI's `send`. Waits while the client reads too slowly."""
+        while (drained := self._connection.drained) is not None and not self.is_disconnected:
+            await drained.wait()
+        if self.is_disconnected:
+            return
+        kind = message["type"]
+        if kind == "http.response.start" and not self.is_started:
+            self._start_answer(message["status"], message.get("headers", ()))
+        elif kind == "http.response.body" and self.is_started and not self.is_complete:
+            self._add_body(message.get("body", b""), more=message.get("more_body", False))
+        else:
+            raise RuntimeError(f"The application sent {kind!r} at the wrong time.")
+
+    def write_at_once(self, take: Callable[[], bytes]) -> int | None:
+        """See `Connection`. Also returns None for HTTP/1.0, which has no chunks."""
+        if not self._is_chunked or self._connection.drained is not None:
+            return None
+        body = take()
+        if body and self._is_chunked:
+            if self._held or len(body) > NOT_COPIED:
+                self._add_body(body, more=True)
+            else:
+                self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        return len(body)
+
+    def _start_answer(self, status: int, headers: Iterable[Sequence[bytes]]) -> None:
+        server = self._connection.server
+        if (second := int(time.time())) != server.second:
+            server.set_date(second)
+        lines = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, server.date_line]
+        says_close = False
+        for name, value in headers:
+            line = b"%b: %b\r\n" % (name, value)
+            if _HEADER_LINE.fullmatch(line) is None:
+                raise RuntimeError(f"The application sent an invalid header: {line!r}.")
+            if (key := name.lower()) == b"transfer-encoding":
+                continue  # the server frames the body
+            if key == b"content-length":
+                self._left = int(value)
+            elif key == b"connection" and b"close" in value.lower():
+                says_close, self.keep_alive = True, False
+            lines.append(line)
+        if self._is_head or status in _NO_BODY:
+            self._is_head, self._left = True, None
+        elif self._left is None and self._may_chunk:
+            self._is_chunked = True
+            lines.append(b"transfer-encoding: chunked\r\n")
+        if not self.keep_alive and not says_close:
+            lines.append(b"connection: close\r\n")
+        lines.append(b"\r\n")
+        self.is_started, self.expects_continue = True, False
+        self._held = b"".join(lines)
+        self._timer = self._connection.loop.call_later(HELD_SECONDS, self.flush)
+
+    def flush(self) -> None:
+        """Sends a head that waits for its body."""
+        if self._held:
+            self._timer.cancel()
+            self.transport.write(self._held)
+            self._held = b""
+
+    def _add_body(self, body: bytes, *, more: bool) -> None:
+        if self._left is not None:
+            self._count_down(len(body), more=more)
+        pieces = [self._held] if self._held else []
+        if self._held:
+            self._timer.cancel()  # else it would wake the loop for nothing
+            self._held = b""
+        if self._is_chunked:
+            if body:
+                pieces += b"%x\r\n" % len(body), body, b"\r\n"
+            if not more:
+                pieces.append(b"0\r\n\r\n")
+        elif not self._is_head:
+            pieces.append(body)
+        if len(body) > NOT_COPIED:
+            self.transport.writelines(pieces)
+        else:
+            self.transport.write(b"".join(pieces))
+        if not more:
+            self.is_complete, self._is_chunked = True, False
+            if self.news is not None:
+                self.wake()
+            self._connection.answered(self)
+
+    def _count_down(self, size: int, *, more: bool) -> None:
+        """Refuses a body that is not as long as its head says: the next answer would begin inside it."""
+        self._left = (self._left or 0) - size
+        if self._left < 0 or (self._left and not more):
+            raise RuntimeError("The application's body is not as long as its Content-Length.")
