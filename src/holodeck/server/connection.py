@@ -84,7 +84,10 @@ class ConnectionLimit:
         self.present += 1
         key = network_of(client)
         self._by_client[key] += 1
-        verdict = self._verdict(key)
+        is_exempt = self._per_client is None and is_loopback(key)
+        over = self.present - self.limit
+        over_client = 0 if is_exempt else self._by_client[key] - (self._per_client or PER_CLIENT)
+        verdict = _verdict(over, over_client) if over > 0 or over_client > 0 else ConnectionVerdict.SERVED
         self._count(verdict.name.lower())
         if verdict is not ConnectionVerdict.SERVED:
             self._warn(client)
@@ -96,15 +99,6 @@ class ConnectionLimit:
         self._by_client[key] -= 1
         if not self._by_client[key]:
             del self._by_client[key]
-
-    def _verdict(self, key: str) -> ConnectionVerdict:
-        is_exempt = self._per_client is None and is_loopback(key)
-        over = self.present - self.limit
-        over_client = 0 if is_exempt else self._by_client[key] - (self._per_client or PER_CLIENT)
-        if over <= 0 and over_client <= 0:
-            return ConnectionVerdict.SERVED
-        answered = over <= ANSWERED_OVER_LIMIT and over_client <= ANSWERED_OVER_CLIENT_LIMIT
-        return ConnectionVerdict.OVER_LIMIT if answered else ConnectionVerdict.CLOSED
 
     def _warn(self, client: str) -> None:
         self._refused += 1
@@ -120,6 +114,11 @@ class ConnectionLimit:
         }
         log.warning("too_many_connections", extra={"details": details})
         self._refused, self._logged_at = 0, now
+
+
+def _verdict(over: int, over_client: int) -> ConnectionVerdict:
+    answered = over <= ANSWERED_OVER_LIMIT and over_client <= ANSWERED_OVER_CLIENT_LIMIT
+    return ConnectionVerdict.OVER_LIMIT if answered else ConnectionVerdict.CLOSED
 
 
 @lru_cache(maxsize=4096)  # as in `network_of`

@@ -195,7 +195,8 @@ class ServerConnection(asyncio.Protocol):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  asyncio's signature
-        self._disarm()
+        if self._deadline is not None:
+            self._deadline.cancel()
         self.server.connections.discard(self)
         if not self.server.connections:
             self.server.emptied.set()
@@ -274,7 +275,9 @@ class ServerConnection(asyncio.Protocol):
             raise _EndOfInput
         self._url, self._headers = b"", []
         self._in_head, self._head_size = True, 0
-        self._disarm()
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -495,11 +498,6 @@ class ServerConnection(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = self.loop.call_later(seconds, self._too_late)
-
-    def _disarm(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
 
     def _too_late(self) -> None:
         self._deadline = None
