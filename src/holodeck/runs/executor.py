@@ -72,10 +72,6 @@ class RunExecutor:
                     run.conversation.close()
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  a store that breaks must not leave readers waiting
             await self._end_after(run, error)
-        finally:
-            if run.slot is not None:
-                run.slot.release()
-                run.slot = None
 
     async def prepare(self, run: Run) -> AgentContext:
         """Prepares a run for its first step. From then on it keeps only the part of its request that it still needs."""

@@ -402,23 +402,26 @@ class Runs:
     def _ended(self, run: Run, _task: "asyncio.Task[None]") -> None:
         """Cleans up when the task of a run ends.
 
-        A task that was cancelled before its first step has neither ended its run nor released its slot, so this does.
+        A task that was cancelled before its first step has not ended its run, so this does.
         """
         self._live.discard(run)  # first: a defect below must not keep a slot of `max_concurrent`
         self._waiting.discard(run)
-        if run.slot is not None:
-            run.slot.release()
-        if run.deadline is not None:
-            run.deadline.cancel()
-        if not run.log.ended:
-            self.executor.end_at_once(run)
-        if run.record is not None:
-            self.executor.release_record(run.record)
-        run.release()
-        if self.knows(run):
-            self.finished.add(run, self._by_session.get((run.owner, run.session_id), ()))
-        else:  # `adopt` has replaced it
-            self.forget(run)
+        slot = run.slot
+        try:
+            if run.deadline is not None:
+                run.deadline.cancel()
+            if not run.log.ended:
+                self.executor.end_at_once(run)
+            if run.record is not None:
+                self.executor.release_record(run.record)
+            run.release()
+            if self.knows(run):
+                self.finished.add(run, self._by_session.get((run.owner, run.session_id), ()))
+            else:  # `adopt` has replaced it
+                self.forget(run)
+        finally:
+            if slot is not None:  # last: the next run of the session reads this one's record
+                slot.release()
 
     def forget_session(self, session_id: str, *, owner: Owner) -> None:
         """Stops the runs of a session: clients can no longer read them, and nothing more of them is stored."""
