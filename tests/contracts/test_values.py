@@ -134,3 +134,15 @@ async def store_message(store, session_id, text):
     conversation = await store.open(session_id, owner=ADA, create=True)
     await conversation.commit([UserMessage(content=text)])
     conversation.close()
+
+
+async def test_a_run_that_uses_an_expired_id_again_keeps_what_it_put_before_its_first_message_is_stored(opened, clock):
+    """A2A stores the address for notifications when the run has started, which may be before its first commit."""
+    async with opened() as store:
+        await store_message(store, "s", "hello")
+        clock.now += TTL + 1
+        conversation = await store.open("s", owner=ADA, create=True)
+        await store.values.put(value("v", session_id="s"), owner=ADA, seconds=60)
+        await conversation.commit([UserMessage(content="again")])
+        conversation.close()
+        assert await store.values.of_topic("k", "t", owner=ADA)

@@ -98,6 +98,26 @@ async def test_what_is_left_of_a_run_is_stored_as_soon_as_the_store_takes_it(res
         assert (await server.records.find("r", owner=ME)).state is RunState.FINISHED
 
 
+async def test_a_session_that_is_deleted_before_its_run_can_be_recovered_stays_deleted(restarted, monkeypatch):
+    """A user who makes room on a full disk deletes sessions. What is left of the run is in memory only by then."""
+    monkeypatch.setattr(interrupted_runs, "AGAIN_SECONDS", 0)
+    record = msgspec.structs.replace(RECORD, request=msgspec.structs.replace(RECORD.request, detached=True))
+    async with restarted() as server:
+        await server.left(record=record)
+        server.records.release(record)  # as after a restart
+        with monkeypatch.context() as patch:
+            patch.setattr(server.store, "change", lambda *_: _failed(StorageFull("full")))
+            await server.interrupted.recover()
+        await server.store.delete("s", owner=ME)
+        async with asyncio.timeout(50):
+            while server.interrupted._waiting:
+                await asyncio.wait(server.interrupted._waiting)
+        await asyncio.gather(*(run.done() for run in server.runs.active))
+        assert await server.store.read("s", owner=ME) is None
+        assert await server.records.find("r", owner=ME) is None
+        assert server.model.prompts == []
+
+
 def _failed(error):
     future = asyncio.get_running_loop().create_future()
     future.set_exception(error)

@@ -9,6 +9,7 @@ import pytest
 
 from holodeck.agent.definition import AgentDefinition
 from holodeck.config.schema import ClusterSettings
+from holodeck.core.events import RunFinished, RunStarted, StepStarted
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
@@ -20,6 +21,7 @@ from holodeck.runs import runs as runs_module
 from holodeck.runs.interrupted_runs import InterruptedRuns
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import Pulse, RunExists, RunState
+from holodeck.runs.recovery import PART_STRIDE
 from holodeck.runs.remote_runs import run_of
 from holodeck.runs.replica import Replica
 from holodeck.runs.runs import Runs
@@ -27,6 +29,7 @@ from holodeck.runs.shared_entry import SharedEntry
 from holodeck.runs.stored_runs import StoredRuns
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.options import ServerSettings
+from holodeck.stores.log_copier import LogPiece
 from holodeck.stores.session_watches import SessionWatches
 from holodeck.tools.catalogue import Catalogue
 from tests.agent.agent_fixture import PlainTools
@@ -127,6 +130,43 @@ async def test_a_run_that_was_left_in_the_queue_is_stopped_while_it_waits(opened
         shown = await stored.find("stopped", owner=ME)
         assert shown.log.ending == found.ending
         assert [each.run_id for each in await alive.runs.open_runs(owner=ME)] == ["r", "waits"]
+    finally:
+        running.close()
+        await runs.close(0)
+        await interrupted.close()
+
+
+async def test_a_part_that_was_left_in_the_queue_and_is_stopped_keeps_the_log_of_the_part_before(opened):
+    """It continues a run under its own id, so the log has events already, whose numbers clients know."""
+    dead, alive = await opened(), await opened()
+    first, asks = run("asks"), RunFinished("asks", "s")
+    await begun(dead, first)
+    log = [RunStarted("asks", "s"), StepStarted(1), asks]
+    await dead.runs._store_pieces([LogPiece((ME, "asks"), 0, log, is_beginning=True)])
+    await dead.runs.end(first, asks)
+    dead.runs.release(first)
+    running = await begun(alive, run())
+    resumed = run("asks", request=RunRequest(run_id="asks", session_id="s", answered=(b"once",)))
+    assert not (await dead.runs.begin(resumed, continues=asks)).is_first
+    runs = runs_on(alive)
+    interrupted = InterruptedRuns(runs)
+    replica = Replica(runs, interrupted, alive.runs, 50)
+    try:
+        for _ in range(3):
+            await alive.runs.beat()
+        assert await interrupted.take_up(await alive.runs.take_over(0)) == 1
+        assert await dead.runs.want_stop(resumed)
+        await replica.beat()
+        async with asyncio.timeout(50):
+            while (runs.find("asks", owner=ME)) is None:
+                await asyncio.sleep(0.01)
+        await alive.runs._copier.close()
+        pieces = await dead.runs.events(await dead.runs.find("asks", owner=ME))
+        assert [(number, [type(each) for each in events]) for number, events in pieces] == [
+            (0, [RunStarted, StepStarted, RunFinished]),
+            (PART_STRIDE, [RunStarted, RunFinished]),
+        ]
+        assert [each.log.ending is not None for each in runs.get("asks", owner=ME).parts] == [True, True]
     finally:
         running.close()
         await runs.close(0)

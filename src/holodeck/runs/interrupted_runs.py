@@ -35,7 +35,7 @@ from holodeck.runs.executor import AGAIN_SECONDS, take_turn
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, RunState, SharedRunStore
 from holodeck.runs.recovery import Remains, correction, remains_of
-from holodeck.runs.remote_runs import flattened, part_after_crash, run_of
+from holodeck.runs.remote_runs import Pieces, flattened, part_after_crash, run_of
 from holodeck.runs.run import Run, stopped
 from holodeck.runs.runs import Runs
 from holodeck.sessions.port import KEEP, StoredSession
@@ -149,22 +149,36 @@ class InterruptedRuns:
 
     def stop_queued(self, runs: Sequence[OwnedId]) -> None:
         """Stops those of these runs that were left in a queue, before their turn. They have stored nothing."""
-        for record in [self._queued.pop(run) for run in runs if run in self._queued]:
+        for record in [self._queued[run] for run in runs if run in self._queued]:
             self._in_background(self._stop_queued(record))
 
     async def _stop_queued(self, record: RunRecord) -> None:
-        run = run_of(record, RunLog())
+        """Does nothing if the turn of the run comes first: then `_recover` stops it."""
+        try:
+            pieces, stored = await self._left_of(record)  # it may continue a part under its own id
+        except HoloDeckError as error:  # the next heartbeat names it again
+            log.info("run %s is stopped when the store works again: %s", record.run_id, error.message)
+            return
+        if self._queued.pop((record.owner, record.run_id), None) is None:
+            return
+        history = () if stored is None else stored.messages
+        run = part_after_crash(record, pieces, history, self._runs.settings.max_log_events)
         self._runs.observe(run)
         if self._records is not None:
-            self._records.follow(record, run.log)
+            self._records.follow(record, run.log, run.first_number)
+        run.emit(RunStarted(record.run_id, record.session_id, record.request.parent_run_id))
         await self._runs.executor.end(run, None)
         self._runs.executor.release_record(record)  # wakes the task that waits for the turn of this run
         self._runs.adopt(run)
 
+    async def _left_of(self, record: RunRecord) -> tuple[Pieces, StoredSession | None]:
+        """The copy of its log, and its session."""
+        pieces = [] if self._records is None else await self._records.events(record)
+        return pieces, await self._store.read(record.session_id, owner=record.owner)
+
     async def _recover(self, record: RunRecord, *, may_continue: bool) -> None:
         """Stores the remains of a run, then ends it or lets it wait for a reader that wants it to continue."""
-        pieces = [] if self._records is None else await self._records.events(record)
-        stored = await self._store.read(record.session_id, owner=record.owner)
+        pieces, stored = await self._left_of(record)
         events, history = flattened(pieces), () if stored is None else stored.messages
         change = None if record.request.compared else self._change(record, stored)
         if change is not None:

@@ -69,10 +69,11 @@ _OPEN_RUN = (
 
 # The values of sessions that expired or make room, which a statement has deleted in `gone`.
 _NAME = "agent, tenant, user_name, id"
-_FORGOTTEN = (
-    "forgotten AS (DELETE FROM holodeck.kept_values v USING gone WHERE v.agent = gone.agent AND v.tenant = gone.tenant"
-    " AND v.user_name = gone.user_name AND v.session = gone.id)"
+_FORGET = (
+    "DELETE FROM holodeck.kept_values v USING gone WHERE v.agent = gone.agent AND v.tenant = gone.tenant"
+    " AND v.user_name = gone.user_name AND v.session = gone.id"
 )
+_FORGOTTEN = f"forgotten AS ({_FORGET})"
 
 
 class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
@@ -300,12 +301,15 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         return None if found is None else SessionRow(*found)
 
     async def evict_by_count(self, owner: Owner, session_id: str, now: float) -> None:
-        """Deletes the row of an expired session. At `max_per_user`, also deletes the least recently used one."""
+        """Deletes the row of an expired session. At `max_per_user`, also deletes the least recently used one.
+
+        Values with a time limit stay: they may be of the run that uses the id of the expired session again.
+        """
         most = self.most_sessions(owner)
         counted = "0" if most is None else f"(SELECT count(*) FROM holodeck.sessions WHERE {OF_OWNER})"
         left = await self.database.row(
             f"WITH gone AS (DELETE FROM holodeck.sessions s WHERE {NAMED} AND used <= %(before)s AND NOT {_OPEN_RUN}"
-            f" RETURNING {_NAME}), {_FORGOTTEN} SELECT {counted} - count(*) FROM gone",
+            f" RETURNING {_NAME}), forgotten AS ({_FORGET} AND v.expires IS NULL) SELECT {counted} - count(*) FROM gone",
             {**self.name(owner, session_id), "before": now - self._ttl},
             again=True,
         )

@@ -217,7 +217,9 @@ class SqliteRunStore:
 
     async def unfinished(self) -> Sequence[RunRecord]:
         """Runs without an ending, oldest first. Sets aside those that cannot be read."""
-        return await self._file.write(self._unfinished)
+        found = await self._file.write(self._unfinished)
+        self._stored |= {(record.owner, record.run_id) for record in found}
+        return found
 
     async def events(self, record: RunRecord, first: int = 0) -> list[tuple[int, list[Event]]]:
         return records.pieces_of(await self._file.read(partial(self._pieces, record=record, first=first)), first)

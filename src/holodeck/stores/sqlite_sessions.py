@@ -319,7 +319,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
             if self._find(connection, owner, session_id, now, own_use=1) is not None:
                 raise LostClaim("Another process has begun this conversation; this run may not store it.") from None
             connection.execute(f"DELETE FROM sessions WHERE {NAMED}", name)
-            self.values.forget_session(connection, owner, session_id)
+            self.values.forget_expired_session(connection, owner, session_id)
             cursor = connection.execute(statement, values)
         row = msgspec.structs.replace(row, key=cursor.lastrowid)
         _add_steps(connection, row.key, 0, steps)

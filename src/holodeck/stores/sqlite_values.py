@@ -87,6 +87,14 @@ class SqliteValues:
         statement = f"DELETE FROM kept_values WHERE {OF_OWNER} AND session = ?"
         connection.execute(statement, (*self._owner(owner), session_id))
 
+    def forget_expired_session(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> None:
+        """Deletes the values of an expired session whose id is used again.
+
+        Values with a time limit stay: they may be of the run that uses it.
+        """
+        statement = f"DELETE FROM kept_values WHERE {OF_OWNER} AND session = ? AND expires IS NULL"
+        connection.execute(statement, (*self._owner(owner), session_id))
+
     def forget_owner(self, connection: sqlite3.Connection, owner: Owner) -> None:
         connection.execute(f"DELETE FROM kept_values WHERE {OF_OWNER}", self._owner(owner))
 
