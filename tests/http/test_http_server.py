@@ -442,6 +442,67 @@ async def test_a_body_that_the_application_does_not_read_stays_in_the_kernel() -
         writer.close()
 
 
+@pytest.mark.parametrize("arrives", ["whole", "in two reads"])
+async def test_after_a_large_body_that_the_application_does_not_read_the_next_request_is_read(arrives: str) -> None:
+    async with faked(answer(b"ok")) as (connection, transport):
+        request = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (2 * MAX_UNREAD) + b"x" * (2 * MAX_UNREAD)
+        places = [] if arrives == "whole" else [len(request) - 1]
+        for piece in cut(request, places):
+            connection.data_received(piece)
+            await settle()
+        assert not transport.is_paused
+        connection.data_received(GET)
+        await settle()
+        assert answers_in(transport.all, [b"POST", b"GET"]) == [(200, b"ok")] * 2
+
+
+# How long a head may take
+
+
+@pytest.mark.req("T17")
+@pytest.mark.parametrize("before", [b"", GET])
+async def test_a_head_that_has_arrived_in_pieces_has_no_deadline_any_more(before: bytes) -> None:
+    gate, seconds = asyncio.Event(), 0.05
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["raw_path"] == b"/long":
+            await gate.wait()
+        await answer(b"ok")(scope, receive, send)
+
+    async with faked(app, head_seconds=seconds, idle_seconds=seconds) as (connection, transport):
+        connection.data_received(before)
+        await settle()
+        connection.data_received(b"GET /long HTTP/1.1\r\nHo")
+        await settle()
+        connection.data_received(b"st: a\r\n\r\n")
+        await asyncio.sleep(2 * seconds)  # a deadline that was still there would end before this
+        gate.set()
+        await settle()
+        methods = [b"GET"] * (2 if before else 1)
+        assert answers_in(transport.all, methods) == [(200, b"ok")] * len(methods)
+        assert not transport.is_closed
+
+
+@pytest.mark.req("T17")
+async def test_the_first_byte_of_a_connection_does_not_win_time_and_that_of_a_later_request_does() -> None:
+    async with faked(echo, head_seconds=10, idle_seconds=600) as (connection, _):
+
+        def deadline() -> float:
+            assert connection._deadline is not None
+            return connection._deadline.when()
+
+        accepted = deadline()
+        await asyncio.sleep(0.01)  # the clock of some loops has a resolution of a millisecond
+        connection.data_received(b"G")
+        assert deadline() == accepted
+        connection.data_received(GET[1:])
+        await settle()
+        idle = deadline()
+        assert idle > accepted + 500
+        connection.data_received(b"G")
+        assert accepted < deadline() < idle
+
+
 # What is written
 
 

@@ -167,6 +167,7 @@ class ServerConnection(asyncio.Protocol):
         self._parser: Any = httptools.HttpRequestParser(self)  # refers to this object; None when the connection is lost
         self._url, self._headers = b"", Headers()
         self._in_head, self._head_size = False, 0
+        self._is_new = True  # its first head has the time since it was accepted
         self._declines = False  # an upgrade: the head is read again without it
         self._reading: ServerExchange | None = None  # the request whose body is arriving
         self._body_size = 0
@@ -275,7 +276,7 @@ class ServerConnection(asyncio.Protocol):
             raise _EndOfInput
         self._url, self._headers = b"", []
         self._in_head, self._head_size = True, 0
-        if self._deadline is not None:
+        if self._deadline is not None and not self._is_new:
             self._deadline.cancel()
             self._deadline = None
 
@@ -296,7 +297,10 @@ class ServerConnection(asyncio.Protocol):
         names = dict(self._headers)
         self._check_head(names)
         path, query = self._target(method, version)
-        self._in_head, self._lingered, self._body_size = False, 0, 0
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        self._in_head, self._is_new, self._lingered, self._body_size = False, False, 0, 0
         sized = b"content-length" in names
         self._linger_limit = self._limits.max_refused_body if sized else self._limits.max_linger
         exchange = ServerExchange(self, is_head=method == b"HEAD", may_chunk=version == "1.1")
@@ -423,12 +427,13 @@ class ServerConnection(asyncio.Protocol):
             self._watch_flush()
         if self.transport.is_closing():
             return
+        if self.read_paused:  # the application has not read all of the body
+            self.resume_reading()
         if not exchange.keep_alive:
             self._close()
         elif self.waiting:
             self._begin(self.waiting.popleft())
         elif self._reading is not None:
-            self.resume_reading()
             self._arm(self._limits.linger_seconds)
         else:
             self._arm(self._limits.head_seconds if self._in_head else self._limits.idle_seconds)
