@@ -445,7 +445,9 @@ async def test_a_body_that_the_application_does_not_read_stays_in_the_kernel() -
 @pytest.mark.parametrize("arrives", ["whole", "in two reads"])
 async def test_after_a_large_body_that_the_application_does_not_read_the_next_request_is_read(arrives: str) -> None:
     async with faked(answer(b"ok")) as (connection, transport):
-        request = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (2 * MAX_UNREAD) + b"x" * (2 * MAX_UNREAD)
+        request = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (2 * MAX_UNREAD) + b"x" * (
+            2 * MAX_UNREAD
+        )
         places = [] if arrives == "whole" else [len(request) - 1]
         for piece in cut(request, places):
             connection.data_received(piece)
@@ -454,6 +456,83 @@ async def test_after_a_large_body_that_the_application_does_not_read_the_next_re
         connection.data_received(GET)
         await settle()
         assert answers_in(transport.all, [b"POST", b"GET"]) == [(200, b"ok")] * 2
+
+
+# What is refused
+
+CHUNKED = b"POST /chunked HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+INVALID = {
+    "no request": b"\0\r\n\r\n",
+    "an invalid header": b"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+    "another coding": b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n",
+    "an invalid chunk": CHUNKED + b"x\r\n",
+}
+
+
+@pytest.mark.req("T32")
+@pytest.mark.parametrize("invalid", INVALID.values(), ids=INVALID)
+@pytest.mark.parametrize("before", [1, 2])
+@pytest.mark.parametrize("is_started", [False, True])
+async def test_the_requests_before_an_invalid_one_get_their_own_answers(
+    invalid: bytes, before: int, *, is_started: bool
+) -> None:
+    gate, seen = asyncio.Event(), []
+
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        seen.append(scope["raw_path"])
+        if not is_started:
+            await gate.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        await gate.wait()
+        await send({"type": "http.response.body", "body": b"b"})
+
+    async with faked(app) as (connection, transport):
+        connection.data_received(GET * before)
+        await settle()
+        connection.data_received(invalid)
+        connection.data_received(GET)
+        await settle()
+        gate.set()
+        await settle()
+        assert answers_in(transport.all, [b"GET"] * before) == [(200, b"ab")] * before
+        assert seen == [b"/"] * before
+        assert transport.is_closed
+
+
+@pytest.mark.req("T32")
+@pytest.mark.parametrize("is_complete", [False, True])
+async def test_an_invalid_chunk_behind_an_early_answer_is_not_answered_again(*, is_complete: bool) -> None:
+    async def app(_scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"early", "more_body": not is_complete})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async with faked(app) as (connection, transport):
+        connection.data_received(CHUNKED)
+        await settle()
+        connection.data_received(b"x\r\n" + GET)
+        await settle()
+        assert transport.all.count(b"HTTP/1.1 ") == 1
+        assert transport.is_closed or transport.is_ended
+
+
+@pytest.mark.req("T32")
+async def test_an_invalid_chunk_before_an_answer_is_a_400_and_a_disconnect_for_the_application() -> None:
+    received: list[str] = []
+
+    async def app(_scope: Any, receive: Any, _send: Any) -> None:
+        received.append((await receive())["type"])
+
+    async with faked(app) as (connection, transport):
+        connection.data_received(CHUNKED)
+        await settle()
+        connection.data_received(b"x\r\n" + GET)
+        await settle()
+        assert [status for status, _ in answers_in(transport.all, [b"POST"])] == [400]
+        assert received == ["http.disconnect"]
+        assert transport.is_ended
 
 
 # How long a head may take

@@ -458,13 +458,21 @@ class ServerConnection(asyncio.Protocol):
             last.keep_alive = False
 
     def _refuse(self, status: HTTPStatus, detail: str) -> None:
-        """Answers a request that the application does not see, or has not answered yet."""
+        """Refuses the request that is being read, and reads no further. The requests before it get their answers first."""
         self._in_head, self._linger_limit = False, self._limits.max_linger
-        answering = self._answering
-        if answering is not None and (answering.is_started or self.waiting):
-            self.transport.close()  # in the middle of another answer: nothing can be written
-            return
-        self._answer_with(InvalidRequest(detail, status=status))
+        refused, self._reading = self._reading, None
+        if self.waiting and refused is self.waiting[-1]:
+            self.waiting.pop().scope = None
+        if self._answering is not None and refused is not self._answering:
+            self._ignores_input = True
+            self.resume_reading()
+            self.finish()
+        elif refused is not None and refused.is_complete:
+            self._linger()  # a second answer would be taken for that of the next request
+        elif refused is not None and refused.is_started:
+            self.transport.close()
+        else:
+            self._answer_with(InvalidRequest(detail, status=status))
 
     def _answer_with(self, error: HoloDeckError) -> None:
         """Answers without the application, and closes the connection."""
