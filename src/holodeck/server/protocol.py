@@ -62,6 +62,7 @@ BACKLOG = 2048
 _HEADER_FRAMING = len(b": \r\n")
 _STATUS_LINES = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus}
 _BAD_REQUEST = "Invalid HTTP request received."
+_VERSIONS = ("1.1", "1.0")
 _NO_BODY = {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}
 _HEADER_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*\r\n")
 
@@ -285,7 +286,7 @@ class ServerConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:  # else it is a trailer, which is not a header of the request
-            self._headers.append((name.lower(), value))
+            self._headers.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         parser = self._parser
@@ -295,6 +296,8 @@ class ServerConnection(asyncio.Protocol):
         if self._declines:
             return
         names = dict(self._headers)
+        if version not in _VERSIONS:  # a request line without a version is HTTP/0.9 for the parser
+            raise _RefusedHead(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "The server speaks HTTP/1.1 and HTTP/1.0.")
         self._check_head(names)
         path, query = self._target(method, version)
         if self._deadline is not None:
@@ -341,7 +344,7 @@ class ServerConnection(asyncio.Protocol):
             )
         if b"transfer-encoding" not in names:
             return
-        codings = [value.strip(b" \t").lower() for name, value in headers if name == b"transfer-encoding"]
+        codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
         if codings != [b"chunked"]:  # a proxy in front may see another end of the body (RFC 9112, 6.1)
             raise _RefusedHead(
                 HTTPStatus.NOT_IMPLEMENTED, "Only one Transfer-Encoding is read, and it must be chunked."
