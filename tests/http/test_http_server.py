@@ -423,6 +423,25 @@ async def test_a_client_that_leaves_is_a_disconnect_for_all_that_wait(sent: byte
         await until(lambda: len(received) == 2)
 
 
+async def test_a_request_whose_client_left_before_it_began_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holodeck.server.protocol.STARTED_AT_ONCE", 0)  # it waits
+    begun: list[Any] = []
+
+    async def app(scope: Any, _receive: Any, _send: Any) -> None:
+        begun.append(scope)
+
+    async with faked(app) as (connection, _):
+        connection.data_received(GET)
+        starts = connection.server.starts
+        assert len(starts._waiting) == 1
+        connection.connection_lost(None)
+        monkeypatch.undo()
+        starts._next_turn()
+        await settle()
+        assert begun == []
+        connection.connection_made(Fake())  # type: ignore[arg-type]  # `faked` ends it again
+
+
 async def test_each_request_has_a_context_of_its_own() -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="nothing")
     found: list[str] = []

@@ -596,6 +596,7 @@ class ServerExchange:
     def disconnect(self) -> None:
         """The client is gone, or gets no answer from the application."""
         self.is_disconnected, self._is_chunked = True, False
+        self.scope = None  # if it has not begun, it does not begin
         if self._held:
             self._timer.cancel()
             self._held = b""
