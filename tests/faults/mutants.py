@@ -177,7 +177,7 @@ MUTANTS = (
     Mutant("server/protocol.py", "if not self._is_chunked or self._connection.drained is not None:", "if not self._is_chunked:", PASSING_ON, "a reader that is slow fills the memory"),
     Mutant("server/stream.py", "            stop_watching()", "            pass", FREED, "a response keeps itself and the log of its run"),
     Mutant("server/stream.py", "if self._connection.transport.is_closing():", "if False:", STREAMS, "a client that left before its stream began is never missed"),
-    Mutant("server/protocol.py", "if answering is not None and (answering.is_started or self.waiting):", "if False:", STREAMS, "an answer is written into the middle of another"),
+    Mutant("server/protocol.py", "if self._answering is not None and refused is not self._answering:", "if False:", STREAMS, "an answer is written into the middle of another"),
     Mutant("runs/runs.py", "        run.release()\n        if self.knows(run):", "        if self.knows(run):", FREED, "a run keeps itself"),
     Mutant("server/connection.py", "if self._size > self._max:", "if False:", REQUESTS, "a chunked body may be of any size"),
     Mutant("server/connection.py", "if int(declared) > max_body:", "if False:", SHOWN, "a declared body may be of any size"),

@@ -7,12 +7,12 @@ import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 import h11
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from holodeck.config.limit_schema import RequestLimits
@@ -232,11 +232,12 @@ def request_bytes(draw: st.DrawFn) -> bytes:
     return b"\r\n".join([b"%b %b HTTP/1.1" % (method, target), *(b"%b: %b" % each for each in headers), b"", framed])
 
 
-def as_h11_reads(data: bytes, most: int = 3) -> list[dict[str, Any]] | None:
-    """The complete requests, or None if h11 refuses one."""
-    server, found = h11.Connection(h11.SERVER, max_incomplete_event_size=64 * 1024), []
+def as_h11_reads(data: bytes, most: int = 3) -> list[dict[str, Any]]:
+    """The complete requests until one is refused."""
+    found: list[dict[str, Any]] = []
+    server = h11.Connection(h11.SERVER, max_incomplete_event_size=64 * 1024)
     server.receive_data(data)
-    try:
+    with suppress(h11.RemoteProtocolError):
         while len(found) < most:
             request, body = server.next_event(), b""
             if not isinstance(request, h11.Request):
@@ -260,8 +261,6 @@ def as_h11_reads(data: bytes, most: int = 3) -> list[dict[str, Any]] | None:
             server.send(h11.Response(status_code=200, headers=[(b"content-length", b"0")]))
             server.send(h11.EndOfMessage())
             server.start_next_cycle()
-    except h11.RemoteProtocolError:
-        return None
     return found
 
 
@@ -313,18 +312,39 @@ def test_requests_are_read_as_h11_reads_them(requests: list[bytes], places: list
 def test_what_is_accepted_of_damaged_requests_is_what_h11_accepts(
     request: bytes, changes: list[tuple[int, int]], places: list[int]
 ) -> None:
-    """Either both read the same, or ours refuses. A head that only one of them understands must not reach the application."""
+    """Ours may refuse what h11 reads. What both read is the same: method, target, headers and body."""
     damaged = bytearray(request)
     for place, byte in changes:
         damaged[place % len(damaged)] = byte
+    assume(b"  " not in damaged.partition(b"\r\n")[0])  # read as one blank, as RFC 9112, 3, allows; h11 does not
     data = bytes(damaged) + GET
     seen, received = asyncio.run(as_we_read(cut(data, places)))
     theirs = as_h11_reads(data)
     statuses = [int(each) for each in re.findall(rb"(?:^|ok|\r\n\r\n)HTTP/1.1 (\d+) ", received)]
-    assert all(status in (200, 400, 413, 431, 501) for status in statuses)
-    if theirs is not None and len(theirs) == len(seen):
-        for one, other in zip(seen, theirs, strict=True):
-            assert (one["method"], one["body"]) == (other["method"], other["body"])
+    assert all(status in (200, 400, 413, 431, 501, 505) for status in statuses)
+    known = list(
+        takewhile(lambda each: [name for name, _ in each["headers"]].count("host") == 1, seen)
+    )  # as the guard wants
+    assert known == theirs[: len(known)]
+
+
+@pytest.mark.req("T32")
+async def test_blanks_around_a_value_are_not_part_of_it() -> None:
+    async with faked(echo) as (connection, transport):
+        connection.data_received(
+            b"POST / HTTP/1.1\r\nHost:\ta \r\nExpect: 100-continue \r\nX:\ta b\t \r\nContent-Length: 1 \t\r\n\r\n"
+        )
+        await settle()
+        assert transport.all == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.data_received(b"x")
+        await settle()
+        ((_, body),) = answers_in(transport.all, [b"POST"])
+        assert json.loads(body)["headers"] == [
+            ["host", "a"],
+            ["expect", "100-continue"],
+            ["x", "a b"],
+            ["content-length", "1"],
+        ]
 
 
 # What the application gets
@@ -403,6 +423,25 @@ async def test_a_client_that_leaves_is_a_disconnect_for_all_that_wait(sent: byte
         await until(lambda: len(received) == 2)
 
 
+async def test_a_request_whose_client_left_before_it_began_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holodeck.server.protocol.STARTED_AT_ONCE", 0)  # it waits
+    begun: list[Any] = []
+
+    async def app(scope: Any, _receive: Any, _send: Any) -> None:
+        begun.append(scope)
+
+    async with faked(app) as (connection, _):
+        connection.data_received(GET)
+        starts = connection.server.starts
+        assert len(starts._waiting) == 1
+        connection.connection_lost(None)
+        monkeypatch.undo()
+        starts._next_turn()
+        await settle()
+        assert begun == []
+        connection.connection_made(Fake())  # type: ignore[arg-type]  # `faked` ends it again
+
+
 async def test_each_request_has_a_context_of_its_own() -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="nothing")
     found: list[str] = []
@@ -440,6 +479,167 @@ async def test_a_body_that_the_application_does_not_read_stays_in_the_kernel() -
         assert (await asyncio.wait_for(reader.read(), PATIENCE)).startswith(b"HTTP/1.1 200")
         assert bodies == [size]
         writer.close()
+
+
+@pytest.mark.parametrize("arrives", ["whole", "in two reads"])
+async def test_after_a_large_body_that_the_application_does_not_read_the_next_request_is_read(arrives: str) -> None:
+    async with faked(answer(b"ok")) as (connection, transport):
+        request = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (2 * MAX_UNREAD) + b"x" * (
+            2 * MAX_UNREAD
+        )
+        places = [] if arrives == "whole" else [len(request) - 1]
+        for piece in cut(request, places):
+            connection.data_received(piece)
+            await settle()
+        assert not transport.is_paused
+        connection.data_received(GET)
+        await settle()
+        assert answers_in(transport.all, [b"POST", b"GET"]) == [(200, b"ok")] * 2
+
+
+# What is refused
+
+CHUNKED = b"POST /chunked HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+INVALID = {
+    "no request": b"\0\r\n\r\n",
+    "an invalid header": b"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+    "another coding": b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n",
+    "an invalid chunk": CHUNKED + b"x\r\n",
+}
+
+
+@pytest.mark.req("T32")
+@pytest.mark.parametrize("line", [b"GET /", b"GET /:HTTP/1.1", b"GET / HTTP/0.9", b"GET / HTTP/2.0"])
+async def test_a_request_of_another_version_is_a_505(line: bytes) -> None:
+    async with faked(echo) as (connection, transport):
+        connection.data_received(line + b"\r\nHost: a\r\n\r\n" + GET)
+        await settle()
+        assert [status for status, _ in answers_in(transport.all, [b"GET"])] == [505]
+        assert transport.is_ended
+
+
+@pytest.mark.req("T32")
+@pytest.mark.parametrize("coding", [b"gzip", b"gzip, chunked", b"identity"])
+async def test_an_upgrade_with_a_coding_other_than_chunked_is_a_501(coding: bytes) -> None:
+    async with faked(echo) as (connection, transport):
+        head = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nTransfer-Encoding: %b\r\n\r\n"
+        connection.data_received(head % coding + b"0\r\n\r\n" + GET)
+        await settle()
+        assert [status for status, _ in answers_in(transport.all, [b"POST"])] == [501]
+        assert transport.is_ended
+
+
+@pytest.mark.req("T32")
+@pytest.mark.parametrize("invalid", INVALID.values(), ids=INVALID)
+@pytest.mark.parametrize("before", [1, 2])
+@pytest.mark.parametrize("is_started", [False, True])
+async def test_the_requests_before_an_invalid_one_get_their_own_answers(
+    invalid: bytes, before: int, *, is_started: bool
+) -> None:
+    gate, seen = asyncio.Event(), []
+
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        seen.append(scope["raw_path"])
+        if not is_started:
+            await gate.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        await gate.wait()
+        await send({"type": "http.response.body", "body": b"b"})
+
+    async with faked(app) as (connection, transport):
+        connection.data_received(GET * before)
+        await settle()
+        connection.data_received(invalid)
+        connection.data_received(GET)
+        await settle()
+        gate.set()
+        await settle()
+        assert answers_in(transport.all, [b"GET"] * before) == [(200, b"ab")] * before
+        assert seen == [b"/"] * before
+        assert transport.is_closed
+
+
+@pytest.mark.req("T32")
+@pytest.mark.parametrize("is_complete", [False, True])
+async def test_an_invalid_chunk_behind_an_early_answer_is_not_answered_again(*, is_complete: bool) -> None:
+    async def app(_scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"early", "more_body": not is_complete})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async with faked(app) as (connection, transport):
+        connection.data_received(CHUNKED)
+        await settle()
+        connection.data_received(b"x\r\n" + GET)
+        await settle()
+        assert transport.all.count(b"HTTP/1.1 ") == 1
+        assert transport.is_closed or transport.is_ended
+
+
+@pytest.mark.req("T32")
+async def test_an_invalid_chunk_before_an_answer_is_a_400_and_a_disconnect_for_the_application() -> None:
+    received: list[str] = []
+
+    async def app(_scope: Any, receive: Any, _send: Any) -> None:
+        received.append((await receive())["type"])
+
+    async with faked(app) as (connection, transport):
+        connection.data_received(CHUNKED)
+        await settle()
+        connection.data_received(b"x\r\n" + GET)
+        await settle()
+        assert [status for status, _ in answers_in(transport.all, [b"POST"])] == [400]
+        assert received == ["http.disconnect"]
+        assert transport.is_ended
+
+
+# How long a head may take
+
+
+@pytest.mark.req("T17")
+@pytest.mark.parametrize("before", [b"", GET])
+async def test_a_head_that_has_arrived_in_pieces_has_no_deadline_any_more(before: bytes) -> None:
+    gate, seconds = asyncio.Event(), 0.05
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["raw_path"] == b"/long":
+            await gate.wait()
+        await answer(b"ok")(scope, receive, send)
+
+    async with faked(app, head_seconds=seconds, idle_seconds=seconds) as (connection, transport):
+        connection.data_received(before)
+        await settle()
+        connection.data_received(b"GET /long HTTP/1.1\r\nHo")
+        await settle()
+        connection.data_received(b"st: a\r\n\r\n")
+        await asyncio.sleep(2 * seconds)  # a deadline that was still there would end before this
+        gate.set()
+        await settle()
+        methods = [b"GET"] * (2 if before else 1)
+        assert answers_in(transport.all, methods) == [(200, b"ok")] * len(methods)
+        assert not transport.is_closed
+
+
+@pytest.mark.req("T17")
+async def test_the_first_byte_of_a_connection_does_not_win_time_and_that_of_a_later_request_does() -> None:
+    async with faked(echo, head_seconds=10, idle_seconds=600) as (connection, _):
+
+        def deadline() -> float:
+            assert connection._deadline is not None
+            return connection._deadline.when()
+
+        accepted = deadline()
+        await asyncio.sleep(0.01)  # the clock of some loops has a resolution of a millisecond
+        connection.data_received(b"G")
+        assert deadline() == accepted
+        connection.data_received(GET[1:])
+        await settle()
+        idle = deadline()
+        assert idle > accepted + 500
+        connection.data_received(b"G")
+        assert accepted < deadline() < idle
 
 
 # What is written

@@ -62,6 +62,7 @@ BACKLOG = 2048
 _HEADER_FRAMING = len(b": \r\n")
 _STATUS_LINES = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus}
 _BAD_REQUEST = "Invalid HTTP request received."
+_VERSIONS = ("1.1", "1.0")
 _NO_BODY = {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}
 _HEADER_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*\r\n")
 
@@ -167,6 +168,7 @@ class ServerConnection(asyncio.Protocol):
         self._parser: Any = httptools.HttpRequestParser(self)  # refers to this object; None when the connection is lost
         self._url, self._headers = b"", Headers()
         self._in_head, self._head_size = False, 0
+        self._is_new = True  # its first head has the time since it was accepted
         self._declines = False  # an upgrade: the head is read again without it
         self._reading: ServerExchange | None = None  # the request whose body is arriving
         self._body_size = 0
@@ -275,7 +277,7 @@ class ServerConnection(asyncio.Protocol):
             raise _EndOfInput
         self._url, self._headers = b"", []
         self._in_head, self._head_size = True, 0
-        if self._deadline is not None:
+        if self._deadline is not None and not self._is_new:
             self._deadline.cancel()
             self._deadline = None
 
@@ -284,7 +286,7 @@ class ServerConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:  # else it is a trailer, which is not a header of the request
-            self._headers.append((name.lower(), value))
+            self._headers.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         parser = self._parser
@@ -294,9 +296,14 @@ class ServerConnection(asyncio.Protocol):
         if self._declines:
             return
         names = dict(self._headers)
+        if version not in _VERSIONS:  # a request line without a version is HTTP/0.9 for the parser
+            raise _RefusedHead(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "The server speaks HTTP/1.1 and HTTP/1.0.")
         self._check_head(names)
         path, query = self._target(method, version)
-        self._in_head, self._lingered, self._body_size = False, 0, 0
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        self._in_head, self._is_new, self._lingered, self._body_size = False, False, 0, 0
         sized = b"content-length" in names
         self._linger_limit = self._limits.max_refused_body if sized else self._limits.max_linger
         exchange = ServerExchange(self, is_head=method == b"HEAD", may_chunk=version == "1.1")
@@ -337,7 +344,7 @@ class ServerConnection(asyncio.Protocol):
             )
         if b"transfer-encoding" not in names:
             return
-        codings = [value.strip(b" \t").lower() for name, value in headers if name == b"transfer-encoding"]
+        codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
         if codings != [b"chunked"]:  # a proxy in front may see another end of the body (RFC 9112, 6.1)
             raise _RefusedHead(
                 HTTPStatus.NOT_IMPLEMENTED, "Only one Transfer-Encoding is read, and it must be chunked."
@@ -423,12 +430,13 @@ class ServerConnection(asyncio.Protocol):
             self._watch_flush()
         if self.transport.is_closing():
             return
+        if self.read_paused:  # the application has not read all of the body
+            self.resume_reading()
         if not exchange.keep_alive:
             self._close()
         elif self.waiting:
             self._begin(self.waiting.popleft())
         elif self._reading is not None:
-            self.resume_reading()
             self._arm(self._limits.linger_seconds)
         else:
             self._arm(self._limits.head_seconds if self._in_head else self._limits.idle_seconds)
@@ -453,13 +461,21 @@ class ServerConnection(asyncio.Protocol):
             last.keep_alive = False
 
     def _refuse(self, status: HTTPStatus, detail: str) -> None:
-        """Answers a request that the application does not see, or has not answered yet."""
+        """Refuses the request that is being read, and reads no further. The requests before it get their answers first."""
         self._in_head, self._linger_limit = False, self._limits.max_linger
-        answering = self._answering
-        if answering is not None and (answering.is_started or self.waiting):
-            self.transport.close()  # in the middle of another answer: nothing can be written
-            return
-        self._answer_with(InvalidRequest(detail, status=status))
+        refused, self._reading = self._reading, None
+        if self.waiting and refused is self.waiting[-1]:
+            self.waiting.pop().scope = None
+        if self._answering is not None and refused is not self._answering:
+            self._ignores_input = True
+            self.resume_reading()
+            self.finish()
+        elif refused is not None and refused.is_complete:
+            self._linger()  # a second answer would be taken for that of the next request
+        elif refused is not None and refused.is_started:
+            self.transport.close()
+        else:
+            self._answer_with(InvalidRequest(detail, status=status))
 
     def _answer_with(self, error: HoloDeckError) -> None:
         """Answers without the application, and closes the connection."""
@@ -580,6 +596,7 @@ class ServerExchange:
     def disconnect(self) -> None:
         """The client is gone, or gets no answer from the application."""
         self.is_disconnected, self._is_chunked = True, False
+        self.scope = None  # if it has not begun, it does not begin
         if self._held:
             self._timer.cancel()
             self._held = b""
