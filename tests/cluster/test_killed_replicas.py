@@ -52,7 +52,9 @@ async def test_killed_at_random_nothing_acknowledged_is_lost_and_no_tool_acts_tw
             if client.types[-1:] in (["RUN_FINISHED"], ["RUN_ERROR"]):
                 continue
             server = seed.choice(servers)
-            await Client("", run=client.run_id).resume(server)  # without a reader, a run that was cut waits for a minute
+            await Client("", run=client.run_id).resume(
+                server
+            )  # without a reader, a run that was cut waits for a minute
             if "RUN_STARTED" in client.types:
                 await server.in_state(client.run_id, "finished", "failed", "cancelled", "interrupted")
         await all_end(seed.choice(servers))

@@ -141,6 +141,8 @@ async def soak(rig: FaultRig) -> None:
     threads = rig.streams or threads
     memory: list[float] = []
     logs: list[float] = []
+    keys: list[int] = []  # in Valkey, while the servers are at rest: logs of runs have expired
+    at_rest: list[float] = []
     live: dict[int, Census] = {}  # by round
     places, warm = _census_places(rig.rounds), 0
 
@@ -173,6 +175,9 @@ async def soak(rig: FaultRig) -> None:
                 warm = warm or rig.figures.acknowledged
                 live[rig.figures.rounds] = found = await taken_at_rest(rig.folder, nodes[0].process.pid, REST_SECONDS)
                 rig.require(not found.runs, f"a server at rest has {found.runs} runs and logs in memory")
+                with Redis(unix_socket_path=str(rig.valkey_socket)) as valkey:
+                    keys.append(valkey.dbsize())
+                    at_rest.append(valkey.info("memory")["used_memory"] / 2**20)
         await _nothing_is_left(rig)
     first, last = live[places[0]], live[places[-1]]
     rig.figures.notes |= {
@@ -180,6 +185,9 @@ async def soak(rig: FaultRig) -> None:
         "RSS": f"{memory[0]:.1f}, {memory[len(memory) // 2]:.1f}, {memory[-1]:.1f} MiB",
         "in use at rest": ", ".join(f"{each.live:.2f}" for each in live.values()) + " MiB",
         "Valkey": f"{max(logs[: len(logs) // 2 + 1]):.1f} then {max(logs[len(logs) // 2 :]):.1f} MiB",
+        "Valkey at rest": ", ".join(
+            f"{size:.2f} MiB in {number} keys" for size, number in zip(at_rest, keys, strict=True)
+        ),
     }
     if rig.live:
         rig.figures.notes["in the second half"] = last.since(first)
