@@ -19,8 +19,8 @@ LATER = {
     "rich.console": "for the terminal chat",
     "prompt_toolkit": "for the terminal chat",
     "opentelemetry": "for those who ask for traces",
-    "fastapi": "for nobody",
-    "uvicorn": "for nobody",
+    "fastapi": "no part of the server uses it",
+    "uvicorn": "no part of the server uses it",
     "sqlmodel": "another process",
 }
 
