@@ -17,10 +17,10 @@ from benchmarks.report import Row, Target, ratios
 from benchmarks.tokens import BURSTS, MODE, STREAMS, TOKENS, WholeAgent, microseconds_per_token
 from holodeck.agent.definition import AgentDefinition
 from holodeck.models.anthropic.messages_model import AnthropicModel
+from holodeck.models.endpoint_settings import EndpointSettings
 from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.openai_responses.responses_model import ResponsesModel
 from holodeck.models.port import Model
-from holodeck.models.settings import EndpointSettings
 from holodeck.tools.catalogue import Catalogue
 
 CHAT, RESPONSES, MESSAGES = "chat completions", "Responses", "Anthropic Messages"
@@ -28,8 +28,8 @@ CHAT, RESPONSES, MESSAGES = "chat completions", "Responses", "Anthropic Messages
 
 def models(port: int) -> dict[str, Model]:
     base = f"http://127.0.0.1:{port}"
-    openai = EndpointSettings(model=MODE, endpoint=f"{base}/v1")
-    anthropic = EndpointSettings(model=MODE, provider="anthropic", endpoint=base, api_key="none")
+    openai = EndpointSettings(name=MODE, endpoint=f"{base}/v1")
+    anthropic = EndpointSettings(name=MODE, provider="anthropic", endpoint=base, api_key="none")
     return {CHAT: OpenAIChatModel(openai), RESPONSES: ResponsesModel(openai), MESSAGES: AnthropicModel(anthropic)}
 
 

@@ -23,8 +23,8 @@ from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.loop import run as run_agent
 from holodeck.core.events import Event, TextAdded
 from holodeck.core.messages import UserMessage
+from holodeck.models.endpoint_settings import EndpointSettings
 from holodeck.models.openai_chat import OpenAIChatModel
-from holodeck.models.settings import EndpointSettings
 from holodeck.tools.catalogue import Catalogue
 
 STREAMS, TOKENS = 64, 200
@@ -106,7 +106,7 @@ async def microseconds_per_token(stream: Stream, bursts: int) -> float:
 
 async def measure(port: int, rounds: int, bursts: int) -> dict[str, list[float]]:
     endpoint = f"http://127.0.0.1:{port}/v1"
-    model = OpenAIChatModel(EndpointSettings(model=MODE, endpoint=endpoint))
+    model = OpenAIChatModel(EndpointSettings(name=MODE, endpoint=endpoint))
     async with AsyncExitStack() as stack:
         connector = aiohttp.TCPConnector(limit=0)
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))

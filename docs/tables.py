@@ -21,7 +21,7 @@ import msgspec
 
 from holodeck import errors
 from holodeck.access.route_access import RouteAccess
-from holodeck.config.build_model import build_model, native_files, sees_images
+from holodeck.config.build_model import build_model, native_files
 from holodeck.config.load import config_of
 from holodeck.config.model_schema import ModelChoice
 from holodeck.config.schema import AgentFile
@@ -110,7 +110,8 @@ def blocks() -> dict[str, dict[str, Any]]:
 def keys(name: str) -> str:
     block = blocks()[name]
     required = block.get("required", ())
-    rows = (_key(key, field, needed=key in required) for key, field in block["properties"].items())
+    ordered = sorted(block["properties"].items(), key=lambda each: each[0] not in required)
+    rows = (_key(key, field, needed=key in required) for key, field in ordered)
     return table(("key", "default", "meaning"), rows)
 
 
@@ -261,7 +262,7 @@ def _abilities(model: dict[str, Any]) -> tuple[str, ...]:
         ", ".join(
             f"`{name}`" for name, value in _THINKING.items() if _changes(model, {}, {"reasoning": {name: value}})
         ),
-        "yes" if sees_images(choice) else "`vision: true`",
+        "yes" if choice.sees_images else "`vision: true`",
         files or "text only",
         "native" if _body(model, output=True) != _body(model) else "by a tool",
         "`cache: auto`" if caches else "by itself",

@@ -20,10 +20,11 @@ from holodeck.wires.reply import EventReader
 SOURCE = Path(__file__).parent.parent / "src" / "holodeck"
 
 # What each package may import of holodeck, besides itself. The packages of ARCHITECTURE.md, as a table.
-CORE = {"core", "errors", "_version"}
+CORE = {"core", "errors", "blocks", "_version"}
 PORTS = CORE | {"models", "tools", "sessions", "resilience"}
 ALLOWED = {
     "errors": set(),
+    "blocks": set(),
     "core": {"errors"},
     "resilience": CORE,
     "http": set(),

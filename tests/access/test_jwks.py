@@ -7,11 +7,11 @@ from functools import partial
 
 import pytest
 
+from holodeck.access.issuer import Issuer
 from holodeck.access.jwks import FileKeys, RemoteKeys, Times, is_safe_url
 from holodeck.access.principal import Defaults, Principal
 from holodeck.access.private_file import NotPrivate
-from holodeck.access.tokens import Issuer as TokenIssuer
-from holodeck.access.tokens import Tokens
+from holodeck.access.tokens import Tokens, TrustedIssuer
 from tests.access.issuer import running
 from tests.access.signing import AUDIENCE, claims, header, jwk, jwks, pem, rsa_key, token
 
@@ -54,7 +54,7 @@ async def eventually(condition):
 
 
 def tokens(source, issuer):
-    one = TokenIssuer(issuer=issuer.url, audiences=frozenset({AUDIENCE}), algorithms=frozenset({"RS256"}), keys=source)
+    one = TrustedIssuer(Issuer(issuer=issuer.url, audience=AUDIENCE), source)
     return Tokens([one], Defaults("default", frozenset()))
 
 

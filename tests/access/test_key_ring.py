@@ -214,6 +214,24 @@ async def test_a_bad_file_is_refused_at_the_start_and_ignored_later(file, conten
     assert isinstance(checker.check(text), Principal)
 
 
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ({"requests_per_minute": 0}, r"limits.requests_per_minute: .* greater than or equal to 1"),
+        ({"tokens_per_day": "10"}, r"limits.tokens_per_day: .* valid integer"),
+        ({"rpm": 5}, r"limits.rpm: Extra inputs are not permitted"),
+    ],
+)
+def test_a_limit_of_a_key_has_the_bounds_of_the_agent_file(file, limits, words):
+    _write(file, _file_with(limits=limits))
+    with pytest.raises(KeyFileError, match=words):
+        keys_of(file)
+    _write(file, _file_with(limits={"requests_per_minute": 5, "money_per_day": 1}))
+    found = read_key_file(file).keys[0].limits
+    assert found is not None
+    assert (found.requests_per_minute, found.tokens_per_day, found.money_per_day) == (5, None, 1)
+
+
 def test_one_id_twice(file):
     key = json.loads(_file_with())["keys"][0]
     _write(file, json.dumps({"version": 1, "keys": [key, key]}).encode())

@@ -7,10 +7,11 @@ import time
 import pytest
 
 from holodeck.access.failure import Failure
+from holodeck.access.issuer import ClaimNames, Issuer
 from holodeck.access.jwk import key_set_of, key_set_of_secret
 from holodeck.access.jwks import FixedKeys
 from holodeck.access.principal import ADMIN, CHAT, Defaults, Principal
-from holodeck.access.tokens import FAILURE_SECONDS, ClaimNames, Issuer, Tokens
+from holodeck.access.tokens import FAILURE_SECONDS, Tokens, TrustedIssuer
 from holodeck.server.audit import Audit
 from tests.access.hostile_tokens import ACCEPTED, TOKENS
 from tests.access.signing import AUDIENCE, ISSUER, NOW, claims, ec_key, ed_key, header, jwk, jwks, rsa_key, token
@@ -21,11 +22,12 @@ DEFAULTS = Defaults("default", frozenset({CHAT}))
 def issuer(**more):
     made = {
         "issuer": ISSUER,
-        "audiences": frozenset({AUDIENCE}),
-        "algorithms": frozenset({"RS256"}),
+        "audience": AUDIENCE,
         "keys": FixedKeys(key_set_of(jwks())),
+        **more,
     }
-    return Issuer(**{**made, **more})
+    keys = made.pop("keys")
+    return TrustedIssuer(Issuer(**made), keys)
 
 
 class Clock:
@@ -107,7 +109,7 @@ async def test_a_good_token_makes_its_principal():
     [("RS512", rsa_key), ("PS256", rsa_key), ("ES256", ec_key), ("Ed25519", ed_key), ("EdDSA", ed_key)],
 )
 async def test_other_algorithms(algorithm, key):
-    one = issuer(algorithms=frozenset({algorithm}), keys=FixedKeys(key_set_of(jwks(jwk(key())))))
+    one = issuer(algorithms=[algorithm], keys=FixedKeys(key_set_of(jwks(jwk(key())))))
     assert isinstance(await tokens(one).check(token(head=header(alg=algorithm), key=key())), Principal)
     other = token(head=header(alg=algorithm), key=key("other"))
     assert isinstance(await tokens(one).check(other), Failure)
@@ -115,7 +117,7 @@ async def test_other_algorithms(algorithm, key):
 
 async def test_a_shared_secret():
     secret = "s" * 32
-    one = issuer(algorithms=frozenset({"HS256"}), keys=FixedKeys(key_set_of_secret(secret)))
+    one = issuer(algorithms=["HS256"], keys=FixedKeys(key_set_of_secret(secret)))
     assert isinstance(await tokens(one).check(token(head=header(alg="HS256"), key=secret.encode())), Principal)
     assert isinstance(await tokens(one).check(token(head=header(alg="HS256"), key=b"t" * 32)), Failure)
 
@@ -233,7 +235,7 @@ async def test_two_keys_of_one_kid_are_both_tried():
 
 async def test_claims_by_path_and_grant():
     one = issuer(
-        claims=ClaimNames("https://example.com/user", "org.id", "realm_access.roles"),
+        claims=ClaimNames(user_id="https://example.com/user", tenant="org.id", scopes="realm_access.roles"),
         grant={"agents.use": ["chat"], "agents.admin": ["admin", "act-as"]},
     )
     made = claims(

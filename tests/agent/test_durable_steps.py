@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from holodeck.agent.definition import StateSettings
 from holodeck.agent.pending import NOT_MADE, OUTCOME_UNKNOWN, REFUSED
+from holodeck.agent.settings import StateSettings
 from holodeck.core import events as e
 from holodeck.core.messages import AssistantMessage, PendingStep, ToolMessage, UserMessage
 from holodeck.core.request import Resume

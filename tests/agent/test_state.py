@@ -3,9 +3,9 @@
 import pytest
 
 from holodeck.agent import prediction
-from holodeck.agent.definition import Prediction, StateSettings
 from holodeck.agent.emitter import RunEmitter
 from holodeck.agent.prediction import Predictor, argument_so_far
+from holodeck.agent.settings import Prediction, StateSettings
 from holodeck.core import events as e
 from holodeck.core.json_patch import PatchBudget, PatchError, apply_patch
 from holodeck.core.messages import ToolCall
@@ -62,7 +62,7 @@ async def test_an_argument_is_predicted_while_it_streams():
         async def close(self):
             return None
 
-    state = StateSettings(predictions=(Prediction(state_key="document", tool="write", argument="document"),))
+    state = StateSettings(predict=[Prediction(state_key="document", tool="write", tool_argument="document")])
     fixture = AgentFixture(says("unused"), tools=PlainTools(write=echo), state=state)
     object.__setattr__(fixture.agent, "model", Writer())
     await fixture.play("write")
@@ -88,7 +88,7 @@ def test_an_argument_that_cannot_be_shown_yet_is_looked_for_now_and_then_not_wit
     monkeypatch.setattr(prediction, "argument_so_far", counted)
     received = []
     emitter = RunEmitter(received.append, run_id="r", session_id="s")
-    predictor = Predictor(emitter, [Prediction(state_key="plan", tool="write", argument="plan")])
+    predictor = Predictor(emitter, [Prediction(state_key="plan", tool="write", tool_argument="plan")])
     predictor.call_started("w", "write")
     for start in range(0, len(arguments), 4):
         predictor.call_arguments("w", arguments[start : start + 4])

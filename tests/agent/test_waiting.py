@@ -5,8 +5,8 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from holodeck.agent.definition import StateSettings
 from holodeck.agent.pending import decide
+from holodeck.agent.settings import StateSettings
 from holodeck.core import events as e
 from holodeck.core.events import interrupts_of, questions_of
 from holodeck.core.messages import MediaPart, TextPart, ToolMessage, now

@@ -81,7 +81,7 @@ def test_load_agent_gives_the_pieces_of_the_file(tmp_path):
     assert "11434/v1" in repr(agent.model)
     assert agent.loop.max_iterations == 3
     assert agent.state is not None
-    assert agent.state.predictions[0].argument == "x"
+    assert agent.state.predict[0].tool_argument == "x"
 
 
 async def test_the_bundled_agent_starts_and_stops(tmp_path):

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from holodeck.agent.definition import AgentDefinition, Prediction, StateSettings, TextInstructions
-from holodeck.agent.settings import AgentLoopConfig
+from holodeck.agent.definition import AgentDefinition, TextInstructions
+from holodeck.agent.settings import AgentLoopConfig, Prediction, StateSettings
 from holodeck.core.events import ActivityPatched, ActivityShown, CustomSent
 from holodeck.core.messages import AssistantMessage, MediaPart, TextPart, ToolCall, UserMessage, text_of
 from holodeck.core.tools import Approval, ToolResult, ToolSchema
@@ -271,6 +271,6 @@ def agent_with_state() -> AgentDefinition:
         tools=Catalogue.of(SceneTools()),
         state=StateSettings(
             initial={"steps": [], "done": False, "document": ""},
-            predictions=(Prediction(state_key="document", tool="write_document", argument="document"),),
+            predict=[Prediction(state_key="document", tool="write_document", tool_argument="document")],
         ),
     )

@@ -112,6 +112,16 @@ model:
 """
 
 
+@pytest.mark.parametrize(("written", "sent"), [("", 1.0), (", temperature: 0.5", 0.5), (", temperature: null", None)])
+async def test_a_temperature_of_null_is_not_sent(loaded, written, sent):
+    async with ModelEndpoint(text_stream("Yes.")) as there:
+        file = f"name: a\nmodel: {{provider: openai_compatible, name: m, endpoint: '{there.url}'{written}}}\n"
+        model = build_model(loaded(file))
+        await model.reply(Prompt(messages=(UserMessage(content="Hi"),)), RecordingListener())
+        await model.close()
+    assert there.requests[0].json.get("temperature") == sent
+
+
 @pytest.mark.parametrize(("cache", "mark"), [("auto", {"type": "ephemeral"}), ("off", None)])
 async def test_anthropic_from_its_file(loaded, cache, mark):
     used = start(input_tokens=10, cache_read_input_tokens=100, cache_creation_input_tokens=1000)

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from holodeck.core.usage import Price, TokenUsage, total
+from holodeck.core.usage import TokenUsage, total
+from holodeck.models.price import Price
 
 SMALL = TokenUsage(prompt_tokens=1, completion_tokens=2)
 FULL = TokenUsage(prompt_tokens=10, completion_tokens=20, reasoning_tokens=5, cached_tokens=0)

@@ -9,9 +9,9 @@ import yaml
 from docs import tables
 from holodeck.config.build_model import build_model
 from holodeck.config.load import config_of
-from holodeck.config.model_schema import ProviderName
 from holodeck.core.messages import UserMessage
 from holodeck.models.port import Prompt
+from holodeck.models.providers import ProviderName
 from tests.docs.snippets import ROOT, snippets
 from tests.models.anthropic.message_streams import SHAPES as MESSAGES
 from tests.models.bedrock.converse_streams import SHAPES as CONVERSE

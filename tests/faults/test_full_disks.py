@@ -129,7 +129,7 @@ async def test_a_todo_list_that_cannot_be_written_informs_the_model_and_keeps_wh
         name="todo",
         command=sys.executable,
         args=("-m", "holodeck.todo", "--db", str(tmp_path / "todo.db")),
-        cwd=tmp_path,
+        cwd=str(tmp_path),
     )
     tools = McpToolset(settings)
     context = ToolContext(user_id="ann", session_id="s", run_id="r", timezone="UTC")

@@ -9,9 +9,9 @@ import pytest
 
 from holodeck.core.messages import UserMessage
 from holodeck.errors import ModelError
+from holodeck.models.endpoint_settings import Deadlines, EndpointSettings
 from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.port import Prompt
-from holodeck.models.settings import Deadlines, EndpointSettings
 from tests.models.endpoint import ModelEndpoint, chunk, frame, text_stream
 from tests.models.recording_listener import RecordingListener
 
@@ -36,7 +36,7 @@ async def asking(url: str, **settings: Any) -> AsyncIterator[Asking]:
 
     model = Asking(
         EndpointSettings(
-            **{"model": "m", "endpoint": url, "api_key": KEY, "deadlines": Deadlines(connect=2), **settings}
+            **{"name": "m", "endpoint": url, "api_key": KEY, "deadlines": Deadlines(connect=2), **settings}
         ),
         sleep=note,
         chance=lambda: 1.0,

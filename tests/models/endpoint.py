@@ -4,7 +4,7 @@ It speaks raw HTTP/1.1, because a web framework would not let it cut, reset, dri
 the next of its responses; the last one repeats. Everything it received stays in `requests`.
 
     async with ModelEndpoint(status(429, b"", Retry_After="1"), text_stream("Hello", " world")) as endpoint:
-        model = OpenAIChatModel(EndpointSettings(model="m", endpoint=endpoint.url))
+        model = OpenAIChatModel(EndpointSettings(name="m", endpoint=endpoint.url))
 """
 
 import asyncio

@@ -8,9 +8,9 @@ from holodeck.core import events as e
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.models.anthropic.messages_model import AnthropicModel
 from holodeck.models.context_windows import known_window, room_for_history
+from holodeck.models.endpoint_settings import EndpointSettings
 from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.openai_responses.responses_model import ResponsesModel
-from holodeck.models.settings import EndpointSettings
 from holodeck.sessions.transcript import Transcript
 from holodeck.tools.catalogue import Catalogue
 from holodeck.tools.functions import FunctionToolset
@@ -55,16 +55,16 @@ def refused(**error: str) -> Respond:
 
 
 def chat_model(url: str) -> OpenAIChatModel:
-    return OpenAIChatModel(EndpointSettings(model="m", endpoint=url))
+    return OpenAIChatModel(EndpointSettings(name="m", endpoint=url))
 
 
 def responses_model(url: str) -> ResponsesModel:
-    return ResponsesModel(EndpointSettings(model="m", endpoint=url))
+    return ResponsesModel(EndpointSettings(name="m", endpoint=url))
 
 
 def anthropic_model(url: str) -> AnthropicModel:
     endpoint = url.removesuffix("/v1")
-    return AnthropicModel(EndpointSettings(model="m", provider="anthropic", endpoint=endpoint, api_key="k"))
+    return AnthropicModel(EndpointSettings(name="m", provider="anthropic", endpoint=endpoint, api_key="k"))
 
 
 OVERFLOWS = {

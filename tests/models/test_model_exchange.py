@@ -13,8 +13,8 @@ from holodeck.core.tools import ToolSchema
 from holodeck.errors import ModelAuthFailed, ModelProtocolError, ModelRejected, ModelTimeout, ModelUnreachable
 from holodeck.models import openai_chat
 from holodeck.models.chunks import model_named
+from holodeck.models.endpoint_settings import Deadlines, EndpointSettings, Reasoning
 from holodeck.models.port import OutputSchema, Prompt
-from holodeck.models.settings import Deadlines, EndpointSettings, Reasoning
 from holodeck.sessions.transcript import Transcript
 from holodeck.telemetry.exposition import page
 from holodeck.telemetry.metrics import Metrics
@@ -170,14 +170,14 @@ def test_a_forced_tool_is_forced_once_a_turn():
     asked = UserMessage(content="Hi")
     answered = (asked, AssistantMessage(tool_calls=(ToolCall(id="a", name="f", arguments="{}"),)),
                 ToolMessage(call_id="a", name="f", content="done"))  # fmt: skip
-    settings = EndpointSettings(model="m", tool_choice="required")
+    settings = EndpointSettings(name="m", tool_choice="required")
     assert settings.choice_of_tools(Prompt(messages=(asked,), tools=tools)) == "required"
     assert settings.choice_of_tools(Prompt(messages=answered, tools=tools)) == "auto"
     assert settings.choice_of_tools(Prompt(messages=(asked,))) is None
 
 
 def test_gemini_takes_a_budget_of_thinking_under_its_own_name():
-    settings = EndpointSettings(model="m", provider="gemini", reasoning=Reasoning(budget_tokens=500, summary="auto"))
+    settings = EndpointSettings(name="m", provider="gemini", reasoning=Reasoning(budget_tokens=500, summary="auto"))
     body = json.loads(openai_chat.encode(settings, PROMPT))
     thinking = {"thinking_budget": 500, "include_thoughts": True}
     assert body["extra_body"] == {"google": {"thinking_config": thinking}}
@@ -400,7 +400,7 @@ async def test_a_reply_names_the_model_that_answered_if_it_is_another_one(asked,
     body = stream(
         frame(chunk({"content": "Hi"}, model=reported)), frame(chunk({}, finish="stop", model=reported)), DONE
     )
-    reply, *_ = await succeeds(body, model=asked, provider="openai_compatible")
+    reply, *_ = await succeeds(body, name=asked, provider="openai_compatible")
     assert reply.model == named
 
 
@@ -410,7 +410,7 @@ async def test_a_routed_run_names_the_model_in_events_and_metrics():
     events: list[e.Event] = []
     async with (
         ModelEndpoint(body) as endpoint,
-        asking(endpoint.url, model="openrouter/auto") as model,
+        asking(endpoint.url, name="openrouter/auto") as model,
         AgentDefinition(name="a", model=model, tools=Catalogue.of(FunctionToolset([]))) as agent,
     ):
         await run(agent, AgentContext(conversation=Transcript(), input=[UserMessage(content="Hi")]), events.append)

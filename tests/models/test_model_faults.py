@@ -19,7 +19,7 @@ from holodeck.errors import (
     ModelUnavailable,
     ModelUnreachable,
 )
-from holodeck.models.settings import Deadlines
+from holodeck.models.endpoint_settings import Deadlines
 from tests.models.asking import HI, KEY, OK, PROMPT, SHORT, asking, fails, succeeds, unused_port
 from tests.models.endpoint import (
     DONE,

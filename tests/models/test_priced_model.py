@@ -2,9 +2,10 @@
 
 import pytest
 
-from holodeck.core.usage import Price, TokenUsage
+from holodeck.core.usage import TokenUsage
 from holodeck.errors import ModelUnreachable
 from holodeck.models.port import Prompt
+from holodeck.models.price import Price
 from holodeck.models.scripted import ScriptedModel, Turn, says
 from holodeck.models.wrappers import FallbackModel, PricedModel
 from tests.models.recording_listener import RecordingListener

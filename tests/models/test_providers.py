@@ -4,12 +4,12 @@ from typing import get_args
 
 import pytest
 
-from holodeck.config.model_schema import ModelChoice, ProviderName
+from holodeck.config.model_schema import ModelChoice
 from holodeck.errors import ConfigError
 from holodeck.http.address import proxy_for
+from holodeck.models.endpoint_settings import EndpointSettings
 from holodeck.models.openai_chat import OpenAIChatModel
-from holodeck.models.providers import PROVIDERS, chat_url, models_url, provider_named
-from holodeck.models.settings import EndpointSettings
+from holodeck.models.providers import PROVIDERS, ProviderName, chat_url, models_url, provider_named
 
 AZURE = "https://me.openai.azure.com"
 DEPLOYMENT = f"{AZURE}/openai/deployments/gpt"
@@ -86,7 +86,7 @@ def test_a_row_names_keys_that_the_agent_file_has():
 
 @pytest.mark.req("T28")
 def test_settings_do_not_show_the_key():
-    settings = EndpointSettings(model="m", provider="openai", api_key="sk-secret-123456", headers={"X": "other-secret"})
+    settings = EndpointSettings(name="m", provider="openai", api_key="sk-secret-123456", headers={"X": "other-secret"})
     for shown in (repr(settings), str(settings), repr(OpenAIChatModel(settings)), OpenAIChatModel(settings).name):
         assert "secret" not in shown
     assert OpenAIChatModel(settings).name == "openai/m"
@@ -95,7 +95,7 @@ def test_settings_do_not_show_the_key():
 @pytest.mark.parametrize("key", ["sk-a\nb", "sk-\x00", "sk-é"])
 def test_a_key_that_no_header_can_carry_is_a_config_error(key):
     with pytest.raises(ConfigError, match="api_key") as caught:
-        OpenAIChatModel(EndpointSettings(model="m", provider="openai", api_key=key))
+        OpenAIChatModel(EndpointSettings(name="m", provider="openai", api_key=key))
     assert key not in str(caught.value)
 
 

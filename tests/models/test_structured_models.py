@@ -5,10 +5,10 @@ import logging
 import pytest
 
 from holodeck.core.tools import ToolSchema
+from holodeck.models.endpoint_settings import EndpointSettings
 from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.openai_responses.responses_model import ResponsesModel
 from holodeck.models.port import OutputSchema, Prompt
-from holodeck.models.settings import EndpointSettings
 from tests.models.asking import PROMPT
 from tests.models.endpoint import ModelEndpoint, status, text_stream, tool_call_stream
 from tests.models.openai_responses.response_streams import OPENING, Shape, call_events, completed, message, text_events
@@ -26,7 +26,7 @@ NO_TOOLS = status(400, {"error": {"message": "this model does not support tools"
 async def replies(kind, *responses):
     listener = RecordingListener()
     async with ModelEndpoint(*responses) as endpoint:
-        model = kind(EndpointSettings(model="m", endpoint=endpoint.url))
+        model = kind(EndpointSettings(name="m", endpoint=endpoint.url))
         first = await model.reply(ASKED, listener)
         await model.reply(ASKED, RecordingListener())
         await model.close()
@@ -80,7 +80,7 @@ async def test_an_endpoint_without_tools_gets_instructions():
 
 async def test_a_prompt_without_a_schema_is_as_before():
     async with ModelEndpoint(text_stream("Hi")) as endpoint:
-        model = OpenAIChatModel(EndpointSettings(model="m", endpoint=endpoint.url))
+        model = OpenAIChatModel(EndpointSettings(name="m", endpoint=endpoint.url))
         await model.reply(PROMPT, RecordingListener())
         await model.close()
     assert "response_format" not in endpoint.requests[0].json
@@ -93,7 +93,7 @@ async def test_a_model_that_has_to_answer_is_offered_no_tools():
     body = Shape([*OPENING, *text_events(0, "Hi"), completed(message("Hi"))]).body
     for kind, answer in ((OpenAIChatModel, text_stream("Hi")), (ResponsesModel, stream(body))):
         async with ModelEndpoint(answer) as endpoint:
-            model = kind(EndpointSettings(model="m", endpoint=endpoint.url, **chosen))
+            model = kind(EndpointSettings(name="m", endpoint=endpoint.url, **chosen))
             await model.reply(prompt, RecordingListener())
             await model.close()
         assert {"tools", "tool_choice", "parallel_tool_calls"}.isdisjoint(endpoint.requests[0].json)
@@ -103,4 +103,4 @@ def test_anthropic_keeps_its_tools_and_may_not_use_them():
     """Its API refuses a history with tool calls if no tools are given."""
     tool = ToolSchema(name="f", description="d", parameters={"type": "object"})
     prompt = Prompt(messages=PROMPT.messages, tools=(tool,), answers_now=True)
-    assert EndpointSettings(model="m", provider="anthropic").choice_of_tools(prompt) == "none"
+    assert EndpointSettings(name="m", provider="anthropic").choice_of_tools(prompt) == "none"

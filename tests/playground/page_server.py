@@ -9,7 +9,8 @@ from functools import cache
 from typing import Any
 
 from holodeck.access.authenticator import Authenticator
-from holodeck.agent.definition import AgentDefinition, StateSettings
+from holodeck.agent.definition import AgentDefinition
+from holodeck.agent.settings import StateSettings
 from holodeck.core.tools import Approval, ToolSchema
 from holodeck.models.scripted import ScriptedModel, Turn, says
 from holodeck.runs.port import RunStore

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from holodeck.models.endpoint_settings import EndpointSettings
 from holodeck.models.openai_chat import OpenAIChatModel
-from holodeck.models.settings import EndpointSettings
 from holodeck.server.options import ServerSettings
 from tests.models.endpoint import ModelEndpoint, text_stream
 from tests.scenarios.uploading import QUESTION, WAYS, File
@@ -40,7 +40,7 @@ async def endpoint() -> AsyncIterator[ModelEndpoint]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(endpoint: ModelEndpoint) -> AsyncIterator[Served]:
-    model = OpenAIChatModel(EndpointSettings(model="m", endpoint=endpoint.url))
+    model = OpenAIChatModel(EndpointSettings(name="m", endpoint=endpoint.url))
     settings = ServerSettings(protocols=("rest", "ag-ui"))
     async with served(model=model, settings=settings) as s:
         yield s

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from holodeck.agent.definition import AgentDefinition, StateSettings
+from holodeck.agent.definition import AgentDefinition
+from holodeck.agent.settings import StateSettings
 from holodeck.core.owner import ANONYMOUS_OWNER
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.runs.middleware import EventMiddleware, hide_tools

@@ -19,11 +19,12 @@ from holodeck.config.load import load_config
 from holodeck.core.messages import UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.core.request import RunRequest
-from holodeck.core.usage import Price, TokenUsage
+from holodeck.core.usage import TokenUsage
 from holodeck.errors import ModelInterrupted, StartError, StoreUnavailable
 from holodeck.limits.leases import ValkeyLeases
 from holodeck.limits.valkey import ValkeyWindows
 from holodeck.limits.window import MemoryWindows, StoreDown
+from holodeck.models.price import Price
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.runs.port import RunRecord
 from holodeck.server import quota

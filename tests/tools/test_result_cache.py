@@ -43,7 +43,7 @@ class Counting:
 
 
 def catalogue(tools, per="user", seconds=60.0, clock=None, **rules):
-    cache = rules.pop("cache", {"look": CacheRule(seconds, per)})
+    cache = rules.pop("cache", {"look": CacheRule(seconds=seconds, per=per)})
     made = Catalogue([Source(toolset=tools, name="weather", rules=ToolRules(cache=cache, **rules))])
     if clock is not None:
         made._results._clock = clock
@@ -118,20 +118,20 @@ async def test_failures_and_shortened_results_are_not_kept():
 
 async def test_a_tool_with_approval_has_no_cache():
     tools = Counting("look", "delete")
-    made = catalogue(tools, cache={"*": CacheRule(60.0)}, approval={"delete": Approval.ALWAYS})
+    made = catalogue(tools, cache={"*": CacheRule(seconds=60)}, approval={"delete": Approval.ALWAYS})
     await made.start()
     for _ in range(2):
         await ask(made, asked_by("ann"), "delete")
         await ask(made, asked_by("ann"), "look")
     assert [name for name, _ in tools.calls] == ["delete", "look", "delete"]
-    named = catalogue(Counting("delete"), cache={"delete": CacheRule(60.0)}, approval={"delete": Approval.ALWAYS})
+    named = catalogue(Counting("delete"), cache={"delete": CacheRule(seconds=60)}, approval={"delete": Approval.ALWAYS})
     with pytest.raises(StartError, match="needs approval"):
         await named.start()
 
 
 async def test_a_name_that_fits_no_tool_is_a_mistake():
     with pytest.raises(StartError, match="lok"):
-        await catalogue(Counting(), cache={"lok": CacheRule(60.0)}).start()
+        await catalogue(Counting(), cache={"lok": CacheRule(seconds=60)}).start()
 
 
 def test_the_cache_is_bounded():

@@ -7,13 +7,15 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from pydantic import Field, ValidationError
 
 from holodeck.access.api_key import digest, is_key_id, new_key
 from holodeck.access.principal import SCOPES, is_user_name
 from holodeck.access.private_file import NotPrivate, locked, read_private, write_private
+from holodeck.blocks import Block
 from holodeck.core.owner import is_owner_name
 from holodeck.errors import StartError
 
@@ -22,18 +24,24 @@ MAX_NAME = 100
 REVOKED_KEPT = timedelta(days=90)  # so that ids in old log lines can still be looked up
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 Done = TypeVar("Done")
+Requests = Annotated[int, Field(ge=1, le=10_000_000)]
+TokenCount = Annotated[int, Field(ge=1, le=10**12)]
+Money = Annotated[float, Field(gt=0, le=10**9)]
 
 
 class KeyFileError(StartError):
     """The file cannot be used. The text says why and what to do."""
 
 
-class KeyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class KeyLimits(Block):
     """The limits of one key. None: no limit of its own."""
 
-    requests_per_minute: int | None = None
-    tokens_per_day: int | None = None
-    money_per_day: float | None = None
+    requests_per_minute: Requests | None = Field(
+        None,
+        description="Runs that may start in a minute; an empty conversation (`POST /v1/conversations`) counts as one",
+    )
+    tokens_per_day: TokenCount | None = Field(None, description="Tokens in 24 hours, over all runs")
+    money_per_day: Money | None = Field(None, description="Money in 24 hours; needs model.price")
 
 
 class StoredKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -144,7 +152,7 @@ def change_key_file(path: Path, change: Callable[[KeyFile], Done]) -> Done:
             done = change(file)
             oldest = _now() - REVOKED_KEPT
             file.keys = [key for key in file.keys if key.revoked is None or key.revoked > oldest]
-            write_private(path, msgspec.json.format(msgspec.json.encode(file)) + b"\n")
+            write_private(path, msgspec.json.format(msgspec.json.encode(file, enc_hook=_dumped)) + b"\n")
     except OSError as error:
         raise KeyFileError(f"{path.name} cannot be written: {error.strerror}") from error
     return done
@@ -152,7 +160,7 @@ def change_key_file(path: Path, change: Callable[[KeyFile], Done]) -> Done:
 
 def _decoded(data: bytes) -> KeyFile:
     try:
-        file = msgspec.json.decode(data, type=KeyFile)
+        file = msgspec.json.decode(data, type=KeyFile, dec_hook=_validated)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise KeyFileError(f"the key file is not valid: {error}") from error
     if file.version != 1:
@@ -163,6 +171,18 @@ def _decoded(data: bytes) -> KeyFile:
     if len(set(ids)) != len(ids):
         raise KeyFileError("the key file has the same id twice")
     return file
+
+
+def _dumped(limits: KeyLimits) -> dict[str, Any]:
+    return limits.model_dump(exclude_none=True)
+
+
+def _validated(kind: type[KeyLimits], value: Any) -> KeyLimits:
+    try:
+        return kind.model_validate(value, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"limits.{first['loc'][0] if first['loc'] else ''}: {first['msg']}") from error
 
 
 def _check(key: StoredKey) -> None:

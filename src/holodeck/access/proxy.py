@@ -16,6 +16,7 @@ from holodeck.access.principal import ACT_AS, SCOPES, Defaults, Principal, Reque
 from holodeck.core.owner import is_owner_name
 
 SECRET_HEADER = b"x-holodeck-proxy"
+USER_HEADER = "X-Auth-Request-User"  # unless the agent file names another
 _MAX_FORWARDED = 8192
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -27,7 +28,7 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     networks: tuple[Network, ...] = ()
     unix: bool = False
     secret: str | None = None
-    user_header: bytes = b"x-auth-request-user"
+    user_header: bytes = USER_HEADER.lower().encode()
     tenant_header: bytes | None = None
     scopes_header: bytes | None = None
     address_header: bytes | None = None

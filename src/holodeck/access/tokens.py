@@ -16,6 +16,7 @@ from joserfc.errors import JoseError
 from joserfc.jws import JWSRegistry, deserialize_compact
 
 from holodeck.access.failure import BAD_TOKEN, Failure, Reason
+from holodeck.access.issuer import Issuer
 from holodeck.access.jwk import MAX_KID, KeySet, NotStrict, VerifyingKey, decode_segment, object_of
 from holodeck.access.jwks import KeySource
 from holodeck.access.principal import ACT_AS, ADMIN, OF_ONE_USER, SCOPES, Defaults, Principal, is_user_name
@@ -30,28 +31,11 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", re.ASCII)
 _REFUSED_MEMBERS = ("crit", "b64", "zip", "cty", "enc")  # each changes what the signature or the content means
 
 
-class ClaimNames(msgspec.Struct, frozen=True):
-    """The claims that identify the user: names, or dotted paths such as `realm_access.roles`."""
+class TrustedIssuer(msgspec.Struct, frozen=True):
+    """An issuer whose tokens are accepted, and the keys that it signs them with."""
 
-    user: str = "sub"
-    tenant: str | None = None  # None: the server's default tenant
-    scopes: str | None = None  # None: `scope`, and the server's default scopes where it is absent
-
-
-class Issuer(msgspec.Struct, frozen=True, kw_only=True):
-    """An issuer whose tokens are accepted, and what they mean."""
-
-    issuer: str
-    audiences: frozenset[str]
-    algorithms: frozenset[str]
+    settings: Issuer
     keys: KeySource
-    name: str | None = None  # with several issuers: the user is `name|sub`
-    leeway: float = 60.0
-    max_lifetime: float = 86_400.0
-    types: frozenset[str] = frozenset({"jwt", "at+jwt"})
-    claims: ClaimNames = ClaimNames()
-    grant: Mapping[str, Sequence[str]] | None = None
-    required: tuple[str, ...] = ()
 
 
 class _Refused(Exception):
@@ -65,7 +49,7 @@ class _Refused(Exception):
 class _Remembered(msgspec.Struct, frozen=True):
     principal: Principal | Failure
     until: float
-    issuer: Issuer | None = None
+    issuer: TrustedIssuer | None = None
     thumbprint: str = ""
 
 
@@ -90,9 +74,9 @@ class Tokens:
     """Checks tokens. Caches verified ones by the SHA-256 of the whole token."""
 
     def __init__(
-        self, issuers: Sequence[Issuer], defaults: Defaults, *, clock: Callable[[], float] = time.time
+        self, issuers: Sequence[TrustedIssuer], defaults: Defaults, *, clock: Callable[[], float] = time.time
     ) -> None:
-        self._issuers = {issuer.issuer: issuer for issuer in issuers}
+        self._issuers = {each.settings.issuer: each for each in issuers}
         self._several = len(issuers) > 1
         self._defaults, self._clock = defaults, clock
         self._accepted: dict[bytes, _Remembered] = {}
@@ -106,16 +90,17 @@ class Tokens:
     def words(self) -> list[str]:
         """The scopes that clients may request from the issuers: issuers' names where `grant` maps them, else ours."""
         ours = SCOPES - {ACT_AS}
-        found = (word for each in self._issuers.values() for word in (*each.required, *(each.grant or ours)))
+        settings = [each.settings for each in self._issuers.values()]
+        found = (word for each in settings for word in (*each.required, *(each.grant or ours)))
         return sorted(set(found))
 
     def words_for(self, scope: str | None) -> list[str]:
         """Returns the scopes that clients request to get this scope of ours. None: to get access at all."""
         found: set[str] = set()
         for issuer in self._issuers.values():
-            found.update(issuer.required)
+            found.update(issuer.settings.required)
             if scope is not None:
-                found.update(_words_that_grant(issuer.grant, scope))
+                found.update(_words_that_grant(issuer.settings.grant, scope))
         return sorted(found)
 
     async def check(self, token: str, *, only_remembered: bool = False) -> Principal | Failure:
@@ -154,14 +139,15 @@ class Tokens:
 
     async def _verified(self, token: str, name: bytes) -> Principal | Failure:
         parts = _split(token)
-        issuer = self._issuers.get(_text(parts.claims.get("iss"), "issuer"))
-        if issuer is None:
+        trusted = self._issuers.get(_text(parts.claims.get("iss"), "issuer"))
+        if trusted is None:
             raise _Refused("issuer")
+        issuer, source = trusted.settings, trusted.keys
         algorithm, kid = _checked_header(parts.header, issuer)
-        keys = issuer.keys.current
+        keys = source.current
         if keys is not None and kid is not None and not keys.candidates(kid, algorithm):
-            await issuer.keys.look_again()
-            keys = issuer.keys.current
+            await source.look_again()
+            keys = source.current
         if keys is None:
             message = "The keys of the token's issuer are not available at the moment."
             return Failure(kind="unavailable", reason="unavailable", message=message, retry_after=5.0)
@@ -175,11 +161,11 @@ class Tokens:
             message = f"The token lacks the scope {missing!r}."
             return Failure(kind="forbidden", reason="scope", message=message, scope=missing)
         principal = self._principal(parts.claims, issuer, words, expires)
-        _keep(self._accepted, name, _Remembered(principal, expires + issuer.leeway, issuer, key.thumbprint))
+        _keep(self._accepted, name, _Remembered(principal, expires + issuer.leeway, trusted, key.thumbprint))
         return principal
 
     def _principal(self, claims: dict[str, Any], issuer: Issuer, words: list[str] | None, expires: float) -> Principal:
-        subject = _text(_at(claims, issuer.claims.user), "claims")
+        subject = _text(_at(claims, issuer.claims.user_id), "claims")
         user = f"{issuer.name}|{subject}" if self._several else subject
         if not is_user_name(subject) or not is_user_name(user):
             raise _Refused("claims")
@@ -231,7 +217,7 @@ def _checked_header(header: dict[str, Any], issuer: Issuer) -> tuple[str, str | 
         raise _Refused("malformed", lasting=False)
     if any(member in header for member in _REFUSED_MEMBERS):
         raise _Refused("malformed", lasting=False)
-    if not isinstance(kind, str) or kind.lower().removeprefix("application/") not in issuer.types:
+    if not isinstance(kind, str) or not issuer.accepts_type(kind):
         raise _Refused("type", lasting=False)
     if "kid" in header and not (isinstance(kid, str) and len(kid) <= MAX_KID):
         raise _Refused("malformed", lasting=False)
@@ -269,7 +255,9 @@ def _checked_times(claims: dict[str, Any], issuer: Issuer, now: float) -> float:
 def _check_audience(claims: dict[str, Any], issuer: Issuer) -> None:
     stated = claims.get("aud")
     audiences = stated if isinstance(stated, list) else [stated]
-    if not all(isinstance(audience, str) for audience in audiences) or not issuer.audiences.intersection(audiences):
+    if not all(isinstance(audience, str) for audience in audiences) or not set(issuer.audiences).intersection(
+        audiences
+    ):
         raise _Refused("audience")
 
 

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from holodeck.agent.settings import AgentLoopConfig
+from holodeck.agent.settings import AgentLoopConfig, StateSettings
 from holodeck.agent.structured_output import OutputType
 from holodeck.core.events import Ending
 from holodeck.core.ids import new_ulid
@@ -59,23 +59,6 @@ class TextInstructions:
             filled = filled.replace("{now}", self.clock(timezone).isoformat(timespec="minutes"))
         filled = filled.replace("{timezone}", timezone)
         return filled.replace("{user_id}", user_id)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prediction:
-    """Shows `tool`'s `argument` in the state under `state_key`, while the model writes it (SRV-22)."""
-
-    state_key: str
-    tool: str
-    argument: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class StateSettings:
-    """The state that the agent shares with a user interface."""
-
-    initial: Any = field(default_factory=dict)
-    predictions: tuple[Prediction, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -242,7 +242,7 @@ class _Run:
 
     async def _reply(self, prompt: Prompt) -> tuple[Prompt, ModelReply]:
         """Asks the model. If the conversation is too long for it, asks again with fewer messages."""
-        predictions = () if self.agent.state is None else self.agent.state.predictions
+        predictions = () if self.agent.state is None else self.agent.state.predict
         while True:
             listener = Predictor(self.emitter, predictions) if predictions else self.emitter
             try:
@@ -431,8 +431,8 @@ class _Run:
 
     def _emit_state(self, state: StateToolset) -> None:
         state.emit_snapshot()
-        if self.agent.state is not None and self.agent.state.predictions:
-            self._show(announcement(self.agent.state.predictions))
+        if self.agent.state is not None and self.agent.state.predict:
+            self._show(announcement(self.agent.state.predict))
 
     # limits and warnings
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holodeck.agent.definition import Prediction
 from holodeck.agent.emitter import RunEmitter
+from holodeck.agent.settings import Prediction
 from holodeck.core.events import CustomSent, StatePatched
 from holodeck.core.messages import ToolCall
 
@@ -22,7 +22,7 @@ def announcement(predictions: Sequence[Prediction]) -> CustomSent:
     """The event that maps tool arguments to state keys, under the name that AG-UI clients expect."""
     return CustomSent(
         "PredictState",
-        [{"state_key": p.state_key, "tool": p.tool, "tool_argument": p.argument} for p in predictions],
+        [{"state_key": p.state_key, "tool": p.tool, "tool_argument": p.tool_argument} for p in predictions],
     )
 
 
@@ -97,7 +97,7 @@ class Predictor:
         self.emitter.call_ended(call)
 
     def _patch(self, watched: _Watched, text: str) -> None:
-        value = argument_so_far(text, watched.prediction.argument)
+        value = argument_so_far(text, watched.prediction.tool_argument)
         if value is None:
             return
         path = "/" + watched.prediction.state_key.replace("~", "~0").replace("/", "~1")

@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from holodeck.agent.budget import CHARACTERS_PER_TOKEN, Spending, estimate, tokens_in, tokens_of
-from holodeck.agent.definition import AgentContext, AgentDefinition, StateSettings
+from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.emitter import RunEmitter, TimedListener
+from holodeck.agent.settings import StateSettings
 from holodeck.core.events import HistoryCompacted
 from holodeck.core.messages import (
     INTERRUPTED,

@@ -1,13 +1,15 @@
-"""Settings of the loop: its limits, and the system prompt in four parts.
+"""Settings of the loop: its limits, the shared state, and the system prompt in four parts.
 
 They are values, checked on construction; `holodeck.agent.loop` applies them. User isolation is enforced in code (bound
 arguments). The rule in the prompt only keeps the model from promising what it cannot do.
 """
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import Field, StringConstraints, field_validator
+
+from holodeck.blocks import Block, Identifier
 
 _KEEPS_USERS_APART = re.compile(
     r"(other|another|different) users?\b|\bonly\b.*\buser|\buser.*\bonly\b|isolat", re.IGNORECASE
@@ -21,10 +23,8 @@ Paragraph = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1
 Rules = Annotated[tuple[Line, ...], Field(min_length=1, max_length=50)]
 
 
-class RunBudget(BaseModel):
+class RunBudget(Block):
     """The most that one run may spend. The loop checks it between steps: a step that has begun is finished."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     tokens: int | None = Field(
         default=None, ge=1, le=1_000_000_000, description="Tokens of prompts and replies together"
@@ -35,10 +35,8 @@ class RunBudget(BaseModel):
     )
 
 
-class AgentLoopConfig(BaseModel):
+class AgentLoopConfig(Block):
     """The limits that end a run."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     max_iterations: int = Field(default=15, ge=1, le=50, description="Model calls in one run before it is stopped")
     iteration_timeout: float = Field(
@@ -55,10 +53,25 @@ class AgentLoopConfig(BaseModel):
     retry_attempts: int = Field(default=1, ge=0, le=10, description="Further attempts per call, with enable_retry")
 
 
-class SystemPrompt(BaseModel):
-    """A system prompt in four parts, for agents that act on a user's own data."""
+class Prediction(Block):
+    """A tool argument that is shown as state while the model still writes it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    state_key: Identifier = Field(description="The member of the state that changes")
+    tool: Identifier = Field(description="The tool whose arguments are shown as this state")
+    tool_argument: Identifier = Field(description="The argument that holds the new value")
+
+
+class StateSettings(Block):
+    """State that agent and client share."""
+
+    initial: dict[str, Any] = Field(default={}, max_length=1000, description="The state of a new session")
+    predict: list[Prediction] = Field(
+        default=[], max_length=50, description="Arguments shown as state while they stream"
+    )
+
+
+class SystemPrompt(Block):
+    """A system prompt in four parts, for agents that act on a user's own data."""
 
     role_definition: Paragraph = Field(
         default="You look after the user's tasks and keep them in good order.", description="Who the agent is"

@@ -20,7 +20,7 @@ from holodeck.access.key_ring import MIN_ENVIRONMENT_KEY, KeyRing
 from holodeck.access.principal import ACT_AS, SCOPES, Defaults
 from holodeck.access.private_file import NotPrivate
 from holodeck.access.proxy import Network, ProxySettings, TrustedProxy
-from holodeck.config.auth_schema import AuthSettings, HookSettings, JwtSettings, Mode, ProxyAuthSettings, audiences_of
+from holodeck.config.auth_schema import AuthSettings, HookSettings, JwtSettings, Mode, ProxyAuthSettings
 from holodeck.config.environment import Keys
 from holodeck.config.load import LoadedConfig
 from holodeck.core.owner import is_owner_name
@@ -29,7 +29,7 @@ from holodeck.tools.function_files import load_function
 
 if TYPE_CHECKING:
     from holodeck.access.jwks import KeySource
-    from holodeck.access.tokens import Issuer
+    from holodeck.access.tokens import TrustedIssuer
 
 API_KEY_VARIABLE = "HOLODECK_API_KEY"
 MIN_PROXY_SECRET = 16
@@ -101,7 +101,7 @@ class _Building:
         except KeyFileError as error:
             raise self._refusal(("api_key", "file"), str(error)) from error
 
-    def issuers(self) -> "list[Issuer]":
+    def issuers(self) -> "list[TrustedIssuer]":
         settings = self._auth.issuers
         try:
             import holodeck.access.tokens  # noqa: F401
@@ -114,10 +114,10 @@ class _Building:
         several = isinstance(self._auth.jwt, list)
         return [self._issuer(each, ("jwt", number) if several else ("jwt",)) for number, each in enumerate(settings)]
 
-    def _issuer(self, settings: JwtSettings, place: Keys) -> "Issuer":
+    def _issuer(self, settings: JwtSettings, place: Keys) -> "TrustedIssuer":
         from holodeck.access.jwk import FAMILIES, SHARED, one_family
         from holodeck.access.jwks import is_safe_url
-        from holodeck.access.tokens import ClaimNames, Issuer
+        from holodeck.access.tokens import TrustedIssuer
 
         algorithms = frozenset(settings.algorithms)
         if "none" in {algorithm.lower() for algorithm in algorithms}:
@@ -130,7 +130,7 @@ class _Building:
             raise self._refusal(
                 (*place, "algorithms"), "algorithms of several families invite forgeries; keep one family"
             )
-        if not audiences_of(settings):
+        if not settings.audiences:
             raise self._refusal(
                 (*place, "audience"), "an audience is required: tokens for other services would be valid"
             )
@@ -142,19 +142,7 @@ class _Building:
             raise self._refusal((*place, "keys"), "HS* algorithms need keys.secret, all others need public keys")
         for words, scopes in (settings.grant or {}).items():
             self._check_scopes((*place, "grant", words), scopes, grantable=SCOPES)
-        return Issuer(
-            issuer=settings.issuer,
-            name=settings.name,
-            audiences=audiences_of(settings),
-            algorithms=algorithms,
-            keys=self._key_source(settings, (*place, "keys")),
-            leeway=settings.leeway,
-            max_lifetime=settings.max_lifetime,
-            types=frozenset(kind.lower() for kind in settings.types),
-            claims=ClaimNames(settings.claims.user_id, settings.claims.tenant, settings.claims.scopes),
-            grant=settings.grant,
-            required=tuple(settings.required),
-        )
+        return TrustedIssuer(settings, self._key_source(settings, (*place, "keys")))
 
     def _key_source(self, settings: JwtSettings, place: Keys) -> "KeySource":
         from holodeck.access.jwk import BadKey, key_set_of_secret

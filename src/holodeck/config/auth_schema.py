@@ -7,29 +7,20 @@ from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from pydantic import Discriminator, Field, SecretStr, StringConstraints, Tag
 
-from holodeck.config.tool_schema import Block, FilePath, Identifier, Url
+from holodeck.access.issuer import Issuer, NameText, number_of
+from holodeck.access.proxy import USER_HEADER
+from holodeck.blocks import Block, FilePath, Identifier, Url
 
 T = TypeVar("T")
 Mode: TypeAlias = Literal["none", "api_key", "jwt", "proxy", "hook"]
 PublicRoute: TypeAlias = Literal["health", "openapi", "metrics", "capabilities"]
-ScopeWord = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^\S+$")]
-NameText = Annotated[str, StringConstraints(min_length=1, max_length=255)]
-ClaimPath = Annotated[str, StringConstraints(min_length=1, max_length=255)]
 ProxyHeader = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9-]+$")]
 SecretText = Annotated[SecretStr, Field(max_length=4096)]
 
 
-def _number_of(value: object) -> str:
-    return "several" if isinstance(value, list) else "one"
-
-
 Modes: TypeAlias = Annotated[
     Annotated[Mode, Tag("one")] | Annotated[list[Mode], Field(min_length=1, max_length=4), Tag("several")],
-    Discriminator(_number_of),
-]
-Audiences: TypeAlias = Annotated[
-    Annotated[NameText, Tag("one")] | Annotated[list[NameText], Field(max_length=20), Tag("several")],
-    Discriminator(_number_of),
+    Discriminator(number_of),
 ]
 
 
@@ -49,54 +40,22 @@ class JwtKeysSettings(Block):
     secret: SecretText | None = Field(None, description="A shared secret for HS256, HS384, HS512; at least 32 bytes")
 
 
-class JwtClaimSettings(Block):
-    """The claims that hold the user, the tenant and so on; a name or a dotted path such as `realm_access.roles`."""
-
-    user_id: ClaimPath = Field("sub", description="The user")
-    tenant: ClaimPath | None = Field(
-        None, description="The tenant; a token without it is refused. Default: auth.tenant"
-    )
-    scopes: ClaimPath | None = Field(None, description="Scopes, as a list or separated by spaces. Default: scope")
-
-
-class JwtSettings(Block):
+class JwtSettings(Issuer):
     """One issuer of tokens."""
 
-    name: Identifier | None = Field(None, description="With several issuers: users are called name|sub")
-    issuer: Annotated[str, StringConstraints(min_length=1, max_length=2048)] = Field(
-        description="The exact value of `iss`"
-    )
-    audience: Audiences = Field([], description="A value that `aud` must contain; a list means any of them")
-    algorithms: list[Identifier] = Field(
-        default=["RS256"], max_length=10, description="All of one family: HS*, RS* and PS*, ES*, or Ed25519"
-    )
     keys: JwtKeysSettings = Field(description="Where the issuer's keys are")
-    leeway: float = Field(60, ge=0, le=300, description="Seconds by which the issuer's clock may differ from ours")
-    max_lifetime: float = Field(86_400, ge=60, le=31_536_000, description="Longest token lifetime, in seconds")
-    types: list[Identifier] = Field(
-        default=["JWT", "at+jwt"], min_length=1, max_length=10, description="Accepted `typ`; absent counts as JWT"
-    )
-    claims: JwtClaimSettings = Field(JwtClaimSettings(), description="The names of the claims")
-    grant: dict[ScopeWord, Annotated[list[Identifier], Field(max_length=20)]] | None = Field(
-        None, max_length=200, description="Maps the issuer's scope names to scopes. Default: the same names"
-    )
-    required: list[ScopeWord] = Field(
-        default=[],
-        max_length=20,
-        description="The issuer's scopes that every token needs; a token without them gets 403",
-    )
 
 
 Issuers: TypeAlias = Annotated[
     Annotated[JwtSettings, Tag("one")] | Annotated[list[JwtSettings], Field(max_length=10), Tag("several")],
-    Discriminator(_number_of),
+    Discriminator(number_of),
 ]
 
 
 class ProxyHeaderSettings(Block):
     """Names of the headers that the proxy sets."""
 
-    user_id: ProxyHeader = Field("X-Auth-Request-User", description="The user; a request must have it exactly once")
+    user_id: ProxyHeader = Field(USER_HEADER, description="The user; a request must have it exactly once")
     tenant: ProxyHeader | None = Field(None, description="The tenant. Default: auth.tenant")
     scopes: ProxyHeader | None = Field(None, description="Scopes, separated by spaces or commas. Default: auth.scopes")
 
@@ -153,10 +112,6 @@ class AuthSettings(Block):
     @property
     def issuers(self) -> tuple[JwtSettings, ...]:
         return () if self.jwt is None else _listed(self.jwt)
-
-
-def audiences_of(issuer: JwtSettings) -> frozenset[str]:
-    return frozenset(_listed(issuer.audience))
 
 
 def _listed(value: T | list[T]) -> tuple[T, ...]:

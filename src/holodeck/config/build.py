@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import yaml
 
-from holodeck.agent.definition import AgentDefinition, Instructions, Prediction, StateSettings, TextInstructions
+from holodeck.agent.definition import AgentDefinition, Instructions, TextInstructions
 from holodeck.agent.settings import SystemPrompt
 from holodeck.agent.structured_output import OutputType
-from holodeck.config.build_model import build_model, native_files, reported_window, sees_images, shown_tokens
+from holodeck.config.build_model import build_model, native_files, reported_window, shown_tokens
 from holodeck.config.environment import Keys, data_folder
 from holodeck.config.load import DEFAULT_NAME, LoadedConfig, load_config, secrets_of
 from holodeck.config.schema import (
@@ -30,21 +30,21 @@ from holodeck.config.schema import (
     LogMiddleware,
     Middleware,
 )
-from holodeck.config.tool_schema import FunctionToolSettings, McpToolSettings, OAuthSettings
+from holodeck.config.tool_schema import FunctionToolSettings, McpToolSettings
 from holodeck.core.secrets import Redactor
 from holodeck.errors import ConfigError
 from holodeck.models.port import Model
 from holodeck.resilience.breaker import OnChange, StateChange
 from holodeck.resilience.breakers import Breakers, log_change
 from holodeck.runs.client_history import ClientHistory
-from holodeck.runs.run_settings import RunSettings, WhenBusy
+from holodeck.runs.run_settings import KeptRuns, RunSettings, WhenBusy
+from holodeck.tools.mcp_settings import McpServerBlock, McpSettings, OAuthClient, OAuthSettings
 
 if TYPE_CHECKING:
     from holodeck.files.limits import FileLimits
     from holodeck.files.reader import FileReader
     from holodeck.runs.middleware import EventMiddleware, Stage
     from holodeck.tools.catalogue import Catalogue, Source
-    from holodeck.tools.mcp_settings import McpSettings, OAuthClient
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def build_agent(
         tools=build_tools(config, breakers, tools),
         loop=file.loop_in_time,
         output=_output(config),
-        state=_state(config),
+        state=file.state,
         max_messages=history.max_messages or file.sessions.max_messages,
         max_tokens=shown_tokens(config),
         window=reported_window(config) if model is None else None,
@@ -202,91 +202,49 @@ def build_tools(config: LoadedConfig, breakers: Breakers | None = None, added: S
 def _mcp(config: LoadedConfig, tool: McpToolSettings, *, guarded: bool) -> "Source":
     from holodeck.tools.catalogue import Source
     from holodeck.tools.mcp import McpToolset
-    from holodeck.tools.result_cache import CacheRule
-    from holodeck.tools.rules import ToolRules
 
-    rules = ToolRules(
-        include=tool.include,
-        exclude=tool.exclude,
-        approval=tool.approval,
-        repeatable=tool.repeatable,
-        prefix=tool.prefix,
-        bind=tool.bind,
-        cache={name: CacheRule(each.seconds, each.per) for name, each in tool.cache.items()},
-    )
     breaker = config.agent.circuit_breakers.mcp if guarded else None
-    return Source(toolset=McpToolset(mcp_settings(config, tool)), name=tool.name, rules=rules, breaker=breaker)
+    return Source(toolset=McpToolset(mcp_settings(config, tool)), name=tool.name, rules=tool, breaker=breaker)
 
 
-def mcp_settings(config: LoadedConfig, tool: McpToolSettings) -> "McpSettings":
+def mcp_settings(config: LoadedConfig, tool: McpToolSettings) -> McpSettings:
     """Returns the settings of one server in the form that the toolset takes."""
-    from holodeck.tools.mcp_settings import McpSettings
-
-    return McpSettings(
-        name=tool.name,
-        command=tool.command,
-        args=tuple(tool.args),
-        env=tool.env,
-        cwd=config.folder / (tool.cwd or "."),
-        url=tool.url,
-        sse=tool.transport == "sse",
-        headers=tool.headers,
-        oauth=_oauth(config, tool),
-        timeout=tool.timeout,
-        start_timeout=tool.start_timeout or config.agent.mcp.start_timeout,
-        required=tool.required,
-        max_result_chars=tool.max_result_chars,
-    )
+    found = {
+        "cwd": str(config.folder / (tool.cwd or ".")),
+        "start_timeout": tool.start_timeout or config.agent.mcp.start_timeout,
+        "oauth": _oauth(config, tool),
+    }
+    return McpSettings.model_construct(**{name: getattr(tool, name) for name in McpServerBlock.model_fields} | found)
 
 
-def _oauth(config: LoadedConfig, tool: McpToolSettings) -> "OAuthClient | None":
+def _oauth(config: LoadedConfig, tool: McpToolSettings) -> OAuthClient | None:
     """Makes the OAuth client. Tokens belong to the address: a user's agents share a sign-in at the same server."""
-    from holodeck.tools.mcp_settings import OAuthClient
-
     if not tool.oauth:
         return None
     given = OAuthSettings() if tool.oauth is True else tool.oauth
     name = sha256((tool.url or "").encode()).hexdigest()[:32]
-    return OAuthClient(
-        file=data_folder(config.environment) / "oauth" / f"{name}.json",
-        client_id=given.client_id,
-        client_secret=given.client_secret,
-        scope=given.scope,
-    )
+    return OAuthClient(**dict(given), file=data_folder(config.environment) / "oauth" / f"{name}.json")
 
 
 def _function(config: LoadedConfig, tool: FunctionToolSettings) -> "Source":
     from holodeck.tools.catalogue import Source
     from holodeck.tools.function_files import load_function
     from holodeck.tools.functions import FunctionTool, FunctionToolset
-    from holodeck.tools.result_cache import CacheRule
     from holodeck.tools.rules import ToolRules
 
     function = load_function(tool.file, tool.function or tool.name, config.folder)
     offered = FunctionTool.of(function, name=tool.name, description=tool.description or None, timeout=tool.timeout)
-    cache = {} if tool.cache is None else {tool.name: CacheRule(tool.cache.seconds, tool.cache.per)}
+    cache = {} if tool.cache is None else {tool.name: tool.cache}
     rules = ToolRules(approval={tool.name: tool.approval}, repeatable=tool.repeatable, bind=tool.bind, cache=cache)
     toolset = FunctionToolset([offered], name=tool.name, redact=Redactor(secrets_of(config)))
     return Source(toolset=toolset, name=tool.name, rules=rules)
-
-
-def _state(config: LoadedConfig) -> StateSettings | None:
-    state = config.agent.state
-    if state is None:
-        return None
-    return StateSettings(
-        initial=state.initial,
-        predictions=tuple(
-            Prediction(state_key=each.state_key, tool=each.tool, argument=each.tool_argument) for each in state.predict
-        ),
-    )
 
 
 def build_files(config: LoadedConfig, limits: "FileLimits") -> "FileReader":
     """Makes the reader of users' files. Models that accept images get them unchanged, other models get their text."""
     from holodeck.files.reader import FileReader
 
-    vision, native = sees_images(config.agent.model), native_files(config.agent.model)
+    vision, native = config.agent.model.sees_images, native_files(config.agent.model)
     hosts = config.agent.files.allow_hosts
     if not hosts:
         return FileReader(limits, vision=vision, native=native)
@@ -298,11 +256,9 @@ def build_files(config: LoadedConfig, limits: "FileLimits") -> "FileReader":
 def build_run_settings(config: LoadedConfig) -> RunSettings:
     runs = config.agent.server.runs
     return RunSettings(
-        detach_grace=runs.detach_grace,
-        replay_window=runs.replay_window,
+        **{name: getattr(runs, name) for name in KeptRuns.model_fields},
         when_busy=WhenBusy(config.agent.sessions.busy),
         client_history=ClientHistory(config.agent.sessions.client_history),
-        max_log_events=runs.max_log_events,
         continues=runs.on_crash == "continue",
     )
 

@@ -9,22 +9,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import msgspec
+from pydantic import SecretStr
 
 from holodeck.config.environment import Keys
 from holodeck.config.load import LoadedConfig
 from holodeck.config.model_schema import ModelChoice
-from holodeck.core.usage import Price
 from holodeck.errors import InvalidRequest
 from holodeck.models.port import ContextWindow, Model
 from holodeck.models.providers import PROVIDERS, bedrock_endpoint, is_claude, is_gemini, vertex_endpoint
 from holodeck.resilience.breakers import Breakers, Dependency
 
 if TYPE_CHECKING:
-    from pydantic import SecretStr
-
+    from holodeck.models.endpoint_settings import EndpointSettings
     from holodeck.models.offered import OfferedModel
-    from holodeck.models.settings import EndpointSettings
     from holodeck.models.streamed import RequestSigner, StreamedModel
 
 MAX_CONNECT = 10.0
@@ -54,9 +51,9 @@ def _model(config: LoadedConfig, keys: Keys, choice: ModelChoice, *, debug: bool
         from holodeck.models.demo.model import DemoModel
 
         return DemoModel(delay=DEMO_SECONDS_PER_WORD)
-    settings = msgspec.structs.replace(_endpoint_settings(config, keys, choice), debug=debug)
+    settings = _endpoint_settings(config, keys, choice, debug=debug)
     own = _own_client(config, keys, choice, settings)
-    return _openai(settings, choice.api) if own is None else own
+    return _openai(settings) if own is None else own
 
 
 def shown_tokens(config: LoadedConfig) -> int | None:
@@ -112,61 +109,45 @@ def _own_client(
             return None
 
 
-def _openai(settings: "EndpointSettings", api: str) -> Model:
+def _openai(settings: "EndpointSettings") -> Model:
     """Makes an OpenAI-compatible client for the API in the file. `auto` chooses the API that suits the model."""
     from holodeck.models.openai_chat import OpenAIChatModel
 
-    if api == "chat" or not PROVIDERS[settings.provider].has_responses:
+    if settings.api == "chat" or not PROVIDERS[settings.provider].has_responses:
         return OpenAIChatModel(settings)
     from holodeck.models.openai_responses.responses_model import ChosenApiModel, ResponsesModel, is_openai_reasoning
 
     reasons = is_openai_reasoning(settings)
     responses = ResponsesModel(settings, summary=reasons)
-    if api == "responses" or settings.provider_tools:
+    if settings.api == "responses" or settings.provider_tools:
         return responses
     by_api = ("responses", responses), ("chat", OpenAIChatModel(settings))
     return ChosenApiModel(*by_api) if reasons else ChosenApiModel(*reversed(by_api))
 
 
-def _endpoint_settings(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> "EndpointSettings":
-    from holodeck.models.settings import Deadlines, EndpointSettings, Reasoning
+def _endpoint_settings(
+    config: LoadedConfig, keys: Keys, choice: ModelChoice, *, debug: bool = False
+) -> "EndpointSettings":
+    """Completes the file's options by what the environment and the provider add, and by time limits."""
+    from holodeck.models.endpoint_settings import Deadlines, EndpointSettings, ModelOptions
 
     auth_token = _auth_token(config, choice)
-    return EndpointSettings(
-        provider=choice.provider,
-        model=choice.name,
-        endpoint=_endpoint(choice),
-        api_key=None if auth_token else _api_key(config, keys, choice),
-        auth_token=auth_token,
-        headers={name: value.get_secret_value() for name, value in choice.headers.items()},
-        temperature=_temperature(choice),
-        top_p=choice.top_p,
-        max_tokens=choice.max_tokens,
-        reasoning=Reasoning(**choice.reasoning.model_dump()) if choice.reasoning else None,
-        verbosity=choice.verbosity,
-        stop=tuple(choice.stop),
-        seed=choice.seed,
-        tool_choice=choice.tool_choice,
-        parallel_tool_calls=choice.parallel_tool_calls,
-        service_tier=choice.service_tier,
-        provider_tools=tuple(choice.provider_tools),
-        cache=choice.cache,
-        betas=tuple(choice.betas),
-        vision=sees_images(choice),
-        extra=choice.extra,
+    found = {
+        "endpoint": _endpoint(choice),
+        "api_key": None if auth_token else _api_key(config, keys, choice),
+        "auth_token": auth_token,
+        "temperature": _temperature(choice),
+    }
+    return EndpointSettings.model_construct(  # the file's values were checked, those of the environment are not bounded
+        **{name: getattr(choice, name) for name in ModelOptions.model_fields} | found,
         key_advice="the variable that model.api_key names" if _is_empty(choice.api_key) else None,
         deadlines=Deadlines(
             connect=min(MAX_CONNECT, choice.idle_seconds),
             first_token=min(choice.idle_seconds, _share_of_step(config, keys)),
             idle=choice.idle_seconds,
         ),
+        debug=debug,
     )
-
-
-def sees_images(choice: ModelChoice) -> bool:
-    if choice.vision == "auto":
-        return choice.provider in PROVIDERS and PROVIDERS[choice.provider].sees_images
-    return choice.vision
 
 
 def native_files(choice: ModelChoice) -> frozenset[str]:
@@ -183,7 +164,7 @@ def _priced(model: Model, choice: ModelChoice) -> Model:
         return model
     from holodeck.models.wrappers import PricedModel
 
-    return PricedModel(model, Price(**choice.price.model_dump()))
+    return PricedModel(model, choice.price)
 
 
 def _share_of_step(config: LoadedConfig, keys: Keys) -> float:
@@ -220,29 +201,30 @@ def _temperature(choice: ModelChoice) -> float | None:
     return None if is_left_out else choice.temperature
 
 
-def _auth_token(config: LoadedConfig, choice: ModelChoice) -> str | None:
+def _auth_token(config: LoadedConfig, choice: ModelChoice) -> SecretStr | None:
     """Returns a bearer token to use instead of a key: the file's, or the environment's if there is no key."""
     if choice.provider != "anthropic" or choice.api_key is not None:
         return None
     if choice.auth_token is not None:
-        return choice.auth_token.get_secret_value() or None
+        return choice.auth_token or None
     has_key = config.environment.get("ANTHROPIC_API_KEY")
-    return None if has_key else config.environment.get(AUTH_TOKEN_VARIABLE) or None
+    token = None if has_key else config.environment.get(AUTH_TOKEN_VARIABLE)
+    return SecretStr(token) if token else None
 
 
-def _is_empty(key: "SecretStr | None") -> bool:
+def _is_empty(key: SecretStr | None) -> bool:
     """Returns whether the file names a variable that is not set: `api_key: ${GATEWAY_KEY:-}`."""
-    return key is not None and not key.get_secret_value()
+    return key is not None and not key
 
 
-def _api_key(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> str | None:
+def _api_key(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> SecretStr | None:
     """Returns the file's key or, if the file names none, the value of the provider's usual variable.
 
     An empty key in the file means no key: the usual variable's value would go to the wrong endpoint.
     """
     provider = PROVIDERS[choice.provider]
-    usual = config.environment.get(provider.key_variable)
-    key = usual if choice.api_key is None else choice.api_key.get_secret_value()
+    usual = SecretStr(config.environment.get(provider.key_variable) or "")
+    key = usual if choice.api_key is None else choice.api_key
     is_gateway = choice.provider == "anthropic" and choice.endpoint is not None  # a local gateway may need no key
     if not key and provider.needs_key and not is_gateway:
         beside = "beside the file" if config.document.file else "of this folder"
@@ -274,15 +256,12 @@ def build_bedrock(
     region = choice.region or _first(config, _REGIONS) or aws_credentials.region_of(profile)
     if not region:
         raise config.error((*keys, "region"), "is required: set it, or AWS_REGION, e.g. us-east-1")
-    settings = msgspec.structs.replace(
-        settings,
-        endpoint=settings.endpoint or _first(config, _AWS_ENDPOINTS) or bedrock_endpoint(region),
-        key_advice=aws_credentials.ADVICE,
-    )
+    endpoint = settings.endpoint or _first(config, _AWS_ENDPOINTS) or bedrock_endpoint(region)
+    settings = settings.model_copy(update={"endpoint": endpoint, "key_advice": aws_credentials.ADVICE})
     if settings.api_key:
         return ConverseModel(settings)
     signer = aws_credentials.AwsSigner(
-        region, profile=choice.profile, variables=config.environment, signed=settings.headers
+        region, profile=choice.profile, variables=config.environment, signed=settings.plain_headers
     )
     return ConverseModel(settings, signer=signer)
 
@@ -297,11 +276,10 @@ def build_vertex(
     if not project:
         raise config.error((*keys, "project"), "is required: set it, or GOOGLE_CLOUD_PROJECT, to your project's id")
     location = choice.location or _first(config, _LOCATIONS) or "global"
-    token = choice.api_key.get_secret_value() if choice.api_key else None
-    settings = msgspec.structs.replace(
-        settings, api_key=token, endpoint=settings.endpoint or vertex_endpoint(location), key_advice=_GOOGLE_ADVICE
-    )
-    signer = None if token else _google_tokens(config, keys)
+    endpoint = settings.endpoint or vertex_endpoint(location)
+    changes = {"api_key": choice.api_key, "endpoint": endpoint, "key_advice": _GOOGLE_ADVICE}
+    settings = settings.model_copy(update=changes)
+    signer = None if choice.api_key else _google_tokens(config, keys)
     return vertex_model(settings, signer, project=project, location=location)
 
 

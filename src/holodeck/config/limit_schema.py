@@ -9,13 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from holodeck.config.model_schema import Secret
-from holodeck.config.tool_schema import Block, Identifier
+from holodeck.access.key_file import KeyLimits, Requests, TokenCount
+from holodeck.blocks import Block, Identifier, Secret
 from holodeck.core.sizes import KIB, MB
 
-Requests = Annotated[int, Field(ge=1, le=10_000_000)]
-TokenCount = Annotated[int, Field(ge=1, le=10**12)]
-Money = Annotated[float, Field(gt=0, le=10**9)]
 _SUBJECTS = ("tenant:", "user:", "key:", "address:")
 RunsAtATime = Annotated[int, Field(ge=1, le=100_000)]
 
@@ -79,15 +76,9 @@ class RequestLimits(Block):
         return round(self.max_refused_body_mb * MB)
 
 
-class SubjectLimits(Block):
+class SubjectLimits(KeyLimits):
     """Limits of one key, user or tenant."""
 
-    requests_per_minute: Requests | None = Field(
-        None,
-        description="Runs that may start in a minute; an empty conversation (`POST /v1/conversations`) counts as one",
-    )
-    tokens_per_day: TokenCount | None = Field(None, description="Tokens in 24 hours, over all runs")
-    money_per_day: Money | None = Field(None, description="Money in 24 hours; needs model.price")
     runs: RunsAtATime | None = Field(None, description="Concurrent runs")
     streams: RunsAtATime | None = Field(None, description="Concurrent responses, streamed or not")
 

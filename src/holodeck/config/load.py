@@ -15,7 +15,6 @@ import msgspec
 from pydantic import ValidationError
 
 from holodeck.config.environment import Keys, YamlDocument, dotted, expand, read_environment
-from holodeck.config.model_schema import ProviderName
 from holodeck.config.schema import AgentFile
 from holodeck.config.tool_schema import McpToolSettings
 from holodeck.config.upstream_format import UpstreamParts, nearest
@@ -23,6 +22,7 @@ from holodeck.config.validation_errors import explain
 from holodeck.config.yaml_source import MAX_BYTES, parse
 from holodeck.core.text import one_line
 from holodeck.errors import ConfigError
+from holodeck.models.providers import ProviderName
 
 DEFAULT_NAME = "agent.yaml"
 IN_PYTHON = "give the path of an agent file or its folder, or describe the agent with holodeck.Agent(…)"

@@ -4,28 +4,15 @@ The checks here need no request: they find options that a provider lacks, and va
 problem is reported at the wrong key, with what to write instead.
 """
 
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    SecretStr,
-    StringConstraints,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from holodeck.config.tool_schema import Block, Identifier, Url
+from holodeck.blocks import Identifier, ShortText
+from holodeck.models.endpoint_settings import ModelOptions, Reasoning
+from holodeck.models.price import Price
 from holodeck.models.providers import PROVIDERS, is_claude, is_gemini
-
-ProviderName: TypeAlias = Literal[
-    "openai", "anthropic", "gemini", "azure_openai", "ollama", "openai_compatible", "bedrock", "vertex", "demo"
-]  # fmt: skip
-Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-ShortText = Annotated[str, StringConstraints(max_length=2000)]
-HeaderName = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
 
 TIMEOUT, LOCAL_TIMEOUT = 30.0, 300.0
 SMALLEST_BUDGET = 1024  # Anthropic's minimum
@@ -33,64 +20,9 @@ _OWN_KEYS = sorted({key for provider in PROVIDERS.values() for key in provider.o
 _LACKED = sorted({key for provider in PROVIDERS.values() for key in provider.lacks})
 
 
-def _secret_of_text(value: object) -> object:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _word(value: object) -> object:
-    """Turns false into `off`: YAML reads a bare `off` as false."""
-    return {True: "auto", False: "off"}[value] if isinstance(value, bool) else value
-
-
-def _listed(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
-Secret = Annotated[SecretStr, BeforeValidator(_secret_of_text), Field(max_length=4096)]
-
-
-class PriceSettings(Block):
-    """The price of a million tokens, in any currency. The chat shows costs in the same one."""
-
-    input: float = Field(ge=0, le=1_000_000, description="Tokens that the model reads")
-    output: float = Field(ge=0, le=1_000_000, description="Tokens that it writes, its thoughts included")
-    cached: float | None = Field(
-        None, ge=0, le=1_000_000, description="Input from the provider's cache; default: input"
-    )
-    cache_write: float | None = Field(
-        None, ge=0, le=1_000_000, description="Input that the provider put into its cache; default: input"
-    )
-
-
-class ReasoningSettings(Block):
-    """How much a reasoning model thinks before it answers."""
-
-    effort: Effort | None = Field(None, description="How hard the model thinks; not every model knows every level")
-    budget_tokens: int | None = Field(
-        None,
-        ge=1,
-        le=1_000_000,
-        description="Maximum number of thinking tokens (anthropic, gemini); part of max_tokens",
-    )
-    summary: Literal["none", "auto", "concise", "detailed"] | None = Field(
-        None, description="How much of the thoughts is shown; none hides them, if the provider can"
-    )
-
-
-class ModelChoice(Block):
+class ModelChoice(ModelOptions):
     """One model behind one endpoint."""
 
-    provider: ProviderName = Field(description="Who serves the model; demo needs no key and no network")
-    api: Literal["auto", "chat", "responses"] = Field(
-        "auto",
-        description="Chat completions or the Responses API. auto: Responses for OpenAI's own reasoning models",
-    )
-    name: ShortText = Field("", description="The provider's name of the model, e.g. gemini-2.5-flash")
-    endpoint: Url | None = Field(
-        None, description="The base URL of the API; every provider but openai_compatible and azure_openai has a default"
-    )
-    api_key: Secret | None = Field(None, description="Default: the provider's usual variable, e.g. GEMINI_API_KEY")
-    auth_token: Secret | None = Field(None, description="anthropic only: a bearer token instead of a key")
     region: Identifier | None = Field(
         None, description="bedrock only: the AWS region; default: AWS_REGION, or the profile's"
     )
@@ -100,51 +32,11 @@ class ModelChoice(Block):
         None, description="vertex only: where the model runs; default: GOOGLE_CLOUD_LOCATION, else global"
     )
     api_version: ShortText | None = Field(None, description="Azure only: the dated API, e.g. 2024-10-21")
-    headers: dict[HeaderName, Secret] = Field(default={}, max_length=50, description="Sent with every request")
-    betas: list[Identifier] = Field(
-        default=[], max_length=20, description="Anthropic's models only: values of the header anthropic-beta"
-    )
-    temperature: float = Field(1.0, ge=0, le=2, description="0 is most predictable, higher is more varied")
-    top_p: float | None = Field(None, gt=0, le=1, description="Nucleus sampling; set this or temperature, not both")
-    max_tokens: int | None = Field(
-        None,
-        ge=1,
-        le=1_000_000,
-        description="Maximum tokens of one reply, including reasoning; default: the provider's; Anthropic's models: 16,000, more with reasoning",
-    )
-    tool_choice: Identifier | None = Field(
-        None,
-        description="auto, none, required or a tool's name; a forced choice holds for the first call of a turn",
-    )
-    parallel_tool_calls: bool | None = Field(None, description="Whether one reply may ask for several tools")
-    reasoning: ReasoningSettings | None = Field(None, description="How much a reasoning model thinks")
-    verbosity: Literal["low", "medium", "high"] | None = Field(None, description="How long answers are (OpenAI)")
-    stop: Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], BeforeValidator(_listed)] = Field(
-        default=[], max_length=16, description="Texts at which the model stops writing"
-    )
-    seed: int | None = Field(None, ge=0, le=2**31 - 1, description="For roughly reproducible answers")
-    service_tier: Identifier | None = Field(None, description="The provider's service tier, e.g. flex or priority")
-    cache: Annotated[Literal["auto", "1h", "off"], BeforeValidator(_word)] = Field(
-        "auto",
-        description="Prompt caching, for providers whose requests must ask for it (anthropic, bedrock): 5 minutes, an hour, not at all",
-    )
-    provider_tools: list[Annotated[dict[str, Any], Field(min_length=1, max_length=100)]] = Field(
-        default=[],
-        max_length=50,
-        description="Tools that the provider runs itself (web search, code execution), as its API writes them",
-    )
-    extra: dict[str, Any] = Field(
-        default={}, max_length=100, description="Further members of the request, sent as they are"
-    )
     timeout: float | None = Field(
         None,
         gt=0,
         le=3600,
         description="Seconds without new data before the call times out; default: 30, for local models 300",
-    )
-    vision: bool | Literal["auto"] = Field(
-        "auto",
-        description="Whether the model accepts images; else the server reads the text in them. auto: yes for openai, anthropic, gemini, azure, bedrock, vertex",
     )
     native_files: Annotated[list[Literal["pdf", "audio"]], Field(max_length=2)] | Literal["auto"] = Field(
         "auto",
@@ -157,9 +49,7 @@ class ModelChoice(Block):
         le=100_000_000,
         description="Tokens that the model can read and write; default: known for OpenAI's, Anthropic's and Google's models, else what the endpoint reports",
     )
-    price: PriceSettings | None = Field(
-        None, description="For the cost in the chat's status line; unset: no cost is shown"
-    )
+    price: Price | None = Field(None, description="For the cost in the chat's status line; unset: no cost is shown")
 
     @property
     def is_local(self) -> bool:
@@ -212,10 +102,10 @@ class ModelChoice(Block):
 
     @field_validator("temperature")
     @classmethod
-    def _fits_provider(cls, temperature: float, info: ValidationInfo) -> float:
+    def _fits_provider(cls, temperature: float | None, info: ValidationInfo) -> float | None:
         provider, name = info.data.get("provider"), info.data.get("name", "")
         row = PROVIDERS.get("anthropic" if is_claude(str(provider), name) else str(provider))
-        if row is not None and temperature > row.max_temperature:
+        if row is not None and temperature is not None and temperature > row.max_temperature:
             raise ValueError(f"provider {provider} takes a temperature from 0 to {row.max_temperature:g}")
         return temperature
 
@@ -228,7 +118,7 @@ class ModelChoice(Block):
 
     @field_validator("reasoning")
     @classmethod
-    def _reasoning_fits(cls, reasoning: ReasoningSettings | None, info: ValidationInfo) -> ReasoningSettings | None:
+    def _reasoning_fits(cls, reasoning: Reasoning | None, info: ValidationInfo) -> Reasoning | None:
         if reasoning is not None and (problem := _problem_of(reasoning, info.data)):
             raise ValueError(problem)
         return reasoning
@@ -246,7 +136,7 @@ class ModelChoice(Block):
         return self
 
 
-def _problem_of(reasoning: ReasoningSettings, others: dict[str, Any]) -> str | None:
+def _problem_of(reasoning: Reasoning, others: dict[str, Any]) -> str | None:
     """Returns which values exclude each other, and what to write instead."""
     budget = reasoning.budget_tokens
     if budget is not None and (problem := _problem_of_budget(budget, reasoning, others)):
@@ -255,14 +145,14 @@ def _problem_of(reasoning: ReasoningSettings, others: dict[str, Any]) -> str | N
     provider = others.get("provider")
     if not thinks or not is_claude(str(provider), others.get("name", "")):
         return None
-    if others.get("temperature", 1.0) != 1.0:
+    if others.get("temperature") not in (None, 1.0):
         return f"provider {provider} takes no temperature together with reasoning; leave one out"
     if others.get("tool_choice") not in (None, "auto", "none"):
         return f"provider {provider} cannot be forced to use a tool while it thinks; set tool_choice: auto"
     return None
 
 
-def _problem_of_budget(budget: int, reasoning: ReasoningSettings, others: dict[str, Any]) -> str | None:
+def _problem_of_budget(budget: int, reasoning: Reasoning, others: dict[str, Any]) -> str | None:
     provider, most, name = others.get("provider"), others.get("max_tokens"), others.get("name", "")
     claude = is_claude(str(provider), name)
     if most is not None and budget >= most:

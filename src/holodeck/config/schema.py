@@ -17,23 +17,17 @@ from pydantic import (
     field_validator,
 )
 
-from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
+from holodeck.agent.settings import AgentLoopConfig, StateSettings, SystemPrompt
+from holodeck.blocks import Block, FilePath, Identifier, ShortText, Url
 from holodeck.config.auth_schema import AuthSettings
 from holodeck.config.limit_schema import ServerLimits
-from holodeck.config.model_schema import ModelSettings, ShortText
-from holodeck.config.tool_schema import (
-    Block,
-    FilePath,
-    Identifier,
-    McpDefaults,
-    ToolSettings,
-    Url,
-    type_of,
-)
+from holodeck.config.model_schema import ModelSettings
+from holodeck.config.tool_schema import ToolSettings, type_of
 from holodeck.core.sizes import MB
 from holodeck.files.limits import FileLimits
 from holodeck.resilience.breaker import CircuitBreakerConfig
-from holodeck.runs.run_settings import RunSettings
+from holodeck.runs.run_settings import KeptRuns
+from holodeck.tools.mcp_settings import McpDefaults
 
 
 class HistorySettings(Block):
@@ -168,15 +162,9 @@ InstructionsSetting: TypeAlias = Annotated[
 ]
 
 
-class RunsBlock(Block):
+class RunsBlock(KeptRuns):
     """How long a run continues without readers, and how long it can be replayed."""
 
-    detach_grace: float = Field(
-        RunSettings.detach_grace, ge=0, le=3600, description="Seconds without any reader before a run is cancelled"
-    )
-    replay_window: float = Field(
-        RunSettings.replay_window, ge=0, le=3600, description="Seconds that the exact events of a finished run are kept"
-    )
     stall_timeout: float = Field(
         30, gt=0, le=3600, description="Seconds before a client that reads nothing is disconnected"
     )
@@ -185,12 +173,6 @@ class RunsBlock(Block):
         description="What to do with a run that a crash interrupted: continue it when a client reconnects and no tool's effect is unknown, or end it",
     )
     max_concurrent: int = Field(1000, ge=1, le=100_000, description="Concurrent runs; more get 503")
-    max_log_events: int = Field(
-        RunSettings.max_log_events,
-        ge=1000,
-        le=10_000_000,
-        description="Events kept per run; older ones cannot be replayed",
-    )
 
 
 class PushBlock(Block):
@@ -291,21 +273,11 @@ class LogSettings(Block):
     )
 
 
-class PredictionBlock(Block):
-    """A tool argument that is shown as state while the model still writes it."""
+class OwnFunction(Block):
+    """A function of the agent's author."""
 
-    state_key: Identifier = Field(description="The member of the state that changes")
-    tool: Identifier = Field(description="The tool whose arguments are shown as this state")
-    tool_argument: Identifier = Field(description="The argument that holds the new value")
-
-
-class StateBlock(Block):
-    """State that agent and client share."""
-
-    initial: dict[str, Any] = Field(default={}, max_length=1000, description="The state of a new session")
-    predict: list[PredictionBlock] = Field(
-        default=[], max_length=50, description="Arguments shown as state while they stream"
-    )
+    file: FilePath = Field(description="A Python file in the agent's folder")
+    function: Identifier = Field(description="The function's name")
 
 
 Family: TypeAlias = Literal["reasoning", "text", "tools", "state", "activity", "custom", "raw", "warnings", "messages"]
@@ -346,11 +318,8 @@ class AnnotateMiddleware(Block):
     on: list[Family] | None = Field(None, max_length=9, description="The kinds of events that get them; default: all")
 
 
-class FunctionMiddleware(Block):
+class FunctionMiddleware(OwnFunction):
     """Your own function: takes an event; returns an event, several or none."""
-
-    file: FilePath = Field(description="A Python file in the agent's folder")
-    function: Identifier = Field(description="The function's name")
 
 
 def _kind_of_middleware(value: object) -> str | None:
@@ -369,11 +338,8 @@ Middleware: TypeAlias = Annotated[
 ]
 
 
-class CheckFunction(Block):
+class CheckFunction(OwnFunction):
     """Your own function that refuses or changes what a user typed."""
-
-    file: FilePath = Field(description="A Python file in the agent's folder")
-    function: Identifier = Field(description="The function's name")
 
 
 class ChatBlock(Block):
@@ -411,7 +377,7 @@ class AgentFile(Block):
     observability: ObservabilitySettings = Field(ObservabilitySettings(), description="OpenTelemetry")
     logs: LogSettings = Field(LogSettings(), description="The server's log")
     chat: ChatBlock = Field(ChatBlock(), description="The terminal chat")
-    state: StateBlock | None = Field(None, description="State that agent and client share")
+    state: StateSettings | None = Field(None, description="State that agent and client share")
     middleware: list[Middleware] = Field(
         default=[], max_length=20, description="How events are changed before clients get them"
     )

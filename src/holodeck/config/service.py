@@ -20,9 +20,9 @@ from holodeck.core.secrets import Redactor
 from holodeck.core.zones import is_zone, local_zone
 from holodeck.errors import InvalidRequest
 from holodeck.models.chat_format import from_chat, system_of
+from holodeck.models.endpoint_settings import Deadlines, EndpointSettings
 from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.port import Model
-from holodeck.models.settings import Deadlines, EndpointSettings
 from holodeck.sessions.transcript import Transcript
 from holodeck.tools.binding import BOUND, Tool, sources_of
 from holodeck.tools.catalogue import Catalogue
@@ -75,8 +75,8 @@ class AgentConfiguration(BaseModel):
                 key_advice=f"{'GEMINI_API_KEY or ' if is_gemini else ''}api_key of AgentConfiguration",
                 endpoint_option="api_base_url of AgentConfiguration",
                 endpoint=self.api_base_url,
-                model=self.model_name,
-                api_key=self.api_key.get_secret_value(),
+                name=self.model_name,
+                api_key=self.api_key,
                 temperature=self.temperature,
                 max_tokens=self.max_tokens,
                 deadlines=Deadlines(connect=min(10.0, self.timeout), first_token=self.timeout, idle=self.timeout),

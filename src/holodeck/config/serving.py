@@ -31,17 +31,23 @@ class WorkerSeat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServeOptions:
+class AppOptions:
+    """What the application needs of the command line."""
+
+    protocols: tuple[str, ...] = ()  # names of wires; empty: the default ones
+    root_path: str = ""  # where a proxy mounts this server, such as /agents/one; addresses work with and without it
+    debug: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions(AppOptions):
     config: LoadedConfig
     host: str = "127.0.0.1"
     port: int = 8000
-    protocols: tuple[str, ...] = ()  # empty: the server's default
     cors_origins: tuple[str, ...] = ("loopback",)
     allowed_hosts: tuple[str, ...] = ()  # host names that the server accepts, besides loopback and `host`
     log_level: LogLevel = "info"
     log_format: LogFormat = "json"
-    root_path: str = ""  # the path at which a proxy mounts the server, such as /agents/one
-    debug: bool = False
     open_browser: bool = False
     banner: bool | None = None  # whether to print it; None: only if standard error is a terminal
     worker: WorkerSeat | None = None  # if the process is one of several workers

@@ -11,11 +11,11 @@ from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from holodeck.config.environment import Keys, YamlDocument, dotted
-from holodeck.config.model_schema import ProviderName
 from holodeck.config.schema import AgentFile
 from holodeck.config.upstream_format import GATEWAYS, OPTIONS_OF_SERVE, OTHER_PROVIDERS, SLIPS, SLIPS_OF_MODEL, nearest
 from holodeck.config.yaml_source import located
 from holodeck.core.text import one_line
+from holodeck.models.providers import ProviderName
 
 MAX_PROBLEMS = 10
 SECRET_PLACES = frozenset({"api_key", "auth_token", "headers", "env", "extra", "provider_tools", "secret"})

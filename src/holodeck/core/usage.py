@@ -2,8 +2,6 @@
 
 import msgspec
 
-PER_TOKENS = 1_000_000  # providers give their prices for this many tokens
-
 
 class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Counts of one call, or the sum over a run's calls. The total is the sum of prompt and completion (CHT-06)."""
@@ -49,22 +47,3 @@ def total(usages: "list[TokenUsage | None]") -> TokenUsage | None:
     for usage in known[1:]:
         result += usage
     return result
-
-
-class Price(msgspec.Struct, frozen=True, kw_only=True):
-    """The price of a million tokens, in any currency."""
-
-    input: float
-    output: float
-    cached: float | None = None  # input from the provider's cache; if absent, such input costs like any other
-    cache_write: float | None = None  # input that the provider put into its cache; likewise
-
-    def of(self, usage: TokenUsage) -> float:
-        cached = min(usage.cached_tokens or 0, usage.prompt_tokens)
-        written = min(usage.cache_write_tokens or 0, usage.prompt_tokens - cached)
-        return (
-            (usage.prompt_tokens - cached - written) * self.input
-            + cached * (self.input if self.cached is None else self.cached)
-            + written * (self.input if self.cache_write is None else self.cache_write)
-            + usage.completion_tokens * self.output
-        ) / PER_TOKENS

@@ -20,11 +20,11 @@ from holodeck.models.answer import Answer
 from holodeck.models.chat_format import is_signed, members_beyond_the_usual, to_chat, unsigned
 from holodeck.models.chunks import cleaned
 from holodeck.models.diagnosis import EndpointRefusal
+from holodeck.models.endpoint_settings import EndpointSettings, Reasoning
 from holodeck.models.port import Listener, Prompt
 from holodeck.models.providers import chat_url, is_gemini, models_url
 from holodeck.models.response_body import AnswerStream
 from holodeck.models.restrictions import Restrictions, remember
-from holodeck.models.settings import EndpointSettings, Reasoning
 from holodeck.models.streamed import ApiNotServed, StreamedModel, call_ids
 from holodeck.models.structured import chat_format_of
 
@@ -67,7 +67,7 @@ def encode(settings: EndpointSettings, prompt: Prompt, without: frozenset[str] =
     if prompt.answers_now:  # small models repeat a call that they see offered, even with tool_choice: none
         prompt, tools = msgspec.structs.replace(prompt, tools=()), []
     body: dict[str, Any] = {
-        "model": settings.model,
+        "model": settings.name,
         "messages": _messages(settings, prompt, without),
         "stream": True,
     }
@@ -114,7 +114,7 @@ def refuses_signatures(status: int, text: str) -> bool:
 
 def _messages(settings: EndpointSettings, prompt: Prompt, without: frozenset[str]) -> list[JsonObject]:
     """Fills in the members that the endpoint requires in calls of another model."""
-    chats = to_chat(prompt, vision=settings.vision, without=_of_messages(without))
+    chats = to_chat(prompt, vision=settings.sees_images, without=_of_messages(without))
     for chat in chats if without else ():
         calls = chat.get("tool_calls")
         if calls and NO_THOUGHTS in without:
@@ -153,7 +153,7 @@ def _options(settings: EndpointSettings, prompt: Prompt) -> dict[str, Any]:
         "tool_choice": {"type": "function", "function": {"name": choice}} if names_tool else choice,
         "parallel_tool_calls": settings.calls_in_parallel(prompt) if prompt.tools else None,
         "service_tier": settings.service_tier,
-        "extra_body": _gemini_thinking(reasoning) if is_gemini(settings.provider, settings.model) else None,
+        "extra_body": _gemini_thinking(reasoning) if is_gemini(settings.provider, settings.name) else None,
     }
 
 

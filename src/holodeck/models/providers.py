@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from typing import Literal, TypeAlias
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import msgspec
@@ -14,6 +15,11 @@ _BOTH = frozenset({"chat", "responses"})
 _RESPONSES = "/responses"
 _CLAUDE_ON_BEDROCK = re.compile(r"(^|[./])anthropic\.")  # also inside an inference profile's id or an ARN
 _GOOGLE_HOSTS = {"global": "aiplatform", "us": "aiplatform.us.rep", "eu": "aiplatform.eu.rep"}
+
+
+ProviderName: TypeAlias = Literal[
+    "openai", "anthropic", "gemini", "azure_openai", "ollama", "openai_compatible", "bedrock", "vertex", "demo"
+]  # fmt: skip
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):

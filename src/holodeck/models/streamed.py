@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from msgspec.structs import replace
+from pydantic import SecretStr
 
 from holodeck.core.messages import AssistantMessage
 from holodeck.core.secrets import Redactor
@@ -34,12 +35,12 @@ from holodeck.http.client_connection import Response
 from holodeck.http.failures import HttpError
 from holodeck.models.chunks import InBandError, Malformed
 from holodeck.models.diagnosis import Diagnosis, EndpointRefusal
+from holodeck.models.endpoint_settings import EndpointSettings
 from holodeck.models.offered import MAX_LIST, MAX_MODELS, MAX_PAGES, OfferedModel, read_page
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.providers import provider_named
 from holodeck.models.response_body import AnswerStream
 from holodeck.models.restrictions import NOTHING, Restrictions
-from holodeck.models.settings import EndpointSettings
 from holodeck.models.structured import AnswerListener, OutputMode, after_refusal, shown_by, with_answer_as_text
 from holodeck.resilience.idle_timeout import IdleTimeout
 from holodeck.resilience.retry import retry_after
@@ -107,20 +108,21 @@ class StreamedModel(ABC):
         self._limits = settings.deadlines
         self._sleep, self._clock, self._chance = sleep, clock, chance
         self._url, self._models_url = url, models_url
-        has_own = any(name.lower() == "authorization" for name in settings.headers)
+        own_headers = settings.plain_headers
+        has_own = any(name.lower() == "authorization" for name in own_headers)
         self._signer = None if has_own else signer
-        self._http = Client({**provider.headers(api_key), **(headers or {}), **settings.headers}, self._limits.connect)
+        self._http = Client({**provider.headers(api_key), **(headers or {}), **own_headers}, self._limits.connect)
         self._output_mode = OutputMode.NATIVE if self.native_output else OutputMode.TOOL
         self._restrictions = NOTHING  # confirmed by an accepted request
         self._where = urlsplit(url).netloc
         self._diagnosis = Diagnosis(
             where=self._where,
-            model=settings.model,
+            model=settings.name,
             key_advice=settings.key_advice or f"{provider.key_variable} or model.api_key",
             endpoint_option=settings.endpoint_option,
             has_key=bool(api_key or auth_token or signer),
             redact=Redactor(
-                [api_key, auth_token, *settings.headers.values(), *_query_values(url), *_secrets_in(settings)],
+                [api_key, auth_token, *own_headers.values(), *_query_values(url), *_secrets_in(settings)],
                 wary=True,
             ),
             hint=provider.hint,
@@ -151,7 +153,7 @@ class StreamedModel(ABC):
 
     @property
     def name(self) -> str:
-        return f"{self._settings.provider}/{self._settings.model}"
+        return f"{self._settings.provider}/{self._settings.name}"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._settings!r})"
@@ -270,7 +272,7 @@ class StreamedModel(ABC):
         """The reply, with the name of the model that answered if a router chose another one than requested."""
         if not reply.model:
             return reply
-        is_asked = unversioned(reply.model) == unversioned(self._settings.model)
+        is_asked = unversioned(reply.model) == unversioned(self._settings.name)
         return replace(reply, model="" if is_asked else f"{self._settings.provider}/{reply.model}")
 
     def _diagnose(self, error: Exception, *, started: bool) -> ModelError:
@@ -282,7 +284,7 @@ class StreamedModel(ABC):
         if isinstance(error, TimeoutError):
             what = "stopped in the middle of its answer" if started else "did not begin to answer in time"
             kind = ModelStalled if started else ModelTimeout
-            return kind(f"The model {self._settings.model!r} {what}. Try again, or raise model.timeout.")
+            return kind(f"The model {self._settings.name!r} {what}. Try again, or raise model.timeout.")
         return self._diagnosis.of_connection(error, started=started)
 
     async def _exchange_in_time(self, prompt: Prompt, stream: AnswerStream, remaining: float) -> None:
@@ -361,7 +363,7 @@ def _query_values(url: str) -> list[str]:
 def _secrets_in(settings: EndpointSettings) -> list[str]:
     """Tokens inside `extra` and `provider_tools`, for example an MCP server's."""
     found: list[str] = []
-    waiting: list[Any] = [settings.extra, list(settings.provider_tools)]
+    waiting: list[Any] = [settings.extra, settings.provider_tools]
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict):
@@ -370,9 +372,9 @@ def _secrets_in(settings: EndpointSettings) -> list[str]:
     return found
 
 
-def _header_value(api_key: str | None) -> str | None:
+def _header_value(api_key: SecretStr | None) -> str | None:
     """The key, stripped (keys read from files end with a newline) and checked for a header."""
-    key = (api_key or "").strip()
+    key = api_key.get_secret_value().strip() if api_key else ""
     if not (key.isascii() and key.isprintable()):
         raise ConfigError("model.api_key contains characters that no API key has; was it copied completely?")
     return key or None

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from holodeck.core.usage import Price
 from holodeck.errors import (
     ModelAuthFailed,
     ModelError,
@@ -18,6 +17,7 @@ from holodeck.errors import (
     ModelUnreachable,
 )
 from holodeck.models.port import Listener, Model, ModelReply, Prompt, WrappedModel
+from holodeck.models.price import Price
 from holodeck.resilience.breaker import CircuitBreaker
 
 FALLBACK_WARNING = "model-fallback"

@@ -18,7 +18,9 @@ from enum import StrEnum
 from typing import Annotated, TypeAlias
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from holodeck.blocks import Block
 
 ALL_TRIALS_RUN = 1.0  # seconds to wait for an outcome of the trials that are under way
 
@@ -29,10 +31,8 @@ class Phase(StrEnum):
     HALF_OPEN = "half_open"
 
 
-class CircuitBreakerConfig(BaseModel):
+class CircuitBreakerConfig(Block):
     """The limits after which a service that does not answer is no longer called."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     failure_threshold: int = Field(5, ge=1, le=1000, description="Failures in a row that open the breaker")
     recovery_timeout: float = Field(30, gt=0, le=3600, description="Seconds before an open breaker allows trial calls")

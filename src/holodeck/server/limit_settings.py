@@ -5,7 +5,6 @@ from urllib.parse import urlsplit
 
 from holodeck.config.build_stores import redis_url
 from holodeck.config.load import LoadedConfig
-from holodeck.core.usage import Price
 from holodeck.errors import StartError
 from holodeck.limits.leases import LeaseStore, ValkeyLeases
 from holodeck.limits.valkey import ValkeyWindows
@@ -20,11 +19,11 @@ _PLACE = ("server", "limits")
 
 def spending_of(config: LoadedConfig, *, has_keys: bool) -> SpendingSettings:
     """Returns how money and tokens are counted. Raises StartError for a money limit without a price."""
-    given = config.agent.model.price
-    if given is None and config.agent.server.limits.counts_money:
+    price = config.agent.model.price
+    if price is None and config.agent.server.limits.counts_money:
         raise StartError(str(config.error(_PLACE, "money_per_day needs to know what tokens cost; add model.price")))
     return SpendingSettings(
-        price=None if given is None else Price(**given.model_dump()),
+        price=price,
         max_tokens=config.agent.model.max_tokens or DEFAULT_MAX_TOKENS,
         has_keys=has_keys,
     )

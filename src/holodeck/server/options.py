@@ -2,22 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from holodeck.config.schema import ClusterSettings, ServerBlock
+from holodeck.config.serving import AppOptions
 from holodeck.core.sizes import MB
-from holodeck.core.usage import Price
 from holodeck.files.fetch import is_public
 from holodeck.files.limits import FileLimits
+from holodeck.models.price import Price
 
 RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 CHAT_STREAM_SECONDS = 30.0  # seconds for one answer on that wire, unless `loop.run_timeout` is set (ORC-07)
 MCP_WAIT_SECONDS = 50.0  # seconds for one answer over MCP: many clients give up after 60
 DEFAULT_MAX_TOKENS = 4000  # reserved for a step if the agent file leaves the maximum to the model
-
-
-ProtocolType: TypeAlias = str
-"""The name of a wire, as `--protocol` takes it; `holodeck.server.wires` lists them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +44,7 @@ class PushSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerSettings:
+class ServerSettings(AppOptions):
     """The `server:` block of the agent file, and what comes from other blocks and from the command line."""
 
     block: ServerBlock = field(default_factory=ServerBlock)
@@ -57,13 +53,10 @@ class ServerSettings:
     spending: SpendingSettings = field(default_factory=SpendingSettings)
     max_upload: int = 101 * MB  # bytes of a body on routes that accept files: the files, and the form around them
     files: FileLimits = field(default_factory=FileLimits)
-    protocols: tuple[ProtocolType, ...] = ()  # empty: the default wires
-    root_path: str = ""  # where a proxy mounts this server, such as /agents/one; addresses work with and without it
     chat_stream_timeout: float = CHAT_STREAM_SECONDS
     mcp_wait: float = MCP_WAIT_SECONDS
     push: PushSettings = field(default_factory=PushSettings)
     remember_conversations: bool = False  # whether conversation_id of chat-stream keeps a session (ORC-03)
-    debug: bool = False
 
     @property
     def metadata_url(self) -> str | None:

@@ -263,7 +263,7 @@ class Quotas:
         for kind, subject, name in spender.subjects:
             found = self._limits.by_kind[kind]
             if kind == "key" and spender.key is not None and (own := self._key_limits(spender.key)) is not None:
-                found = found.changed_by(msgspec.structs.asdict(own))
+                found = found.changed_by(own.model_dump())
             override = self._limits.overrides.get(name)
             if override is not None:
                 found = found.changed_by(override.model_dump())

@@ -24,14 +24,13 @@ from holodeck.core.text import clean, shorten
 from holodeck.core.tools import TOOL_NAME, ToolResult, ToolSchema
 from holodeck.errors import ConfigError
 from holodeck.tools.names import unknown_tool
-from holodeck.tools.port import ToolContext, ToolsetHealth
+from holodeck.tools.port import MAX_RESULT_CHARS, ToolContext, ToolsetHealth
 from holodeck.tools.signature import ArgumentsMismatch, name_of, read_signature
 
 logger = logging.getLogger(__name__)
 
 EMITTED_BY_TOOLS = (CustomSent, ActivityShown, ActivityPatched, WarningRaised)
 DEFAULT_TIMEOUT = 30.0
-MAX_RESULT_CHARS = 50_000
 MAX_THREADS = 32  # threads per toolset; functions that never return must not fill the process
 _GRACE = 1.0  # seconds that a cancelled coroutine may take to clean up
 _MAX_MESSAGE = 500

@@ -250,7 +250,7 @@ def _open_link(settings: McpSettings) -> AbstractAsyncContextManager[Link]:
         return open_stdio(settings)
     from holodeck.tools.mcp_http import open_http  # noqa: PLC0415  an HTTP library that local tools do not need
 
-    if not settings.sse:
+    if settings.transport != "sse":
         return open_http(settings)
     from holodeck.tools.mcp_sse import open_sse  # noqa: PLC0415  as above
 

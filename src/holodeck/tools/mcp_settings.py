@@ -1,54 +1,97 @@
-"""The agent file's settings for one MCP server, checked elsewhere. No live object, no I/O."""
+"""The settings of one MCP server. No live object, no I/O."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Literal, Self
 
+from pydantic import Field, StringConstraints, model_validator
+
+from holodeck.blocks import Block, FilePath, Identifier, Seconds, Text, Url
 from holodeck.core.secrets import Redactor
+from holodeck.tools.port import MAX_RESULT_CHARS
 
 MAX_LINE_BYTES = 1_000_000
-MAX_RESULT_CHARS = 50_000
+ToolName = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class OAuthClient:
-    """How to sign in to a server.
+class CalledTool(Block):
+    """The name of a tool or tool server, and the time limit of a call."""
 
-    Without a `client_id` the client registers itself; `file` stores tokens and registration.
-    """
+    name: ToolName = Field(description="Letters, digits, - and _; shown in messages")
+    timeout: Seconds = Field(
+        25, description="Seconds for one call; less than loop.iteration_timeout, so that the model gets the error"
+    )
+
+
+class McpServerBlock(CalledTool):
+    """One server: a `command` that speaks MCP on its standard streams, or the `url` of one that speaks it over HTTP."""
+
+    transport: Literal["stdio", "http", "sse"] | None = Field(
+        None, description="Default: stdio with command, http with url; sse: the older HTTP transport of MCP"
+    )
+    command: FilePath | None = Field(None, description="The program to run; no shell is involved")
+    args: list[Text] = Field(default=[], max_length=100, description="Its arguments")
+    env: dict[Identifier, Text] = Field(
+        default={}, max_length=100, description="Variables that it gets besides PATH, HOME, …"
+    )
+    cwd: FilePath | None = Field(
+        None, description="Its working folder, relative to agent.yaml; default: the agent's folder"
+    )
+    url: Url | None = Field(None, description="A streamable HTTP endpoint, or with transport sse the older kind")
+    headers: dict[Identifier, Text] = Field(
+        default={}, max_length=50, repr=False, description="Sent with every request to url"
+    )
+    required: bool = Field(default=True, description="Whether the agent needs it to be ready")
+    max_result_chars: int = Field(
+        MAX_RESULT_CHARS, ge=100, le=1_000_000, description="Longest result that the model gets, in characters"
+    )
+
+    @model_validator(mode="after")
+    def _one_way_to_reach_it(self) -> Self:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("give it either a command (a program) or a url (an HTTP endpoint)")
+        if self.transport and (self.transport == "stdio") != (self.command is not None):
+            raise ValueError(f"transport {self.transport} needs {'command' if self.transport == 'stdio' else 'url'}")
+        for key, value, needs in (
+            ("args", self.args, "command"),
+            ("env", self.env, "command"),
+            ("headers", self.headers, "url"),
+        ):
+            if value and getattr(self, needs) is None:
+                raise ValueError(f"{key} needs {needs}, which is not set")
+        return self
+
+
+class McpDefaults(Block):
+    """Defaults for MCP servers. A server's own settings replace them."""
+
+    start_timeout: Seconds = Field(60, description="Seconds for a server to start; npx and uvx download it first")
+
+
+class OAuthSettings(Block):
+    """Sign-in at a server that requires OAuth."""
+
+    client_id: Text | None = Field(
+        None, description="The id of a client that you registered; default: HoloDeck registers itself"
+    )
+    client_secret: Text | None = Field(None, repr=False, description="The client's secret, if it has one")
+    scope: Text | None = Field(None, description="The scope to request; default: what the server names")
+
+
+class OAuthClient(OAuthSettings):
+    """How to sign in to a server. `file` stores tokens and registration."""
 
     file: Path
-    client_id: str | None = None
-    client_secret: str | None = field(default=None, repr=False)
-    scope: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class McpSettings:
-    """One server: a `command` that speaks MCP on its standard streams, or the `url` of one that speaks it over HTTP.
+class McpSettings(McpServerBlock, McpDefaults):
+    """The settings that the toolset takes: `cwd` is absolute, `start_timeout` is set.
 
-    Times are seconds. `timeout` limits one call from the moment it is requested, including all waits; `max_line_bytes`
-    limits one message of the server, over HTTP as well.
+    `timeout` limits one call from the moment it is requested, including all waits; `max_line_bytes` limits one message of
+    the server, over HTTP as well. `env` is added to the allow-list in `holodeck.tools.stdio`.
     """
 
-    name: str
-    command: str | None = None
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)  # added to the allow-list in holodeck.tools.stdio
-    cwd: Path | None = None
-    url: str | None = None
-    sse: bool = False  # the url speaks the older HTTP+SSE transport
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # credentials are here
     oauth: OAuthClient | None = None
-    timeout: float = 25
-    start_timeout: float = 60  # npx and uvx download a server before they run it
-    required: bool = True
-    max_result_chars: int = MAX_RESULT_CHARS
     max_line_bytes: int = MAX_LINE_BYTES
-
-    def __post_init__(self) -> None:
-        if (self.command is None) == (self.url is None):
-            raise ValueError(f"the tool server '{self.name}' needs either a command or a url")
 
     def masked(self, text: str) -> str:
         """Removes this server's credentials: its error messages may quote them, and users see those messages."""

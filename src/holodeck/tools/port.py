@@ -15,6 +15,8 @@ from holodeck.core.owner import DEFAULT_TENANT
 from holodeck.core.text import shorten
 from holodeck.core.tools import ToolResult, ToolSchema
 
+MAX_RESULT_CHARS = 50_000  # characters of one result that the model gets, unless its settings say otherwise
+
 
 def _ignore(_event: Event) -> None:
     return None

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import msgspec
+from pydantic import Field
 
+from holodeck.blocks import Block
 from holodeck.core.messages import MediaPart, TextPart
 from holodeck.core.tools import ToolResult
 from holodeck.tools.port import ToolContext
@@ -21,11 +23,11 @@ MAX_CHARACTERS = 16_000_000  # characters of all results together
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-class CacheRule(msgspec.Struct, frozen=True):
-    """How long results are kept, and who shares them."""
+class CacheRule(Block):
+    """A cache of results. It never holds results of tools that need approval, and never failures."""
 
-    seconds: float
-    per: Per = "user"
+    seconds: float = Field(gt=0, le=86_400, description="Seconds that a result is kept")
+    per: Per = Field("user", description="Who shares a result for the same arguments")
 
 
 class _Kept(msgspec.Struct, frozen=True):

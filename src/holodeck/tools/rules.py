@@ -4,29 +4,63 @@ Names are the toolset's own, without a prefix, and may be patterns (`get_*`). Th
 runner repeats calls; the catalogue's rows only carry the flags.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import BeforeValidator, Field, StringConstraints
+
+from holodeck.blocks import Block, Identifier
 from holodeck.core.tools import Approval, ToolSchema
 from holodeck.tools.names import suggestion, tools_of
 from holodeck.tools.result_cache import CacheRule
 
 ALL = "*"
+ToolPattern = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_*?\[\]!-]+$")]
+ArgumentBindings = Annotated[
+    dict[Identifier, Any],
+    Field(max_length=20, description="Arguments filled in by the runtime and hidden from the model"),
+]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ToolRules:
+def _rule_for_all(value: object) -> object:
+    """Expands `approval: always` to `approval: {"*": always}`."""
+    if not isinstance(value, str):
+        return value
+    if value not in list(Approval):
+        raise ValueError(f"'{value}' is not one of {', '.join(Approval)}, nor a block of tools with these")
+    return {ALL: value}
+
+
+_ByTool = Annotated[dict[ToolPattern, Approval], Field(max_length=128)]
+ApprovalRules = Annotated[_ByTool, BeforeValidator(_rule_for_all, json_schema_input_type=Approval | _ByTool)]
+
+
+class ToolRules(Block):
     """The rules. `include` None means all tools; `repeatable` None leaves it to the toolset."""
 
-    include: Collection[str] | None = None
-    exclude: Collection[str] = ()
-    approval: Mapping[str, Approval] = field(default_factory=dict)
-    repeatable: bool | Collection[str] | None = None
-    prefix: str = ""
-    bind: Mapping[str, Any] = field(default_factory=dict)
-    cache: Mapping[str, CacheRule] = field(default_factory=dict)
+    bind: ArgumentBindings = Field(default={})
+    prefix: Annotated[str, StringConstraints(max_length=32, pattern=r"^[A-Za-z0-9_-]*$")] = Field(
+        "", description="Put before the name of each tool, so that two servers may have tools of the same name"
+    )
+    include: list[ToolPattern] | None = Field(
+        None, max_length=128, description="Only these tools are offered; names or patterns such as get_*"
+    )
+    exclude: list[ToolPattern] = Field(
+        default=[], max_length=128, description="These tools are not offered; names or patterns"
+    )
+    approval: ApprovalRules = Field(
+        default={},
+        description="Tools that wait for a person's approval: one rule for all, or rules by name, pattern and *",
+    )
+    repeatable: bool | Annotated[list[ToolPattern], Field(max_length=128)] | None = Field(
+        None,
+        description="Tools that may be called again after a failure; default: those that the server marks as "
+        "read-only or idempotent",
+    )
+    cache: dict[ToolPattern, CacheRule] = Field(
+        default={}, max_length=128, description="Tools whose results are kept for a while, by name or pattern"
+    )
 
     def offers(self, name: str) -> bool:
         return not _matches(name, self.exclude) and (self.include is None or _matches(name, self.include))

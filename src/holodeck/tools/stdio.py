@@ -235,7 +235,7 @@ def _exit_sentence(code: int | None) -> str:
 
 
 async def launch(
-    process: ServerProcess, command: str, args: tuple[str, ...], *, env: Mapping[str, str], cwd: Path | None
+    process: ServerProcess, command: str, args: Sequence[str], *, env: Mapping[str, str], cwd: Path | None
 ) -> None:
     """Starts the child of `process`. Raises OSError with a sentence when it cannot be started."""
     environment = child_environment(env)
@@ -321,9 +321,10 @@ async def open_stdio(settings: McpSettings) -> AsyncGenerator[Link]:
 
 async def _launched(settings: McpSettings, link: "StdioLink") -> ServerProcess:
     command = settings.command or ""
+    folder = None if settings.cwd is None else Path(settings.cwd)
     process = ServerProcess(settings.name, link.feed, link.end)
     try:
-        await launch(process, command, settings.args, env=settings.env, cwd=settings.cwd)
+        await launch(process, command, settings.args, env=settings.env, cwd=folder)
     except OSError as error:
         raise CannotConnect(error.strerror or str(error), _advice(command)) from error
     return process

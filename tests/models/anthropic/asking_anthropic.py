@@ -10,8 +10,8 @@ from holodeck.core.messages import UserMessage
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import ModelError
 from holodeck.models.anthropic.messages_model import AnthropicModel
+from holodeck.models.endpoint_settings import Deadlines, EndpointSettings
 from holodeck.models.port import ModelReply, Prompt
-from holodeck.models.settings import Deadlines, EndpointSettings
 from tests.models.anthropic.message_streams import SHAPES
 from tests.models.endpoint import ModelEndpoint, Respond, stream
 from tests.models.recording_listener import RecordingListener
@@ -41,9 +41,13 @@ async def asking(endpoint: ModelEndpoint, **settings: Any) -> AsyncIterator[Aski
     async def note(seconds: float) -> None:
         pauses.append(seconds)
 
-    defaults = {"model": "claude-test", "provider": "anthropic", "api_key": KEY, "deadlines": Deadlines(connect=2)}
+    defaults = {"name": "claude-test", "provider": "anthropic", "api_key": KEY, "cache": "off"}
     base = endpoint.url.removesuffix("/v1")
-    model = Asking(EndpointSettings(**{**defaults, "endpoint": base, **settings}), sleep=note, chance=lambda: 1.0)
+    model = Asking(
+        EndpointSettings(**{**defaults, "endpoint": base, "deadlines": Deadlines(connect=2), **settings}),
+        sleep=note,
+        chance=lambda: 1.0,
+    )
     model.pauses = pauses
     try:
         yield model

@@ -11,9 +11,9 @@ from holodeck.models.anthropic.content_blocks import KEPT
 from holodeck.models.anthropic.message_answer import MessageAnswer
 from holodeck.models.anthropic.message_request import body_of, encoded
 from holodeck.models.chunks import InBandError, Malformed
+from holodeck.models.endpoint_settings import EndpointSettings
 from holodeck.models.port import Prompt
 from holodeck.models.response_body import AnswerStream
-from holodeck.models.settings import EndpointSettings
 from tests.models.anthropic.message_streams import SHAPES
 from tests.models.recording_listener import RecordingListener
 
@@ -74,7 +74,7 @@ def test_whatever_comes_the_listener_and_the_next_request_are_sound(events):
         assert sorted(reply.reasoning) == sorted(listener.thoughts)
         message = AssistantMessage(content=reply.text, tool_calls=reply.tool_calls, extra=reply.extra)
         prompt = Prompt(messages=(UserMessage(content="Hi"), message, UserMessage(content="And?")))
-        sent = json.loads(encoded(body_of(EndpointSettings(model="m", provider="anthropic", cache="auto"), prompt)))
+        sent = json.loads(encoded(body_of(EndpointSettings(name="m", provider="anthropic", cache="auto"), prompt)))
         assert [each["role"] for each in sent["messages"]] in (["user"], ["user", "assistant", "user"])
         assert all(isinstance(block, dict) for each in sent["messages"] for block in each["content"])
 
@@ -84,5 +84,5 @@ def test_whatever_comes_the_listener_and_the_next_request_are_sound(events):
 def test_a_stored_message_that_was_edited_does_no_harm(kept):
     message = AssistantMessage(content="Yes", extra={KEPT: kept})
     prompt = Prompt(messages=(UserMessage(content="Hi"), message, UserMessage(content="And?")))
-    sent = json.loads(encoded(body_of(EndpointSettings(model="m", provider="anthropic"), prompt)))
+    sent = json.loads(encoded(body_of(EndpointSettings(name="m", provider="anthropic", cache="off"), prompt)))
     assert sent["messages"][-1]["content"][-1] == {"type": "text", "text": "And?"}

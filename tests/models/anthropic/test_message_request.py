@@ -8,9 +8,9 @@ import pytest
 from holodeck.core.messages import AssistantMessage, MediaPart, TextPart, ToolCall, ToolMessage, UserMessage
 from holodeck.models.anthropic.content_blocks import KEPT
 from holodeck.models.anthropic.message_request import body_of, encoded
+from holodeck.models.endpoint_settings import EndpointSettings, Reasoning
 from holodeck.models.port import Prompt
 from holodeck.models.restrictions import Restrictions
-from holodeck.models.settings import EndpointSettings, Reasoning
 from tests.models.anthropic.asking_anthropic import LOOK, PROMPT, WITH_TOOLS
 from tests.models.anthropic.message_streams import SIGNED
 
@@ -18,7 +18,7 @@ PNG = base64.b64encode(b"png").decode()
 
 
 def body(prompt: Prompt = PROMPT, restrictions: Restrictions | None = None, **settings):
-    given = EndpointSettings(model="m", provider="anthropic", **settings)
+    given = EndpointSettings(**{"name": "m", "provider": "anthropic", "cache": "off", "temperature": None, **settings})
     return json.loads(encoded(body_of(given, prompt, restrictions or Restrictions())))
 
 

@@ -23,9 +23,9 @@ from holodeck.models.anthropic.content_blocks import KEPT
 from holodeck.models.anthropic.message_answer import MessageAnswer
 from holodeck.models.anthropic.messages_model import AnthropicModel
 from holodeck.models.chat_format import to_chat
+from holodeck.models.endpoint_settings import Deadlines, EndpointSettings, Reasoning
 from holodeck.models.port import OutputSchema, Prompt
 from holodeck.models.providers import messages_models_url, messages_url
-from holodeck.models.settings import Deadlines, EndpointSettings, Reasoning
 from tests.models.anthropic.asking_anthropic import KEY, LOOK, OK, PROMPT, WITH_TOOLS, answers, asking, fails, shaped
 from tests.models.anthropic.message_streams import (
     FOUND,
@@ -103,7 +103,7 @@ def test_urls(endpoint, base):
 @pytest.mark.parametrize("secret", ["tok\nen", "tök"])
 def test_a_token_that_no_header_can_carry(secret):
     with pytest.raises(ConfigError, match="characters"):
-        AnthropicModel(EndpointSettings(model="m", provider="anthropic", auth_token=secret))
+        AnthropicModel(EndpointSettings(name="m", provider="anthropic", auth_token=secret))
 
 
 async def test_thinking_goes_back_with_the_results_of_calls():

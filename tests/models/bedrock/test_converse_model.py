@@ -23,8 +23,8 @@ from holodeck.models.anthropic.content_blocks import KEPT
 from holodeck.models.bedrock.aws_credentials import ADVICE, AwsSigner
 from holodeck.models.bedrock.converse_model import ConverseModel
 from holodeck.models.bedrock.converse_request import ANSWER_NOW
+from holodeck.models.endpoint_settings import Deadlines, EndpointSettings, Reasoning
 from holodeck.models.port import OutputSchema, Prompt
-from holodeck.models.settings import Deadlines, EndpointSettings, Reasoning
 from tests.models.bedrock.converse_api import converse_operation
 from tests.models.bedrock.converse_streams import (
     SHAPES,
@@ -67,8 +67,8 @@ async def asking(*responses: Respond, signed: bool = True, region: str = "eu-cen
     """A client in front of an endpoint; `pauses` are the seconds it would have waited between attempts."""
     async with ModelEndpoint(*responses) as endpoint:
         base = endpoint.url.removesuffix("/v1")
-        given = {"model": CLAUDE, "provider": "bedrock", "endpoint": base, "deadlines": Deadlines(connect=2)}
-        given |= {"key_advice": ADVICE, **settings}
+        given = {"name": CLAUDE, "provider": "bedrock", "endpoint": base, "deadlines": Deadlines(connect=2)}
+        given |= {"key_advice": ADVICE, "cache": "off", "temperature": None, **settings}
         pauses: list[float] = []
 
         async def note(seconds: float) -> None:
@@ -139,7 +139,7 @@ async def test_the_check_of_signatures_accepts_botocore_itself():
 
 async def test_an_arn_names_a_model():
     arn = "arn:aws:bedrock:us-east-1:123456789012:application-inference-profile/abc"
-    _, endpoint = await answers(OK, model=arn)
+    _, endpoint = await answers(OK, name=arn)
     assert endpoint.requests[0].path == f"/model/{arn.replace(':', '%3A').replace('/', '%2F')}/converse-stream"
     assert is_signed(endpoint.requests[0], region="eu-central-1")
 
@@ -239,7 +239,7 @@ async def test_a_plain_request_has_what_the_file_sets_and_no_more():
 async def test_options_have_their_members():
     body = await asked(
         Prompt(messages=(HI,)),
-        model=NOVA,
+        name=NOVA,
         max_tokens=500,
         temperature=0.2,
         top_p=0.9,

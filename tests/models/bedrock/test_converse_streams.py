@@ -18,8 +18,8 @@ from holodeck.models.bedrock.converse_answer import ConverseAnswer
 from holodeck.models.bedrock.converse_model import MAX_FRAME, FramedStream
 from holodeck.models.bedrock.converse_request import body_of
 from holodeck.models.chunks import InBandError, Malformed
+from holodeck.models.endpoint_settings import EndpointSettings
 from holodeck.models.port import ModelReply, Prompt
-from holodeck.models.settings import EndpointSettings
 from tests.models.bedrock.converse_api import converse_operation
 from tests.models.bedrock.converse_streams import (
     SHAPES,
@@ -93,7 +93,7 @@ def test_what_is_kept_goes_back_in_its_order(shape: Shape):
     reply, _ = read(shape.body)
     message = AssistantMessage(content=reply.text, tool_calls=reply.tool_calls, extra=reply.extra)
     sent = body_of(
-        EndpointSettings(model="m", provider="bedrock"), Prompt(messages=[UserMessage(content="Hi"), message])
+        EndpointSettings(name="m", provider="bedrock"), Prompt(messages=[UserMessage(content="Hi"), message])
     )["messages"]
     kinds = [next(iter(block)) for each in sent[1:] for block in each["content"]]
     named = {

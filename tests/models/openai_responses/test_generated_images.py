@@ -4,8 +4,8 @@ from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.loop import run
 from holodeck.core import events as e
 from holodeck.core.messages import MediaPart, UserMessage
+from holodeck.models.endpoint_settings import EndpointSettings
 from holodeck.models.openai_responses.responses_model import ResponsesModel
-from holodeck.models.settings import EndpointSettings
 from holodeck.sessions.transcript import Transcript
 from holodeck.tools.catalogue import Catalogue
 from holodeck.tools.functions import FunctionToolset
@@ -21,7 +21,7 @@ async def test_a_generated_image_reaches_the_client_and_the_next_turn():
     conversation = Transcript()
     async with ModelEndpoint(stream(drawn.body), stream(SHAPES["openai: text"].body)) as endpoint:
         tools = ({"type": "image_generation"},)
-        model = ResponsesModel(EndpointSettings(model="m", endpoint=endpoint.url, provider_tools=tools))
+        model = ResponsesModel(EndpointSettings(name="m", endpoint=endpoint.url, provider_tools=tools))
         async with AgentDefinition(name="a", model=model, tools=Catalogue.of(FunctionToolset([]))) as agent:
             for text in ("draw a cat", "make it blue"):
                 context = AgentContext(conversation=conversation, input=[UserMessage(content=text)])

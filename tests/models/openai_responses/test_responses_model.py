@@ -20,11 +20,11 @@ from holodeck.errors import (
     ModelRejected,
     ModelTruncated,
 )
+from holodeck.models.endpoint_settings import Deadlines, EndpointSettings, Reasoning
 from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.openai_responses.output_items import KEPT
 from holodeck.models.openai_responses.responses_model import ChosenApiModel, ResponsesModel, is_openai_reasoning
 from holodeck.models.port import Prompt
-from holodeck.models.settings import Deadlines, EndpointSettings, Reasoning
 from holodeck.tools.catalogue import Catalogue
 from tests.agent.agent_fixture import AgentFixture, PlainTools, echo
 from tests.models.asking import KEY, OK, PROMPT
@@ -53,7 +53,7 @@ NO_PAGE = status(404, b'{"detail":"Not Found"}')
 
 def settings(url: str, **changed: Any) -> EndpointSettings:
     return EndpointSettings(
-        **{"model": "m", "endpoint": url, "api_key": KEY, "deadlines": Deadlines(connect=2), **changed}
+        **{"name": "m", "endpoint": url, "api_key": KEY, "deadlines": Deadlines(connect=2), **changed}
     )
 
 
@@ -442,4 +442,4 @@ async def test_an_endpoint_with_neither_is_an_error_and_nothing_is_learned():
     ],
 )
 def test_auto_takes_responses_for_openais_own_reasoning_models(model, provider, endpoint, expected):
-    assert is_openai_reasoning(EndpointSettings(model=model, provider=provider, endpoint=endpoint)) is expected
+    assert is_openai_reasoning(EndpointSettings(name=model, provider=provider, endpoint=endpoint)) is expected

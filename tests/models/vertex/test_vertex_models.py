@@ -19,9 +19,9 @@ from google.oauth2.credentials import Credentials
 
 from holodeck.core.messages import UserMessage
 from holodeck.errors import ModelAuthFailed, ModelRejected, ModelUnavailable, ModelUnreachable
+from holodeck.models.endpoint_settings import Deadlines, EndpointSettings, Reasoning
 from holodeck.models.port import Prompt
 from holodeck.models.providers import vertex_endpoint, vertex_urls
-from holodeck.models.settings import Deadlines, EndpointSettings, Reasoning
 from holodeck.models.vertex.google_tokens import SCOPE, GoogleTokens
 from holodeck.models.vertex.vertex_models import ANTHROPIC_VERSION, vertex_model
 from tests.models.anthropic.message_streams import SHAPES as MESSAGES
@@ -73,7 +73,7 @@ async def asking(google: Google, folder, *, model: str = GEMINI, location: str =
     async with google:
         file = folder / "account.json"
         file.write_text(json.dumps(service_account(f"{google.base}/token")))
-        given = {"model": model, "provider": "vertex", "endpoint": google.base, "deadlines": Deadlines(connect=2)}
+        given = {"name": model, "provider": "vertex", "endpoint": google.base, "deadlines": Deadlines(connect=2)}
         client = vertex_model(
             EndpointSettings(**{**given, **settings}), GoogleTokens(str(file)), project="p1", location=location
         )
@@ -145,7 +145,7 @@ async def test_claude_is_asked_by_messages_with_its_version_in_the_body(tmp_path
 
 async def test_a_token_of_the_file_needs_no_credentials():
     async with Google(OK) as google:
-        settings = EndpointSettings(model=GEMINI, provider="vertex", endpoint=google.base, api_key="printed")
+        settings = EndpointSettings(name=GEMINI, provider="vertex", endpoint=google.base, api_key="printed")
         client = vertex_model(settings, None, project="p1", location="global")
         assert (await reply_of(client)).text == "Hello world"
         await client.close()

@@ -191,8 +191,7 @@ async def test_half_a_surrogate_pair_does_not_cost_the_whole_answer(tool):
     [
         ("http://tools.example/mcp", "plain http is for this machine only"),
         ("http://10.0.0.1/mcp", "plain http is for this machine only"),
-        ("ftp://127.0.0.1/mcp", "is not an http address"),
-        ("https://", "is not an http address"),
+        ("https://:/mcp", "is not an http address"),
     ],
 )
 async def test_addresses_that_are_never_talked_to(url, words):

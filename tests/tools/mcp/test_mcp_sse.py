@@ -18,7 +18,7 @@ from tests.tools.mcp.real_http import serving, serving_sse
 
 @asynccontextmanager
 async def connected(url: str, **changes: Any) -> AsyncIterator[McpToolset]:
-    settings = {"name": "old", "url": url, "sse": True, "timeout": 30.0, "required": True, **changes}
+    settings = {"name": "old", "url": url, "transport": "sse", "timeout": 30.0, "required": True, **changes}
     toolset = McpToolset(McpSettings(**settings))
     await toolset.start()
     try:
@@ -73,5 +73,5 @@ async def test_a_server_without_sse_is_reported_at_the_start():
 async def test_a_server_of_the_older_kind_is_named_where_the_newer_one_fails():
     async with serving_sse(adder()) as url:
         with pytest.raises(StartError, match="transport: sse"):
-            async with connected(url, sse=False):
+            async with connected(url, transport=None):
                 pass

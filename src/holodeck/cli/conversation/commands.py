@@ -14,11 +14,12 @@ from holodeck.cli.conversation.chat_context import ChatContext
 from holodeck.cli.conversation.session import ChatSession, counted
 from holodeck.cli.models import model_line
 from holodeck.cli.plain_display import call_text
-from holodeck.config.model_schema import PriceSettings, ProviderName
 from holodeck.core.messages import AssistantMessage, Message, ToolMessage, UserMessage, text_of
 from holodeck.core.text import one_line, shorten, terminal_safe
 from holodeck.core.tools import Approval, ToolSchema
 from holodeck.errors import HoloDeckError, InvalidRequest, ToolUnavailable
+from holodeck.models.price import Price
+from holodeck.models.providers import ProviderName
 from holodeck.sessions.port import ServerSession
 from holodeck.tools.names import suggestion
 from holodeck.tools.port import ServerDocument
@@ -228,7 +229,7 @@ async def _list_models(context: ChatContext) -> None:
     context.say(context.paint.dim("/model NAME changes it for this chat."))
 
 
-def _price(price: PriceSettings) -> str:
+def _price(price: Price) -> str:
     cached = "" if price.cached is None else f", {price.cached:g} cached"
     return f"{price.input:g} in, {price.output:g} out{cached} per million tokens"
 

@@ -25,9 +25,9 @@ from holodeck.models.anthropic.content_blocks import CALL, KEPT, THINKING, kept_
 from holodeck.models.anthropic.message_events import Value
 from holodeck.models.assembly import is_object
 from holodeck.models.chunks import cleaned
+from holodeck.models.endpoint_settings import EndpointSettings, Reasoning
 from holodeck.models.port import Prompt
 from holodeck.models.restrictions import NOTHING, Restrictions
-from holodeck.models.settings import EndpointSettings, Reasoning
 from holodeck.models.structured import messages_format_of
 
 ANSWER_TOKENS = 16_000  # max_tokens, which the API requires, if the file does not set it
@@ -56,7 +56,7 @@ def body_of(
     """The request. `unsigned` and `plain` are ids of messages whose thinking, or whose blocks, the endpoint refused."""
     most = max_tokens(settings, restrictions, prompt.max_output_tokens)
     body: Value = {
-        "model": settings.model,
+        "model": settings.name,
         "max_tokens": most,
         "messages": messages_of(prompt.messages, unsigned, plain),
         "stream": True,

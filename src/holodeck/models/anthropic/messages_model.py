@@ -17,11 +17,11 @@ from holodeck.models.anthropic.content_blocks import CALL, KEPT, open_provider_c
 from holodeck.models.anthropic.message_answer import PAUSES, MessageAnswer
 from holodeck.models.anthropic.refused_thinking import RefusedBlocks, RefusedThinking
 from holodeck.models.diagnosis import EndpointRefusal
+from holodeck.models.endpoint_settings import EndpointSettings
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.providers import messages_models_url, messages_url, provider_named
 from holodeck.models.response_body import AnswerStream
 from holodeck.models.restrictions import Restrictions
-from holodeck.models.settings import EndpointSettings
 from holodeck.models.streamed import StreamedModel, call_ids
 
 VERSION = "2023-06-01"
@@ -91,20 +91,20 @@ class AnthropicModel(StreamedModel):
 
 def _with_one_beta_header(settings: EndpointSettings) -> EndpointSettings:
     """Moves a beta header from `headers` into `betas`, and drops the key if there is a token."""
-    given = {name: value for name, value in settings.headers.items() if name.lower() == "anthropic-beta"}
+    given = {name: value for name, value in settings.plain_headers.items() if name.lower() == "anthropic-beta"}
     betas = [beta.strip() for value in given.values() for beta in value.split(",")]
-    return msgspec.structs.replace(
-        settings,
-        api_key=None if settings.auth_token else settings.api_key,
-        headers={name: value for name, value in settings.headers.items() if name not in given},
-        betas=tuple(dict.fromkeys([*settings.betas, *filter(None, betas)])),
-    )
+    changes = {
+        "api_key": None if settings.auth_token else settings.api_key,
+        "headers": {name: value for name, value in settings.headers.items() if name not in given},
+        "betas": list(dict.fromkeys([*settings.betas, *filter(None, betas)])),
+    }
+    return settings.model_copy(update=changes)
 
 
 def _headers(settings: EndpointSettings) -> dict[str, str]:
     headers = {"anthropic-version": VERSION}
     if settings.auth_token:
-        headers["Authorization"] = f"Bearer {settings.auth_token.strip()}"
+        headers["Authorization"] = f"Bearer {settings.auth_token.get_secret_value().strip()}"
     if settings.betas:
         headers["anthropic-beta"] = ",".join(settings.betas)
     return headers

@@ -20,12 +20,12 @@ from holodeck.models.bedrock import converse_request
 from holodeck.models.bedrock.converse_answer import ConverseAnswer
 from holodeck.models.chunks import InBandError
 from holodeck.models.diagnosis import EndpointRefusal
+from holodeck.models.endpoint_settings import EndpointSettings
 from holodeck.models.offered import OfferedModel
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.providers import bedrock_lists, converse_url, provider_named
 from holodeck.models.response_body import AnswerStream, GrowingAnswer
 from holodeck.models.restrictions import Restrictions, any_of
-from holodeck.models.settings import EndpointSettings
 from holodeck.models.streamed import StreamedModel, call_ids
 
 _COMPLAINTS = frozenset({400, 403, 422})  # 403: Bedrock's answer to a cache point that the model does not take
@@ -84,7 +84,7 @@ class ConverseModel(StreamedModel):
 
     def __init__(self, settings: EndpointSettings, **others: Any) -> None:
         endpoint = settings.endpoint or ""
-        self._model_url = converse_url(endpoint, settings.model)
+        self._model_url = converse_url(endpoint, settings.name)
         self._lists = bedrock_lists(endpoint)
         super().__init__(
             settings,

@@ -12,10 +12,10 @@ from holodeck.core.tools import ToolSchema
 from holodeck.models.anthropic.message_events import Value
 from holodeck.models.anthropic.message_request import max_tokens, messages_of, thinking_of
 from holodeck.models.bedrock.converse_answer import SERVER_CALL
+from holodeck.models.endpoint_settings import EndpointSettings, lower_of
 from holodeck.models.port import Prompt
 from holodeck.models.providers import is_claude
 from holodeck.models.restrictions import NOTHING, Restrictions
-from holodeck.models.settings import EndpointSettings, lower_of
 from holodeck.models.structured import converse_format_of
 
 MODEL_FIELDS = "additionalModelRequestFields"  # members that Bedrock passes on to the model as they are
@@ -236,7 +236,7 @@ def _claude_fields(settings: EndpointSettings, restrictions: Restrictions, most:
 
     For models of other publishers, the agent file sets their fields in `extra`.
     """
-    if not is_claude("bedrock", settings.model):
+    if not is_claude("bedrock", settings.name):
         return {}
     thinks = thinks and "thinking" not in restrictions.without
     room = max_tokens(settings, restrictions) if most is None else most

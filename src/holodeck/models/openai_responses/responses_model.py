@@ -16,13 +16,13 @@ from holodeck.core.tools import ToolSchema
 from holodeck.errors import ModelError, ModelRejected
 from holodeck.models.chunks import cleaned
 from holodeck.models.diagnosis import EndpointRefusal
+from holodeck.models.endpoint_settings import EndpointSettings, Reasoning
 from holodeck.models.openai_responses.growing_response import LARGEST_EVENT, GrowingResponse
 from holodeck.models.openai_responses.input_items import messages_with_items, to_input
 from holodeck.models.port import Listener, Model, ModelReply, Prompt
 from holodeck.models.providers import models_url, responses_url
 from holodeck.models.response_body import AnswerStream
 from holodeck.models.restrictions import Restrictions, remember
-from holodeck.models.settings import EndpointSettings, Reasoning
 from holodeck.models.streamed import ApiNotServed, StreamedModel, call_ids
 from holodeck.models.structured import responses_format_of
 
@@ -52,7 +52,7 @@ def encode_request(
 
     `summary`: ask for a summary of the reasoning even if the settings do not say so.
     """
-    body: dict[str, Any] = {"model": settings.model, "input": to_input(prompt.messages, plain), "stream": True}
+    body: dict[str, Any] = {"model": settings.name, "input": to_input(prompt.messages, plain), "stream": True}
     if prompt.system:
         body["instructions"] = prompt.system
     tools = [] if prompt.answers_now else [*map(_tool, prompt.tools), *settings.provider_tools]
@@ -222,7 +222,7 @@ def is_openai_reasoning(settings: EndpointSettings) -> bool:
     """
     endpoint = (settings.endpoint or "").strip()
     at_openai = urlsplit(endpoint).hostname == OPENAI_HOST if endpoint else settings.provider == "openai"
-    return at_openai and _REASONING.match(settings.model) is not None
+    return at_openai and _REASONING.match(settings.name) is not None
 
 
 class ChosenApiModel:

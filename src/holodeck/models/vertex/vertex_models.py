@@ -6,11 +6,11 @@ The publisher at the beginning of a model's name decides between them: `anthropi
 from typing import Any
 
 from holodeck.models.anthropic.messages_model import AnthropicModel
+from holodeck.models.endpoint_settings import EndpointSettings
 from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.port import Prompt
 from holodeck.models.providers import vertex_urls
 from holodeck.models.restrictions import Restrictions
-from holodeck.models.settings import EndpointSettings
 from holodeck.models.streamed import RequestSigner
 
 ANTHROPIC_VERSION = "vertex-2023-10-16"
@@ -29,6 +29,6 @@ def vertex_model(
     settings: EndpointSettings, signer: RequestSigner | None, *, project: str, location: str
 ) -> ClaudeOnVertex | OpenAIChatModel:
     """The client of one model. The settings' endpoint is Google's host, or a substitute for it."""
-    url, models_url = vertex_urls(settings.endpoint or "", project=project, location=location, model=settings.model)
-    client = ClaudeOnVertex if settings.model.startswith("anthropic/") else OpenAIChatModel
+    url, models_url = vertex_urls(settings.endpoint or "", project=project, location=location, model=settings.name)
+    client = ClaudeOnVertex if settings.name.startswith("anthropic/") else OpenAIChatModel
     return client(settings, url=url, models_url=models_url, signer=signer)
