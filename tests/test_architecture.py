@@ -181,11 +181,11 @@ def test_file_names_are_used_once():
     assert unexplained == {}, "two modules of one name mean different things; rename one, or write down why not"
 
 
-ALIAS = re.compile(r"[A-Z]\w*[a-z]\w*")  # constants have no small letters, type variables may be one letter
+ALIAS = re.compile(r"_?[A-Z]\w*[a-z]\w*")  # constants have no small letters, type variables may be one letter
 
 
 def type_names(path: Path) -> Iterator[str]:
-    """Public classes, type aliases and type variables of a module."""
+    """Classes, type aliases and type variables of a module, private ones too: tracebacks and searches show them."""
     for node in nodes_of(path):
         if isinstance(node, ast.ClassDef):
             yield node.name
@@ -200,8 +200,7 @@ def doubled_type_names(paths: list[Path]) -> dict[str, list[str]]:
     found = defaultdict(list)
     for path in paths:
         for name in type_names(path):
-            if not name.startswith("_"):
-                found[name].append(path.name)
+            found[name].append(path.name)
     return {name: places for name, places in found.items() if len(places) > 1}
 
 
@@ -211,10 +210,12 @@ def test_names_of_types_are_used_once():
 
 
 def test_a_type_alias_with_the_name_of_a_class_is_found(tmp_path):
-    (tmp_path / "one.py").write_text("class Wire: ...\nKey = int | str\nLIMIT = 1\n")
-    (tmp_path / "two.py").write_text("Wire: TypeAlias = dict\nif TYPE_CHECKING:\n    Key = str\nLIMIT = 2\n_Key = 3\n")
+    (tmp_path / "one.py").write_text("class Wire: ...\nKey = int | str\nLIMIT = _MOST = 1\nclass _Row: ...\n")
+    (tmp_path / "two.py").write_text(
+        "Wire: TypeAlias = dict\nif TYPE_CHECKING:\n    Key = str\nLIMIT = _MOST = 2\n_Key = 3\nclass _Row: ...\n"
+    )
     found = doubled_type_names(sorted(tmp_path.iterdir()))
-    assert found == {"Wire": ["one.py", "two.py"], "Key": ["one.py", "two.py"]}
+    assert found == {key: ["one.py", "two.py"] for key in ("Wire", "Key", "_Row")}
 
 
 EVENTS_BY_NAME = {re.sub(r"\B(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in get_args(AnyEvent)}

@@ -25,12 +25,12 @@ _INVALID = Failure(
 )
 
 
-class _Claims(msgspec.Struct, frozen=True, array_like=True):
+class _SignIn(msgspec.Struct, frozen=True, array_like=True):
     name: str
     expires: float
 
 
-_decode = msgspec.json.Decoder(_Claims).decode
+_decode = msgspec.json.Decoder(_SignIn).decode
 
 
 class PageSession:
@@ -66,9 +66,9 @@ class PageSession:
         )
 
     def _new(self, seal: Seal, seconds: float) -> str:
-        return seal.sealed(msgspec.json.encode(_Claims(secrets.token_urlsafe(32), self._clock() + seconds)))
+        return seal.sealed(msgspec.json.encode(_SignIn(secrets.token_urlsafe(32), self._clock() + seconds)))
 
-    def _read(self, seal: Seal, text: str) -> _Claims | None:
+    def _read(self, seal: Seal, text: str) -> _SignIn | None:
         """Returns the claims of a text that we signed, unless it has expired."""
         body = seal.opened(text)
         claims = None if body is None else _decode(body)

@@ -65,7 +65,7 @@ _INVALID = Failure(kind="invalid", reason="unknown", message="This ticket is not
 _EXPIRED = Failure(kind="expired", reason="expired", message="This ticket has expired.")
 
 
-class _Claims(msgspec.Struct, frozen=True, array_like=True):
+class _TicketClaims(msgspec.Struct, frozen=True, array_like=True):
     run_id: str
     tenant: str
     user: str
@@ -90,13 +90,13 @@ class Tickets:
         if principal.expires is not None:
             expires = min(expires, principal.expires)
         key_id = principal.credential_id if principal.via == "api_key" else None
-        body = msgspec.json.encode(_Claims(run_id, owner.tenant, owner.user, key_id, expires))
+        body = msgspec.json.encode(_TicketClaims(run_id, owner.tenant, owner.user, key_id, expires))
         return self._seal.sealed(body), expires
 
     def check(self, ticket: str, run_id: str) -> Principal | Failure:
         """Returns the owner of the run as a principal that may only read it."""
         body = self._seal.opened(ticket)
-        claims = None if body is None else msgspec.json.decode(body, type=_Claims)
+        claims = None if body is None else msgspec.json.decode(body, type=_TicketClaims)
         if claims is None or claims.run_id != run_id:
             return _INVALID
         if claims.expires <= self._clock():

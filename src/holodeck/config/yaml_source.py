@@ -100,7 +100,7 @@ def parse(data: bytes, file: str) -> Fields:
     """Parses the file's one block of keys. Raises a ConfigError with the position if it is not YAML."""
     text = _decode(data, file)
     try:
-        root = _Reader(file, yaml.parse(text, Loader=_LOADER)).document()
+        root = _YamlReader(file, yaml.parse(text, Loader=_LOADER)).document()
     except yaml.MarkedYAMLError as error:
         raise _explained(error, text, file) from error
     except yaml.reader.ReaderError as error:
@@ -144,7 +144,7 @@ def _mark(event: Any) -> Mark:
 
 
 @dataclass
-class _Reader:
+class _YamlReader:
     """Recursive descent over events. An anchor exists only when its node is complete, so there are no cycles."""
 
     file: str

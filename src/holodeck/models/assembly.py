@@ -32,7 +32,7 @@ _FUNCTION = frozenset({"name", "arguments"})
 _KINDS = (None, "", "function")
 
 
-class _Call:
+class _GrowingCall:
     """A call under assembly. `id` is fixed when the call is announced to the listener."""
 
     __slots__ = ("arguments", "extra", "fresh", "given_id", "id", "index", "name", "saw_arguments", "started")
@@ -66,10 +66,10 @@ class CallAssembly:
         self._listener = listener
         self._taken_ids = taken_ids  # ids of earlier turns: some endpoints start again at call_0 with every reply
         self._taken: set[str] | None = None
-        self._calls: list[_Call] = []
-        self._by_index: dict[int, _Call] = {}
-        self._by_id: dict[str, _Call] = {}
-        self._by_position: dict[int, _Call] = {}  # calls of the last list with several entries
+        self._calls: list[_GrowingCall] = []
+        self._by_index: dict[int, _GrowingCall] = {}
+        self._by_id: dict[str, _GrowingCall] = {}
+        self._by_position: dict[int, _GrowingCall] = {}  # calls of the last list with several entries
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -105,7 +105,7 @@ class CallAssembly:
         """Ends every call that is whole. With `cut` (finish_reason length) the others are dropped with a warning."""
         return tuple([made for call in self._calls if (made := self._finish(call, cut=cut))])
 
-    def _finish(self, call: _Call, *, cut: bool) -> ToolCall | None:
+    def _finish(self, call: _GrowingCall, *, cut: bool) -> ToolCall | None:
         call.arguments.end()
         self._emit_arguments(call)
         if cut and not (call.name and call.has_whole_arguments()):
@@ -123,7 +123,7 @@ class CallAssembly:
         self._listener.call_ended(made)
         return made
 
-    def _find(self, index: int | None, given_id: str | None, name: str | None, position: int) -> _Call:
+    def _find(self, index: int | None, given_id: str | None, name: str | None, position: int) -> _GrowingCall:
         if given_id is not None and (known := self._by_id.get(given_id)):
             other_index = index is not None and known.index is not None and index != known.index
             return self._new(index, None) if other_index and name else known
@@ -134,7 +134,7 @@ class CallAssembly:
             return self._with_id(latest, index, given_id, name)
         return self._new(index, None) if self._begins_another(latest, index, name, position) else latest
 
-    def _with_id(self, latest: _Call, index: int | None, given_id: str, name: str | None) -> _Call:
+    def _with_id(self, latest: _GrowingCall, index: int | None, given_id: str, name: str | None) -> _GrowingCall:
         """Returns the call of an unknown id: a new one, unless the latest call has no id yet."""
         named_twice = bool(name and latest.name) and (latest.saw_arguments or name != latest.name)
         if latest.given_id is not None or named_twice:
@@ -143,18 +143,18 @@ class CallAssembly:
         self._by_id[given_id] = latest
         return latest
 
-    def _begins_another(self, latest: _Call, index: int | None, name: str | None, position: int) -> bool:
+    def _begins_another(self, latest: _GrowingCall, index: int | None, name: str | None, position: int) -> bool:
         if not (name and latest.name):
             return False
         if index is None and (position or (latest.saw_arguments and name != latest.name)):
             return True
         return bool(latest.arguments) and (name != latest.name or latest.has_whole_arguments())
 
-    def _latest(self) -> _Call | None:
+    def _latest(self) -> _GrowingCall | None:
         return self._calls[-1] if self._calls else None
 
-    def _new(self, index: int | None, given_id: str | None) -> _Call:
-        call = _Call(index, given_id)
+    def _new(self, index: int | None, given_id: str | None) -> _GrowingCall:
+        call = _GrowingCall(index, given_id)
         self._calls.append(call)
         if index is not None:
             self._by_index[index] = call
@@ -162,7 +162,7 @@ class CallAssembly:
             self._by_id[given_id] = call
         return call
 
-    def _emit_arguments(self, call: _Call) -> None:
+    def _emit_arguments(self, call: _GrowingCall) -> None:
         # The name may come in pieces, so the call is announced when its arguments begin. If the name comes
         # late, `_start` passes on all arguments at once. The call does not know us: that cycle would keep the run's log.
         for delta in call.fresh:
@@ -172,7 +172,7 @@ class CallAssembly:
                 self._start(call)
         call.fresh.clear()
 
-    def _start(self, call: _Call) -> None:
+    def _start(self, call: _GrowingCall) -> None:
         if call.started:
             return
         call.started = True

@@ -113,7 +113,7 @@ class Application:
         quiet = self._gate.is_flooding(scope)
         trace = RequestTrace(scope, match.operation, self.server.metrics, quiet=quiet)
         origin = origin_of(scope)
-        answer = _Answer(send, scope, trace.request_id, origin, self._check_origin, self._gate.challenge)
+        answer = _Sending(send, scope, trace.request_id, origin, self._check_origin, self._gate.challenge)
         scope["app"] = self
         scope[SLOT] = slot = Slot(self.server.slots)
         try:
@@ -153,7 +153,9 @@ class Application:
         nearest = max(beside, key=lambda routes: len(routes.prefix), default=None)
         return match if nearest is None else match._replace(answer_error=nearest.answer_error)
 
-    async def _serve(self, match: Match, origin: str | None, scope: Scope, receive: Receive, answer: "_Answer") -> None:
+    async def _serve(
+        self, match: Match, origin: str | None, scope: Scope, receive: Receive, answer: "_Sending"
+    ) -> None:
         """Runs the checks, cheapest and most general first. Each raises the error that answers the request."""
         self._check_host(scope)
         is_static = match.operation is not None and match.operation.access.kind in ("static", "open")
@@ -213,7 +215,7 @@ class Application:
 
 
 @dataclass(slots=True, eq=False)
-class _Answer:
+class _Sending:
     """`send` of one request: adds the headers that every answer has, and records the status.
 
     A `private` answer is for its principal only, so no cache may keep it. Every 401 has a challenge (RFC 9110, 15.5.2),

@@ -135,12 +135,12 @@ class _Shelf:
     __slots__ = ("kept", "size")
 
     def __init__(self) -> None:
-        self.kept: dict[str, _Kept] = {}
+        self.kept: dict[str, _MemorySession] = {}
         self.size = 0
 
 
 @dataclass(slots=True, eq=False)
-class _Kept:
+class _MemorySession:
     session_id: str
     owner: Owner
     shelf: _Shelf
@@ -181,7 +181,7 @@ class MemorySessionStore:
         self.values = MemoryValues(clock)
         self.histories = RecentHistories()
         self._shelves: dict[Owner, _Shelf] = {}
-        self._all: dict[_Kept, None] = {}  # the sessions of all owners, least recently used first
+        self._all: dict[_MemorySession, None] = {}  # the sessions of all owners, least recently used first
         self._of_tenants: Counter[str] = Counter()  # bytes
         self._cleaner: asyncio.Task[None] | None = None
 
@@ -277,14 +277,14 @@ class MemorySessionStore:
     async def tenant_bytes(self, tenant: str) -> int:
         return self._of_tenants.get(tenant, 0)
 
-    def cut(self, kept: _Kept, before: str) -> None:
+    def cut(self, kept: _MemorySession, before: str) -> None:
         self._replace(kept, kept, before)
 
-    def refuse_deleted(self, kept: _Kept) -> None:
+    def refuse_deleted(self, kept: _MemorySession) -> None:
         if kept not in self._all:
             raise SessionDeleted
 
-    def touch(self, kept: _Kept) -> None:
+    def touch(self, kept: _MemorySession) -> None:
         kept.last_activity = time.time()
         kept.expires = self._clock() + self._ttl
         if kept in self._all:  # it may have been deleted during the run
@@ -294,7 +294,7 @@ class MemorySessionStore:
             del theirs[kept.session_id]
             theirs[kept.session_id] = kept
 
-    def grew(self, kept: _Kept, added: int) -> None:
+    def grew(self, kept: _MemorySession, added: int) -> None:
         kept.size += added
         if kept not in self._all:
             return
@@ -304,28 +304,28 @@ class MemorySessionStore:
         if self._max_owner_bytes is not None and shelf.size > self._max_owner_bytes:
             self._evict_by_size(shelf, self._max_owner_bytes)
 
-    def _created(self, session_id: str, owner: Owner) -> _Kept:
+    def _created(self, session_id: str, owner: Owner) -> _MemorySession:
         kept = self._find(session_id, owner)
         return self._new(session_id, owner) if kept is None else kept
 
-    def _new(self, session_id: str, owner: Owner) -> _Kept:
+    def _new(self, session_id: str, owner: Owner) -> _MemorySession:
         expired = self._shelf(owner).kept.get(session_id)
         if expired is not None:
             self._drop(expired)
         self._evict_by_count(owner)
         present, shelf = time.time(), self._shelf(owner)
-        kept = _Kept(session_id, owner, shelf, present, present, self._clock() + self._ttl)
+        kept = _MemorySession(session_id, owner, shelf, present, present, self._clock() + self._ttl)
         self._all[kept] = None
         shelf.kept[session_id] = kept
         return kept
 
-    def _existing(self, session_id: str, owner: Owner) -> _Kept:
+    def _existing(self, session_id: str, owner: Owner) -> _MemorySession:
         kept = self._find(session_id, owner)
         if kept is None:
             raise _unknown(session_id)
         return kept
 
-    def _find(self, session_id: str, owner: Owner) -> _Kept | None:
+    def _find(self, session_id: str, owner: Owner) -> _MemorySession | None:
         shelf = self._shelves.get(owner)
         kept = None if shelf is None else shelf.kept.get(session_id)
         return None if kept is None or self._expired(kept) else kept
@@ -336,10 +336,10 @@ class MemorySessionStore:
             shelf = self._shelves[owner] = _Shelf()
         return shelf
 
-    def _expired(self, kept: _Kept) -> bool:
+    def _expired(self, kept: _MemorySession) -> bool:
         return self._clock() >= kept.expires and not kept.users
 
-    def _all_expired(self) -> list[_Kept]:
+    def _all_expired(self) -> list[_MemorySession]:
         """The expired sessions.
 
         Sessions are in order of use, so it reads only the front of the list, however long it is.
@@ -347,7 +347,7 @@ class MemorySessionStore:
         now = self._clock()
         return [kept for kept in takewhile(lambda each: now >= each.expires, self._all) if not kept.users]
 
-    def _drop(self, kept: _Kept) -> None:
+    def _drop(self, kept: _MemorySession) -> None:
         if kept not in self._all:
             return
         del self._all[kept]
@@ -380,7 +380,7 @@ class MemorySessionStore:
         while shelf.size > limit and (idle := _longest_idle(shelf.kept.values())) is not None:
             self._drop(idle)
 
-    def _replace(self, source: _Kept, target: _Kept, before: str | None) -> None:
+    def _replace(self, source: _MemorySession, target: _MemorySession, before: str | None) -> None:
         """Gives `target` the history of `source` before a message. It never awaits, so no reader sees half of it."""
         messages = source.steps.messages()
         kept = messages if before is None else messages[: index_of_message(before, messages)]
@@ -388,7 +388,7 @@ class MemorySessionStore:
         target.state = source.state
         self._fill(target, kept, None if source.summary is None else _decoded_summary(source.summary))
 
-    def _fill(self, target: _Kept, messages: Sequence[Message], summary: Summary | None) -> None:
+    def _fill(self, target: _MemorySession, messages: Sequence[Message], summary: Summary | None) -> None:
         target.steps, target.message_count, target.title = _Steps(), len(messages), title_of(messages)
         size = 0
         for turn in whole_turns(messages):
@@ -411,7 +411,7 @@ class MemorySessionStore:
 class _MemoryConversation(AddedAtOnce):
     """Decodes the end of the history when a run opens it. Every commit goes to the store immediately."""
 
-    def __init__(self, store: MemorySessionStore, kept: _Kept, last: int | None) -> None:
+    def __init__(self, store: MemorySessionStore, kept: _MemorySession, last: int | None) -> None:
         self._store, self._kept, self._closed = store, kept, False
         self._cut: str | None = None  # the message before which the next commit cuts the history
         self.messages: list[Message] = _end_of(kept, last)
@@ -496,7 +496,7 @@ def _unknown(session_id: str) -> SessionNotFound:
     return SessionNotFound(f"There is no session {session_id!r}.")
 
 
-def _longest_idle(among: Any) -> _Kept | None:
+def _longest_idle(among: Any) -> _MemorySession | None:
     return next((kept for kept in among if not kept.users), None)
 
 
@@ -504,7 +504,7 @@ def _decoded_summary(packed: bytes) -> Summary:
     return _summary.decode(_unpack(packed))
 
 
-def _described(kept: _Kept) -> ServerSession:
+def _described(kept: _MemorySession) -> ServerSession:
     return ServerSession(
         session_id=kept.session_id,
         owner=kept.owner,
@@ -521,13 +521,13 @@ def _sort_key(session: ServerSession) -> tuple[datetime, str]:
     return session.last_activity, session.session_id
 
 
-def _end_of(kept: _Kept, last: int | None) -> list[Message]:
+def _end_of(kept: _MemorySession, last: int | None) -> list[Message]:
     summary = None if kept.summary is None or last is None else _decoded_summary(kept.summary)
     wanted = wanted_messages(last, kept.message_count, summary)
     return kept.steps.messages(0 if wanted >= kept.message_count else kept.steps.start_of_last(wanted))
 
 
-def _stored(kept: _Kept, last: int | None = None) -> StoredSession:
+def _stored(kept: _MemorySession, last: int | None = None) -> StoredSession:
     return StoredSession(
         session=_described(kept),
         messages=tuple(_end_of(kept, last)),

@@ -14,7 +14,7 @@ from holodeck.core.owner import OwnedId, Owner
 MAX_BYTES = 16 * 1024 * 1024  # bytes of all histories together
 
 
-class _Kept(NamedTuple):
+class _RecentHistory(NamedTuple):
     history: History
     size: int
 
@@ -22,7 +22,7 @@ class _Kept(NamedTuple):
 class RecentHistories:
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max = max_bytes
-        self._kept: dict[OwnedId, _Kept] = {}  # least recently used first
+        self._kept: dict[OwnedId, _RecentHistory] = {}  # least recently used first
         self._size = 0
 
     async def whole(
@@ -50,7 +50,7 @@ class RecentHistories:
         size = history.size
         if size > self._max:
             return
-        self._kept[session] = _Kept(history, size)
+        self._kept[session] = _RecentHistory(history, size)
         self._size += size
         while self._size > self._max:
             self._drop(next(iter(self._kept)))

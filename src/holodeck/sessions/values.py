@@ -60,7 +60,7 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 _Names = tuple[str, str]
-_Shelf = tuple[Owner, str]
+_OwnedKind = tuple[Owner, str]
 
 
 class MemoryValues:
@@ -68,9 +68,9 @@ class MemoryValues:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, limit: int = MAX_VALUES) -> None:
         self._clock, self._limit = clock, limit
-        self._shelves: dict[_Shelf, dict[_Names, _Entry]] = {}  # by owner and kind; the oldest value first
-        self._topics: dict[tuple[_Shelf, str], dict[str, None]] = {}
-        self._sessions: dict[OwnedId, dict[tuple[_Shelf, _Names], None]] = {}
+        self._shelves: dict[_OwnedKind, dict[_Names, _Entry]] = {}  # by owner and kind; the oldest value first
+        self._topics: dict[tuple[_OwnedKind, str], dict[str, None]] = {}
+        self._sessions: dict[OwnedId, dict[tuple[_OwnedKind, _Names], None]] = {}
         self._count = 0
 
     async def put(
@@ -126,7 +126,7 @@ class MemoryValues:
             self._sessions.setdefault((owner, value.session_id), {})[shelf, names] = None
         self._count += 1
 
-    def _drop(self, shelf: _Shelf, names: _Names) -> None:
+    def _drop(self, shelf: _OwnedKind, names: _Names) -> None:
         values = self._shelves.get(shelf, {})
         entry = values.pop(names, None)
         if entry is None:

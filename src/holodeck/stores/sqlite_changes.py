@@ -35,14 +35,14 @@ _RUNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Runs:
+class _RunsAtOneMoment:
     """The runs of all sessions at one moment."""
 
     newest: int
     in_progress: frozenset[tuple[int, OwnedId]]
     ended_since: frozenset[OwnedId] = frozenset()  # sessions of runs that began after the previous read
 
-    def changed_since(self, before: "_Runs") -> set[OwnedId]:
+    def changed_since(self, before: "_RunsAtOneMoment") -> set[OwnedId]:
         """The sessions in which a run has begun or ended."""
         return {session for _, session in self.in_progress ^ before.in_progress} | self.ended_since
 
@@ -58,7 +58,7 @@ class SqliteChanges:
         self._file, self._agent, self._on_change, self._is_busy = file, agent, on_change, is_busy
         self.sessions = SessionWatches()
         self.sessions.on_first, self.sessions.on_last = self._watched, self._not_watched
-        self._runs: _Runs | None = None  # at the last read, while a session is watched
+        self._runs: _RunsAtOneMoment | None = None  # at the last read, while a session is watched
         self._copies: dict[asyncio.Future[None], tuple[int, int]] = {}  # run and event that each follower waits for
         self._seen: int | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -139,11 +139,11 @@ class SqliteChanges:
         for session in self.sessions.watched() if before is None else now.changed_since(before):
             self.sessions.changed(session)
 
-    def _read_runs(self, before: _Runs | None) -> _Runs:
+    def _read_runs(self, before: _RunsAtOneMoment | None) -> _RunsAtOneMoment:
         values = self._agent, before.newest if before is not None else sys.maxsize
         newest, *found = self._file.glance(lambda connection: connection.execute(_RUNS, values).fetchall())
         rows = [(key, (Owner(tenant, user), session), is_open) for key, tenant, user, session, is_open in found]
-        return _Runs(
+        return _RunsAtOneMoment(
             newest=newest[0] or 0,
             in_progress=frozenset((key, session) for key, session, is_open in rows if is_open),
             ended_since=frozenset(session for _, session, is_open in rows if not is_open),

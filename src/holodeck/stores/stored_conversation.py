@@ -389,7 +389,7 @@ class StoredConversation(HeldParts, Committing, Generic[S]):
             self._store.grew(self._owner, self._row.size - before.size)
 
 
-class _Runs(Protocol):
+class _RemovesOldRuns(Protocol):
     async def remove_old(self) -> int: ...
 
 
@@ -397,7 +397,7 @@ class _Values(Protocol):
     async def remove_expired(self) -> int: ...
 
 
-R = TypeVar("R", bound=_Runs)
+R = TypeVar("R", bound=_RemovesOldRuns)
 V = TypeVar("V", bound=_Values)
 
 

@@ -196,7 +196,7 @@ async def sign_in(settings: McpSettings, show: Callable[[str], None]) -> None:
 
 
 @dataclass
-class _Answer:
+class _Redirect:
     code: str = ""
     state: str | None = None
     iss: str | None = None
@@ -207,7 +207,7 @@ class _Callback:
     """The local port to which the browser is redirected."""
 
     async def __aenter__(self) -> Self:
-        self._answer: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
+        self._answer: asyncio.Future[_Redirect] = asyncio.get_running_loop().create_future()
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=MAX_HEAD)
         port = self._server.sockets[0].getsockname()[1]
         self.address = f"http://127.0.0.1:{port}{CALLBACK}"
@@ -240,10 +240,10 @@ class _Callback:
             writer.close()
 
 
-def _answer_in(query: str) -> _Answer:
+def _answer_in(query: str) -> _Redirect:
     values = {name: each[0] for name, each in parse_qs(query).items()}
     error = values.get("error_description") or values.get("error", "")
-    return _Answer(values.get("code", ""), values.get("state"), values.get("iss"), error[:300])
+    return _Redirect(values.get("code", ""), values.get("state"), values.get("iss"), error[:300])
 
 
 def _respond(writer: asyncio.StreamWriter, status: int, page: str) -> None:

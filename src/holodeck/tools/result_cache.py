@@ -30,7 +30,7 @@ class CacheRule(Block):
     per: Per = Field("user", description="Who shares a result for the same arguments")
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _CachedResult(msgspec.Struct, frozen=True):
     result: ToolResult
     until: float
     size: int
@@ -41,7 +41,7 @@ class ResultCache:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._kept: dict[tuple[str, ...], _Kept] = {}
+        self._kept: dict[tuple[str, ...], _CachedResult] = {}
         self._size = 0
 
     def get(self, key: tuple[str, ...]) -> ToolResult | None:
@@ -61,7 +61,7 @@ class ResultCache:
             self._drop(key)
         while self._kept and (len(self._kept) >= MAX_RESULTS or self._size + size > MAX_CHARACTERS):
             self._drop(next(iter(self._kept)))
-        self._kept[key] = _Kept(result, self._clock() + seconds, size)
+        self._kept[key] = _CachedResult(result, self._clock() + seconds, size)
         self._size += size
 
     def _drop(self, key: tuple[str, ...]) -> None:

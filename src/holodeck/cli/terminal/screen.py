@@ -109,7 +109,7 @@ UNKNOWN_SIZE = os.terminal_size((80, 24))
 
 
 @dataclass
-class _Call:
+class _ShownCall:
     name: str
     started: float
     arguments: str = ""
@@ -141,7 +141,7 @@ class Screen(e.Observer):
         self._painter = Painter(out, lambda: self._size().lines)
         self._safe = SafeStream()
         self._flow: _Flow | None = None
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, _ShownCall] = {}
         self._waiting: tuple[str, float] | None = None  # the reason, and since when
         self._progress: dict[str, dict[str, Any]] = {}  # activities of tools that report progress
         self._warned: list[str] = []  # warnings of this run that are on the screen
@@ -200,11 +200,11 @@ class Screen(e.Observer):
 
     def tool_call_started(self, event: e.ToolCallStarted) -> None:
         self._waiting = None
-        self._calls[event.call_id] = _Call(event.name, time.monotonic())
+        self._calls[event.call_id] = _ShownCall(event.name, time.monotonic())
         self._soon()
 
     def tool_call_ended(self, event: e.ToolCallEnded) -> None:
-        call = self._calls.setdefault(event.call_id, _Call(event.name, time.monotonic()))
+        call = self._calls.setdefault(event.call_id, _ShownCall(event.name, time.monotonic()))
         call.arguments, call.started = event.arguments, time.monotonic()
         self._soon()
 
@@ -226,7 +226,7 @@ class Screen(e.Observer):
         return f" · {progress_text(found[-1])}" if found else ""
 
     def tool_finished(self, event: e.ToolFinished) -> None:
-        call = self._calls.pop(event.call_id, _Call(event.name, time.monotonic()))
+        call = self._calls.pop(event.call_id, _ShownCall(event.name, time.monotonic()))
         if not any(other.name == event.name for other in self._calls.values()):
             self._progress = {id_: each for id_, each in self._progress.items() if each.get("tool") != event.name}
         if self.quiet:
@@ -236,7 +236,7 @@ class Screen(e.Observer):
         self._keep([self._row(mark, asked, f"{event.seconds:.2f} s")])
         self._details(call, event)
 
-    def _details(self, call: _Call, event: e.ToolFinished) -> None:
+    def _details(self, call: _ShownCall, event: e.ToolFinished) -> None:
         text = terminal_safe(text_of(event.content)).strip()
         if self.verbose:
             self._indented(_pretty(call.arguments) if call.arguments else "")
@@ -365,7 +365,7 @@ class Screen(e.Observer):
             rows.append(self._row(turn, f"{what}…", _so_far(since)))
         return rows
 
-    def _call_row(self, call: _Call) -> str:
+    def _call_row(self, call: _ShownCall) -> str:
         return call_text(call.name, call.arguments, short=True) + self._progress_of(call.name)
 
     def _row(self, mark: tuple[str, str], what: str, duration: str) -> str:

@@ -21,7 +21,7 @@ _SILENT = {"tracked-changes", "sequence-decls", "variable-decls", "forms", "note
 
 
 @dataclass
-class _Reader:
+class _OdfReader:
     package: Package
     document: Document
     deleted: dict[str, str] = field(default_factory=dict)  # change id → text
@@ -134,20 +134,20 @@ class _Reader:
 
 _MARKS = {"tab": "\t", "line-break": "\n"}
 _SPECIAL = {
-    "a": _Reader.link,
-    "note": _Reader.note,
-    "annotation": _Reader.comment,
-    "change": _Reader.change,
-    "change-start": _Reader.change,
-    "change-end": _Reader.change,
-    "frame": _Reader.frame,
+    "a": _OdfReader.link,
+    "note": _OdfReader.note,
+    "annotation": _OdfReader.comment,
+    "change": _OdfReader.change,
+    "change-start": _OdfReader.change,
+    "change-end": _OdfReader.change,
+    "frame": _OdfReader.frame,
 }
 
 
 # spreadsheets
 
 
-def _sheets(reader: _Reader) -> Iterator[Sheet]:
+def _sheets(reader: _OdfReader) -> Iterator[Sheet]:
     title: str | None = None
     rows: list[list[str]] = []
     left_out = number = 0
@@ -173,7 +173,7 @@ def _sheet(title: str, rows: list[list[str]], left_out: int) -> Sheet:
     return Sheet(title, markdown.table(rows), [longer] if left_out else [])
 
 
-def _row_cells(reader: _Reader, row: Element) -> list[str]:
+def _row_cells(reader: _OdfReader, row: Element) -> list[str]:
     """Returns the cells of a row without trailing empty ones: LibreOffice repeats one up to the last column."""
     cells: list[str] = []
     for cell in row.descendants("table-cell", "covered-table-cell"):
@@ -189,7 +189,7 @@ def _repeated(element: Element, name: str) -> int:
     return int(number) if number.isdecimal() and len(number) < 8 else 1  # noqa: PLR2004  a sheet has a million rows
 
 
-def _cell(reader: _Reader, cell: Element) -> str:
+def _cell(reader: _OdfReader, cell: Element) -> str:
     """Returns the displayed text of a cell. If none is saved: the value's attribute or the formula."""
     if text := reader.inline(cell).strip():
         return text
@@ -204,7 +204,7 @@ def _cell(reader: _Reader, cell: Element) -> str:
 # presentations
 
 
-def _slides(reader: _Reader) -> Iterator[str]:
+def _slides(reader: _OdfReader) -> Iterator[str]:
     number = 0
     for page in reader.package.elements(CONTENT, "page", mixed=True):
         number += 1
@@ -218,7 +218,7 @@ def _slides(reader: _Reader) -> Iterator[str]:
     reader.document.details.append(counted(number, "slide"))
 
 
-def _shape(reader: _Reader, part: Element) -> Iterator[str]:
+def _shape(reader: _OdfReader, part: Element) -> Iterator[str]:
     found = list(part.descendants("p", "h", "list", "table"))
     for element in found:
         yield from reader.block(element)
@@ -232,7 +232,7 @@ def read(data: bytes) -> Document:
         raise DocumentRefused("damaged", "is damaged: its main part is missing")
     kind = package.bytes_of("mimetype").rpartition(b".")[2].strip()
     document = Document()
-    reader = _Reader(package, document)
+    reader = _OdfReader(package, document)
     if kind == b"spreadsheet":
         document.blocks = sheets.blocks(_sheets(reader))
     else:

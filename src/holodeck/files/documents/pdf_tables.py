@@ -43,7 +43,7 @@ class _Cell:
 
 
 @dataclass
-class _Line:
+class _TextLine:
     middle: float
     height: float
     cells: list[_Cell]
@@ -52,9 +52,9 @@ class _Line:
 @dataclass
 class _Table:
     columns: list[tuple[float, float]] = field(default_factory=list)
-    lines: list[_Line] = field(default_factory=list)
+    lines: list[_TextLine] = field(default_factory=list)
 
-    def accepts(self, line: _Line) -> list[tuple[float, float]] | None:
+    def accepts(self, line: _TextLine) -> list[tuple[float, float]] | None:
         """Returns the columns with this line added, or None if it does not fit."""
         if self.lines and self.lines[-1].middle - line.middle > LINE_GAP * max(line.height, self.lines[-1].height):
             return None
@@ -83,7 +83,7 @@ class _Table:
     def written(self) -> str:
         return markdown.table(self._row(line) for line in self.lines)
 
-    def _row(self, line: _Line) -> list[str]:
+    def _row(self, line: _TextLine) -> list[str]:
         return [
             " ".join(cell.text for cell in line.cells if cell.left < right and cell.right > left)
             for left, right in self.columns
@@ -115,7 +115,7 @@ def with_tables(pieces: Sequence[Piece]) -> str | None:
     return "".join(shown).strip()
 
 
-def _lines(pieces: Sequence[Piece]) -> list[_Line]:
+def _lines(pieces: Sequence[Piece]) -> list[_TextLine]:
     lines: list[list[int]] = []
     for index in sorted(range(len(pieces)), key=lambda i: -pieces[i].middle):
         here = pieces[index]
@@ -126,7 +126,7 @@ def _lines(pieces: Sequence[Piece]) -> list[_Line]:
     return [_line(pieces, sorted(line, key=lambda i: pieces[i].left)) for line in lines]
 
 
-def _line(pieces: Sequence[Piece], order: list[int]) -> _Line:
+def _line(pieces: Sequence[Piece], order: list[int]) -> _TextLine:
     height = max(pieces[index].height for index in order)
     cells: list[_Cell] = []
     for index in order:
@@ -137,10 +137,10 @@ def _line(pieces: Sequence[Piece], order: list[int]) -> _Line:
             cells[-1].pieces.append(index)
         else:
             cells.append(_Cell(piece.left, piece.right, piece.text, [index]))
-    return _Line(pieces[order[0]].middle, height, cells)
+    return _TextLine(pieces[order[0]].middle, height, cells)
 
 
-def _candidates(lines: Sequence[_Line]) -> Iterator[_Table]:
+def _candidates(lines: Sequence[_TextLine]) -> Iterator[_Table]:
     table = _Table()
     for line in lines:
         columns = table.accepts(line) if table.lines or len(line.cells) > 1 else None

@@ -111,7 +111,7 @@ def _load_rules() -> "ReplyRules":
     return next_step
 
 
-class _Line(msgspec.Struct):
+class _HistoryLine(msgspec.Struct):
     role: str = ""
     text: str = ""
 
@@ -130,9 +130,9 @@ def recap(messages: Sequence[Message]) -> str:
     return shorten("\n".join(texts), _LONGEST_RECAP) if texts else "Nothing was said."
 
 
-def _lines(text: str) -> Iterator[_Line]:
+def _lines(text: str) -> Iterator[_HistoryLine]:
     for line in text.split("\n"):  # not splitlines(): JSON may hold other separators as they are
         try:
-            yield msgspec.json.decode(line, type=_Line)
+            yield msgspec.json.decode(line, type=_HistoryLine)
         except msgspec.DecodeError:
             continue  # no message of the conversation

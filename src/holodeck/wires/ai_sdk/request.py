@@ -159,7 +159,7 @@ def _rewind_to(given: Sequence[_Item], trigger: str, named: str | None) -> str |
     return None
 
 
-class _Call(msgspec.Struct, frozen=True, kw_only=True):
+class _ToolPart(msgspec.Struct, frozen=True, kw_only=True):
     """A tool part: the call, and the client's answer to it."""
 
     id: str
@@ -175,17 +175,17 @@ class _Call(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _calls(path: str, message: dict[str, Any]) -> Iterator[_Call]:
+def _calls(path: str, message: dict[str, Any]) -> Iterator[_ToolPart]:
     for i, part in enumerate(message["parts"]):
         if part.get("type") == DYNAMIC or str(part.get("type")).startswith(_TOOL):
             yield _call(part, f"{path}.parts[{i}]")
 
 
-def _call(part: dict[str, Any], path: str) -> _Call:
+def _call(part: dict[str, Any], path: str) -> _ToolPart:
     kind = read.text(part.get("type"), f"{path}.type")
     called = part.get("toolName") if kind == DYNAMIC else kind.removeprefix(_TOOL)
     call_id, state = read.name(part.get("toolCallId"), f"{path}.toolCallId"), part.get("state")
-    call = _Call(
+    call = _ToolPart(
         id=call_id, name=read.name(called, f"{path}.toolName"), input=read.opaque(part.get("input"), f"{path}.input")
     )
     if state == "approval-responded":
@@ -210,7 +210,7 @@ def _resume(value: Any, path: str) -> Resume:
     return Resume(interrupt_id=read.name(raw.get("id"), f"{path}.id"), approved=approved, reason=why)
 
 
-def _open_calls(given: Sequence[_Item]) -> Iterator[tuple[str, _Call]]:
+def _open_calls(given: Sequence[_Item]) -> Iterator[tuple[str, _ToolPart]]:
     """Returns the calls without an output in the newest assistant message: only it can have one that still waits."""
     newest = next((item for item in reversed(given) if item[1]["role"] == "assistant"), None)
     for part in () if newest is None else newest[1]["parts"]:
