@@ -41,7 +41,7 @@ async def asking(endpoint: ModelEndpoint, **settings: Any) -> AsyncIterator[Aski
     async def note(seconds: float) -> None:
         pauses.append(seconds)
 
-    defaults = {"name": "claude-test", "provider": "anthropic", "api_key": KEY, "cache": "off"}
+    defaults = {"name": "claude-test", "provider": "anthropic", "api_key": KEY, "cache": "off", "temperature": None}
     base = endpoint.url.removesuffix("/v1")
     model = Asking(
         EndpointSettings(**{**defaults, "endpoint": base, "deadlines": Deadlines(connect=2), **settings}),
