@@ -17,8 +17,8 @@ from benchmarks.report import Row, Target, ratios
 from benchmarks.tokens import BURSTS, MODE, STREAMS, TOKENS, WholeAgent, microseconds_per_token
 from holodeck.agent.definition import AgentDefinition
 from holodeck.models.anthropic.messages_model import AnthropicModel
+from holodeck.models.chat_completions_model import OpenAIChatModel
 from holodeck.models.endpoint_settings import EndpointSettings
-from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.openai_responses.responses_model import ResponsesModel
 from holodeck.models.port import Model
 from holodeck.tools.catalogue import Catalogue

@@ -152,8 +152,8 @@ async def longest_turns(rounds: int) -> dict[str, list[float]]:
     """In milliseconds, of each round."""
     try:
         from holodeck.models.scripted import says  # noqa: PLC0415  other benchmarks need none of these
-        from holodeck.server.main import GC_THRESHOLDS  # noqa: PLC0415
         from holodeck.server.options import ServerSettings  # noqa: PLC0415
+        from holodeck.server.process import GC_THRESHOLDS  # noqa: PLC0415
         from holodeck.server.wires import WIRES  # noqa: PLC0415
         from tests.server.serving import served  # noqa: PLC0415
     except ImportError as error:

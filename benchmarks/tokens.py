@@ -23,8 +23,8 @@ from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.loop import run as run_agent
 from holodeck.core.events import Event, TextAdded
 from holodeck.core.messages import UserMessage
+from holodeck.models.chat_completions_model import OpenAIChatModel
 from holodeck.models.endpoint_settings import EndpointSettings
-from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.tools.catalogue import Catalogue
 
 STREAMS, TOKENS = 64, 200

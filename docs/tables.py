@@ -21,10 +21,10 @@ import msgspec
 
 from holodeck import errors
 from holodeck.access.route_access import RouteAccess
+from holodeck.config.agent_schema import AgentFile
 from holodeck.config.build_model import build_model, native_files
 from holodeck.config.load import config_of
 from holodeck.config.model_schema import ModelChoice
-from holodeck.config.schema import AgentFile
 from holodeck.core import events
 from holodeck.core.messages import UserMessage
 from holodeck.core.tools import ToolSchema

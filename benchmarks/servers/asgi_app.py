@@ -4,7 +4,7 @@ import gc
 import os
 
 from holodeck import create_app
-from holodeck.server.main import GC_THRESHOLDS
+from holodeck.server.process import GC_THRESHOLDS
 
 app = create_app(os.environ["BENCH_AGENT"], protocols="ag-ui")
 gc.freeze()

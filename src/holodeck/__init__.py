@@ -11,9 +11,9 @@ from holodeck._version import __version__
 
 if TYPE_CHECKING:
     from holodeck import errors, testing
+    from holodeck.agent.agent_response import AgentResponse
     from holodeck.agent.definition import AgentContext
     from holodeck.agent.loop import run
-    from holodeck.agent.response import AgentResponse
     from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
     from holodeck.api import Agent, Reply, load
     from holodeck.asgi import create_app
@@ -31,7 +31,7 @@ _HOMES = {
     "AgentConfiguration": "holodeck.config.service",
     "AgentContext": "holodeck.agent.definition",
     "AgentLoopConfig": "holodeck.agent.settings",
-    "AgentResponse": "holodeck.agent.response",
+    "AgentResponse": "holodeck.agent.agent_response",
     "Conversation": "holodeck.sessions.port",
     "Listener": "holodeck.models.port",
     "Model": "holodeck.models.port",

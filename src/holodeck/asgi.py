@@ -15,7 +15,7 @@ from holodeck.config.load import LoadedConfig, load_config
 from holodeck.config.serving import ServeOptions
 from holodeck.errors import InvalidRequest
 from holodeck.server.app import Application
-from holodeck.server.main import build_server, settings_of
+from holodeck.server.process import build_server, settings_of
 from holodeck.server.wires import DEFAULT_WIRES, WIRES
 
 

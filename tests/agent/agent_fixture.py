@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from holodeck.agent.agent_response import AgentResponse
 from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.loop import run
-from holodeck.agent.response import AgentResponse
 from holodeck.agent.settings import AgentLoopConfig
 from holodeck.core import grammar
 from holodeck.core.events import Event

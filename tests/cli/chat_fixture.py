@@ -10,9 +10,9 @@ from typing import Any
 
 from holodeck.agent.definition import AgentDefinition
 from holodeck.cli.conversation.attachments import Attachments
-from holodeck.cli.conversation.chat import Chat
 from holodeck.cli.conversation.chat_context import ChatContext, ModelMenu, StartingAgent
 from holodeck.cli.conversation.chat_store import ChatStore
+from holodeck.cli.conversation.local_chat import Chat
 from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionState
 from holodeck.cli.paint import Paint
 from holodeck.cli.plain_display import JsonDisplay

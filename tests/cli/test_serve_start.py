@@ -43,7 +43,7 @@ def test_log_lines_are_text_on_a_terminal_and_json_elsewhere(tmp_path, monkeypat
     (tmp_path / "agent.yaml").write_text("name: a\nmodel: {provider: demo}\n")
     monkeypatch.setattr("sys.stdout", SimpleNamespace(isatty=lambda: terminal))
     started = []
-    monkeypatch.setattr("holodeck.server.main.serve", started.append)
+    monkeypatch.setattr("holodeck.server.process.serve", started.append)
     monkeypatch.setattr("gc.disable", lambda: None)
     words = [str(tmp_path), *(["--log-format", *given] if given else [])]
     serve.main(words, standalone_mode=False)

@@ -13,8 +13,8 @@ from holodeck.files.reader import FileReader
 from holodeck.runs.run_settings import RunSettings
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.listen import bind
-from holodeck.server.main import FLUSH_SECONDS, http_server
 from holodeck.server.options import ServerSettings
+from holodeck.server.process import FLUSH_SECONDS, http_server
 from holodeck.server.protocol import HttpServer
 from holodeck.server.wires import WIRES
 from holodeck.sessions.memory import MemorySessionStore

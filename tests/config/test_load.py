@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from holodeck.config.agent_schema import InlineInstructions, SystemPrompt
 from holodeck.config.load import LoadedConfig, load_config
-from holodeck.config.schema import InlineInstructions, SystemPrompt
 from holodeck.config.tool_schema import FunctionToolSettings, McpToolSettings
 from holodeck.config.validation_errors import one_of
 from holodeck.errors import ConfigError

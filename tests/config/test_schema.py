@@ -7,7 +7,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from holodeck.agent.settings import AgentLoopConfig
-from holodeck.config.schema import AgentFile
+from holodeck.config.agent_schema import AgentFile
 
 SCHEMA = AgentFile.model_json_schema()
 FREE = {"bind", "initial", "schema", "values"}  # values of any shape, bounded by the size of the file

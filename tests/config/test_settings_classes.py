@@ -7,13 +7,13 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
+from holodeck.config.agent_schema import RunsBlock, ServerBlock
 from holodeck.config.build import build_run_settings
 from holodeck.config.load import config_of
-from holodeck.config.schema import RunsBlock, ServerBlock
 from holodeck.config.serving import ServeOptions
 from holodeck.runs.run_settings import RunSettings
-from holodeck.server.main import settings_of
 from holodeck.server.options import ServerSettings
+from holodeck.server.process import settings_of
 
 SOURCE = Path(__file__).parents[2] / "src" / "holodeck"
 NOTHING_SET = config_of({"name": "a", "model": {"provider": "demo"}}, environment={})

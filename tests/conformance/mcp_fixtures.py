@@ -29,7 +29,7 @@ from holodeck.server.routes import mcp as mcp_route
 from holodeck.server.routes.mcp import LEGACY_METHODS, MODERN_METHODS, McpEndpoint, list_tools, routes_of
 from holodeck.wires import sse
 from holodeck.wires.jsonrpc import INVALID_PARAMS, RpcError, notification, result_message
-from holodeck.wires.mcp.answer import marked
+from holodeck.wires.mcp.call_progress import marked
 from holodeck.wires.mcp.envelope import TASKS, McpCall, missing_capability
 from tests.agent.agent_fixture import PlainTools
 from tests.server.serving import served

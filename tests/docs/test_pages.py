@@ -18,7 +18,7 @@ from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.todo.__main__ import _parser
-from holodeck.todo.tools import TOOLS
+from holodeck.todo.toolbox import TOOLS
 from tests.agent.agent_fixture import AgentFixture
 from tests.docs.newcomer import Newcomer, local_model, targets_of_makefile
 from tests.docs.snippets import PAGES, ROOT, Snippet, missing_line, snippets

@@ -19,8 +19,8 @@ from holodeck.cli.conversation.archive import ChatFileError, load_chat, save_cha
 from holodeck.cli.conversation.session import ChatSession
 from holodeck.core.messages import UserMessage
 from holodeck.sessions.transcript import Transcript
-from holodeck.tools.mcp import McpToolset
 from holodeck.tools.mcp_settings import McpSettings
+from holodeck.tools.mcp_toolset import McpToolset
 from holodeck.tools.port import ToolContext
 from tests.processes import NewChildren
 from tests.server.test_server_process import holodeck

@@ -9,8 +9,8 @@ import pytest
 
 from holodeck.core.messages import UserMessage
 from holodeck.errors import ModelError
+from holodeck.models.chat_completions_model import OpenAIChatModel
 from holodeck.models.endpoint_settings import Deadlines, EndpointSettings
-from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.port import Prompt
 from tests.models.endpoint import ModelEndpoint, chunk, frame, text_stream
 from tests.models.recording_listener import RecordingListener

@@ -7,9 +7,9 @@ from holodeck.agent.loop import run
 from holodeck.core import events as e
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.models.anthropic.messages_model import AnthropicModel
+from holodeck.models.chat_completions_model import OpenAIChatModel
 from holodeck.models.context_windows import known_window, room_for_history
 from holodeck.models.endpoint_settings import EndpointSettings
-from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.openai_responses.responses_model import ResponsesModel
 from holodeck.sessions.transcript import Transcript
 from holodeck.tools.catalogue import Catalogue

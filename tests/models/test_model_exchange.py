@@ -11,7 +11,7 @@ from holodeck.core import events as e
 from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import ModelAuthFailed, ModelProtocolError, ModelRejected, ModelTimeout, ModelUnreachable
-from holodeck.models import openai_chat
+from holodeck.models import chat_completions_model
 from holodeck.models.chunks import model_named
 from holodeck.models.endpoint_settings import Deadlines, EndpointSettings, Reasoning
 from holodeck.models.port import OutputSchema, Prompt
@@ -111,7 +111,7 @@ async def test_what_an_endpoint_does_not_know_is_left_out_and_remembered(complai
         assert sent_then is None or request.json[sent_then] == 5
 
 
-@pytest.mark.parametrize("name", openai_chat.OPTIONAL)
+@pytest.mark.parametrize("name", chat_completions_model.OPTIONAL)
 async def test_an_option_that_an_endpoint_refuses_is_left_out_from_then_on(name, caplog):
     caplog.set_level("INFO", logger="holodeck.models.streamed")
     complaint = {"error": {"message": f"Unsupported parameter: '{name}' is not supported with this model."}}
@@ -127,7 +127,7 @@ async def test_an_option_that_an_endpoint_refuses_is_left_out_from_then_on(name,
         await model.reply(prompt, RecordingListener())
         await model.reply(prompt, RecordingListener())
     first, *others = (request.json for request in endpoint.requests)
-    assert {key: first[key] for key in openai_chat.OPTIONAL} == {
+    assert {key: first[key] for key in chat_completions_model.OPTIONAL} == {
         "reasoning_effort": "high", "verbosity": "low", "top_p": 0.5, "seed": 7, "stop": ["END"],
         "parallel_tool_calls": False, "tool_choice": {"type": "function", "function": {"name": "f"}},
         "service_tier": "flex",
@@ -178,7 +178,7 @@ def test_a_forced_tool_is_forced_once_a_turn():
 
 def test_gemini_takes_a_budget_of_thinking_under_its_own_name():
     settings = EndpointSettings(name="m", provider="gemini", reasoning=Reasoning(budget_tokens=500, summary="auto"))
-    body = json.loads(openai_chat.encode(settings, PROMPT))
+    body = json.loads(chat_completions_model.encode(settings, PROMPT))
     thinking = {"thinking_budget": 500, "include_thoughts": True}
     assert body["extra_body"] == {"google": {"thinking_config": thinking}}
 

@@ -7,8 +7,8 @@ import pytest
 from holodeck.config.model_schema import ModelChoice
 from holodeck.errors import ConfigError
 from holodeck.http.address import proxy_for
+from holodeck.models.chat_completions_model import OpenAIChatModel
 from holodeck.models.endpoint_settings import EndpointSettings
-from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.providers import PROVIDERS, ProviderName, chat_url, models_url, provider_named
 
 AZURE = "https://me.openai.azure.com"

@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from holodeck.core.tools import ToolSchema
+from holodeck.models.chat_completions_model import OpenAIChatModel
 from holodeck.models.endpoint_settings import EndpointSettings
-from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.openai_responses.responses_model import ResponsesModel
 from holodeck.models.port import OutputSchema, Prompt
 from tests.models.asking import PROMPT

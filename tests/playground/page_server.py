@@ -17,8 +17,8 @@ from holodeck.runs.port import RunStore
 from holodeck.runs.run_settings import RunSettings
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.listen import bind
-from holodeck.server.main import http_server
 from holodeck.server.options import ServerSettings
+from holodeck.server.process import http_server
 from holodeck.server.protocol import HttpServer
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.sessions.port import SessionStore

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from holodeck.models.chat_completions_model import OpenAIChatModel
 from holodeck.models.endpoint_settings import EndpointSettings
-from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.server.options import ServerSettings
 from tests.models.endpoint import ModelEndpoint, text_stream
 from tests.scenarios.uploading import QUESTION, WAYS, File

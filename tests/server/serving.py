@@ -14,9 +14,9 @@ from yarl import URL
 
 from holodeck.access.authenticator import Authenticator
 from holodeck.agent.definition import AgentDefinition
+from holodeck.config.agent_schema import PushBlock, RunsBlock, ServerBlock
 from holodeck.config.auth_schema import AuthSettings, PublicRoute
 from holodeck.config.limit_schema import RequestLimits, ServerLimits
-from holodeck.config.schema import PushBlock, RunsBlock, ServerBlock
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs.memory_runs import MemoryRunStore
@@ -24,8 +24,8 @@ from holodeck.runs.run import Run
 from holodeck.runs.run_settings import RunSettings
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.listen import bind
-from holodeck.server.main import FLUSH_SECONDS, http_server
 from holodeck.server.options import ServerSettings
+from holodeck.server.process import FLUSH_SECONDS, http_server
 from holodeck.server.protocol import HttpServer
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.tools.catalogue import Catalogue

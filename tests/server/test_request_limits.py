@@ -6,7 +6,7 @@ from holodeck.config.limit_schema import RequestLimits
 from holodeck.config.load import load_config
 from holodeck.config.serving import ServeOptions
 from holodeck.core.sizes import KIB, MB
-from holodeck.server.main import settings_of
+from holodeck.server.process import settings_of
 
 
 def limits_of(tmp_path, block: str) -> RequestLimits:

@@ -10,8 +10,8 @@ import pytest
 from holodeck.models.scripted import Turn, says
 from holodeck.runs.middleware import EventMiddleware
 from holodeck.runs.middleware import log as log_stage
-from holodeck.server import stream as streams
-from holodeck.server.stream import EventStream
+from holodeck.server import streaming_response as streams
+from holodeck.server.streaming_response import EventStream
 from holodeck.telemetry.log_context import current
 from holodeck.wires.agui.encode import SseEncoder
 from tests.server.serving import PATIENCE, ask, read_to, served, server_block, until

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from holodeck.config.load import load_config
-from holodeck.server.main import secrets_of
+from holodeck.server.process import secrets_of
 from holodeck.telemetry.logs import LineFormat, note
 
 AGENT = """\

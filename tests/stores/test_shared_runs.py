@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from holodeck.agent.definition import AgentDefinition
-from holodeck.config.schema import ClusterSettings
+from holodeck.config.agent_schema import ClusterSettings
 from holodeck.core.events import RunFinished, RunStarted, StepStarted
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, UserMessage

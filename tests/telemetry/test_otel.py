@@ -11,8 +11,8 @@ from holodeck.core.messages import UserMessage
 from holodeck.core.request import RunRequest
 from holodeck.core.usage import TokenUsage
 from holodeck.runs.log import RunLog
-from holodeck.server.main import Traces, build_server
 from holodeck.server.options import ServerSettings
+from holodeck.server.process import Traces, build_server
 from holodeck.telemetry import otlp
 from holodeck.telemetry.otel import PROVIDER_NAMES
 from tests.cli.process import holodeck

@@ -13,7 +13,7 @@ from sqlmodel import Session
 
 from holodeck.todo.database import engine_url, file_url
 from holodeck.todo.store import TodoStore
-from holodeck.todo.tools import Toolbox
+from holodeck.todo.toolbox import Toolbox
 from tests.postgres_server import new_databases, postgres_server
 
 NOW = datetime(2026, 11, 18, 12, 0, tzinfo=UTC)  # a Wednesday

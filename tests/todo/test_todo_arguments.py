@@ -3,9 +3,9 @@ import json
 import pytest
 from jsonschema import Draft202012Validator
 
-from holodeck.todo.arguments import CreateTodo, DeleteTodo, UpdateTodo, read_arguments, schema_of
-from holodeck.todo.tools import TOOLS
-from holodeck.todo.values import TodoError
+from holodeck.todo.todo_values import TodoError
+from holodeck.todo.tool_arguments import CreateTodo, DeleteTodo, UpdateTodo, read_arguments, schema_of
+from holodeck.todo.toolbox import TOOLS
 
 GOOD = {"user_id": "ann", "title": "buy eggs"}
 

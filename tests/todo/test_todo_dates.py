@@ -3,8 +3,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from holodeck.todo.dates import read_due_date, read_period, read_zone, shorten, write_instant
-from holodeck.todo.values import TodoError
+from holodeck.todo.due_dates import read_due_date, read_period, read_zone, shorten, write_instant
+from holodeck.todo.todo_values import TodoError
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

@@ -20,7 +20,7 @@ from mcp.client.stdio import stdio_client
 from holodeck.todo.database import default_file, file_url
 from holodeck.todo.server import build_server
 from holodeck.todo.store import TodoStore
-from holodeck.todo.tools import Toolbox
+from holodeck.todo.toolbox import Toolbox
 
 MODULE = ["-m", "holodeck.todo"]
 VOCABULARIES = [

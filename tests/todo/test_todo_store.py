@@ -16,7 +16,7 @@ from sqlmodel import Session
 from holodeck.todo import store as todo_store
 from holodeck.todo.database import engine_url, file_url
 from holodeck.todo.store import SchemaRow, TodoStore, new_id
-from holodeck.todo.values import TodoError, TodoFilter
+from holodeck.todo.todo_values import TodoError, TodoFilter
 
 NOW = datetime(2026, 11, 18, 12, 0, tzinfo=UTC)
 EVERYTHING = TodoFilter()

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holodeck.todo import tools
-from holodeck.todo.tools import Toolbox, UnknownToolError
-from holodeck.todo.values import TodoError
+from holodeck.todo import toolbox
+from holodeck.todo.todo_values import TodoError
+from holodeck.todo.toolbox import Toolbox, UnknownToolError
 
 BERLIN = {"timezone": "Europe/Berlin"}
 
@@ -99,7 +99,7 @@ def test_completed_and_overdue_contradict_each_other(listed):
 
 
 def test_a_long_list_is_cut_and_says_so(call, monkeypatch):
-    monkeypatch.setattr(tools, "LIST_LIMIT", 2)
+    monkeypatch.setattr(toolbox, "LIST_LIMIT", 2)
     for number in range(3):
         call("add_task", title=f"task {number}")
     answer = call("list_todos")

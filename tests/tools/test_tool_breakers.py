@@ -8,7 +8,7 @@ from holodeck.core.tools import ToolResult, ToolSchema
 from holodeck.resilience.breaker import CircuitBreakerConfig, Phase
 from holodeck.resilience.breakers import Breakers, Dependency
 from holodeck.tools.catalogue import Catalogue, Source
-from holodeck.tools.mcp import McpToolset
+from holodeck.tools.mcp_toolset import McpToolset
 from holodeck.tools.port import ToolContext
 from tests.tools.mcp.rogue_client import rogue_settings
 from tests.tools.recording import RecordingToolset

@@ -17,13 +17,13 @@ from typing import Any
 
 import msgspec
 
+from holodeck.agent.agent_response import AgentResponse, LoopResult, response_of
 from holodeck.agent.budget import Spending
 from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.emitter import OverlappingCommit, RunEmitter, reason_for_cut
 from holodeck.agent.pending import Decision, decide
 from holodeck.agent.prediction import Predictor, announcement
 from holodeck.agent.prompting import Compaction, initial_state, length_of, prompt_for, shown, tokens_of_half
-from holodeck.agent.response import AgentResponse, LoopResult, response_of
 from holodeck.agent.run_ending import RunEnding, show_history
 from holodeck.agent.structured_output import BadOutputError, repair_request
 from holodeck.agent.tool_calls import Batch, KeptResults, ToolRunner, server_tools

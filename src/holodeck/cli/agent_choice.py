@@ -13,9 +13,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from holodeck.cli.paint import Paint
+from holodeck.config.agent_schema import InlineInstructions, InstructionsFile
 from holodeck.config.environment import data_folder
 from holodeck.config.load import DEFAULT_NAME, LoadedConfig, load_config
-from holodeck.config.schema import InlineInstructions, InstructionsFile
 from holodeck.config.upstream_format import nearest
 
 IN_A_SHELL = "`holodeck init` writes one, and --demo runs the bundled agent"

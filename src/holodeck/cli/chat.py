@@ -19,11 +19,11 @@ from click.core import ParameterSource
 
 from holodeck.cli.agent_choice import chosen, demo_option
 from holodeck.cli.conversation.attachments import Attachments
-from holodeck.cli.conversation.chat import Chat
 from holodeck.cli.conversation.chat_context import ChatContext, ModelMenu, StartingAgent
 from holodeck.cli.conversation.chat_loop import LEAVE_SECONDS, Display
 from holodeck.cli.conversation.chat_store import ChatStore
 from holodeck.cli.conversation.commands import COMMANDS, listed
+from holodeck.cli.conversation.local_chat import Chat
 from holodeck.cli.conversation.remote_chat import HELP as REMOTE_COMMANDS
 from holodeck.cli.conversation.remote_chat import RemoteChat, RemoteContext
 from holodeck.cli.conversation.remote_server import RemoteServer

@@ -4,7 +4,7 @@ import json
 
 import click
 
-from holodeck.config.schema import AgentFile
+from holodeck.config.agent_schema import AgentFile
 
 
 @click.command("schema")

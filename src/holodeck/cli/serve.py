@@ -119,5 +119,5 @@ def command(*, path: str | None, demo: bool, workers: int, reload: bool, **given
         ended: int = import_module("holodeck.cli.workers").serve_with(workers, sys.argv[1:], options)
         return ended
     gc.disable()  # imports make only long-lived objects; the server enables the GC again when it is ready
-    import_module("holodeck.server.main").serve(options)  # imports the whole server, so only after all checks
+    import_module("holodeck.server.process").serve(options)  # imports the whole server, so only after all checks
     return None

@@ -18,10 +18,7 @@ import yaml
 from holodeck.agent.definition import AgentDefinition, Instructions, TextInstructions
 from holodeck.agent.settings import SystemPrompt
 from holodeck.agent.structured_output import OutputType
-from holodeck.config.build_model import build_model, native_files, reported_window, shown_tokens
-from holodeck.config.environment import Keys, data_folder
-from holodeck.config.load import DEFAULT_NAME, LoadedConfig, load_config, secrets_of
-from holodeck.config.schema import (
+from holodeck.config.agent_schema import (
     AnnotateMiddleware,
     FilterMiddleware,
     FunctionMiddleware,
@@ -30,6 +27,9 @@ from holodeck.config.schema import (
     LogMiddleware,
     Middleware,
 )
+from holodeck.config.build_model import build_model, native_files, reported_window, shown_tokens
+from holodeck.config.environment import Keys, data_folder
+from holodeck.config.load import DEFAULT_NAME, LoadedConfig, load_config, secrets_of
 from holodeck.config.tool_schema import FunctionToolSettings, McpToolSettings
 from holodeck.core.secrets import Redactor
 from holodeck.errors import ConfigError
@@ -201,7 +201,7 @@ def build_tools(config: LoadedConfig, breakers: Breakers | None = None, added: S
 
 def _mcp(config: LoadedConfig, tool: McpToolSettings, *, guarded: bool) -> "Source":
     from holodeck.tools.catalogue import Source
-    from holodeck.tools.mcp import McpToolset
+    from holodeck.tools.mcp_toolset import McpToolset
 
     breaker = config.agent.circuit_breakers.mcp if guarded else None
     return Source(toolset=McpToolset(mcp_settings(config, tool)), name=tool.name, rules=tool, breaker=breaker)

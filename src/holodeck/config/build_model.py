@@ -82,7 +82,7 @@ async def offered_models(config: LoadedConfig) -> "tuple[OfferedModel, ...]":
         raise InvalidRequest(
             "The demo model has no endpoint that could list others. Name a provider in agent.yaml to see its models."
         )
-    from holodeck.models.openai_chat import OpenAIChatModel
+    from holodeck.models.chat_completions_model import OpenAIChatModel
 
     settings = _endpoint_settings(config, ("model",), choice)
     client = _own_client(config, ("model",), choice, settings) or OpenAIChatModel(settings)
@@ -111,7 +111,7 @@ def _own_client(
 
 def _openai(settings: "EndpointSettings") -> Model:
     """Makes an OpenAI-compatible client for the API in the file. `auto` chooses the API that suits the model."""
-    from holodeck.models.openai_chat import OpenAIChatModel
+    from holodeck.models.chat_completions_model import OpenAIChatModel
 
     if settings.api == "chat" or not PROVIDERS[settings.provider].has_responses:
         return OpenAIChatModel(settings)

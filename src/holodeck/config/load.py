@@ -14,8 +14,8 @@ from typing import get_args
 import msgspec
 from pydantic import ValidationError
 
+from holodeck.config.agent_schema import AgentFile
 from holodeck.config.environment import Keys, YamlDocument, dotted, expand, read_environment
-from holodeck.config.schema import AgentFile
 from holodeck.config.tool_schema import McpToolSettings
 from holodeck.config.upstream_format import UpstreamParts, nearest
 from holodeck.config.validation_errors import explain

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
+from holodeck.agent.agent_response import AgentResponse
 from holodeck.agent.definition import AgentContext, AgentDefinition, TextInstructions
 from holodeck.agent.loop import run
-from holodeck.agent.response import AgentResponse
 from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
 from holodeck.agent.structured_output import OutputType
 from holodeck.core.events import Emit
@@ -19,9 +19,9 @@ from holodeck.core.messages import UserMessage, can_be_answered, text_of, unansw
 from holodeck.core.secrets import Redactor
 from holodeck.core.zones import is_zone, local_zone
 from holodeck.errors import InvalidRequest
+from holodeck.models.chat_completions_model import OpenAIChatModel
 from holodeck.models.chat_format import from_chat, system_of
 from holodeck.models.endpoint_settings import Deadlines, EndpointSettings
-from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.port import Model
 from holodeck.sessions.transcript import Transcript
 from holodeck.tools.binding import BOUND, Tool, sources_of

@@ -7,7 +7,7 @@ evaluation needs may be unset. A key that looks like a typo of one of ours stays
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
-from holodeck.config.schema import AgentFile
+from holodeck.config.agent_schema import AgentFile
 from holodeck.config.yaml_source import Entry, Fields, Items, Mark, Node, Scalar
 
 KNOWN_BLOCKS = frozenset(AgentFile.model_fields)

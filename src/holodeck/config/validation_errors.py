@@ -10,8 +10,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
+from holodeck.config.agent_schema import AgentFile
 from holodeck.config.environment import Keys, YamlDocument, dotted
-from holodeck.config.schema import AgentFile
 from holodeck.config.upstream_format import GATEWAYS, OPTIONS_OF_SERVE, OTHER_PROVIDERS, SLIPS, SLIPS_OF_MODEL, nearest
 from holodeck.config.yaml_source import located
 from holodeck.core.text import one_line

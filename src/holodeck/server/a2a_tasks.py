@@ -22,7 +22,7 @@ from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.run_chain import last_of_chain, open_interrupts
 from holodeck.server.run_feed import RunFeed
-from holodeck.server.stream import Cursor, EventStream
+from holodeck.server.streaming_response import Cursor, EventStream
 from holodeck.wires import sse
 from holodeck.wires.a2a.error_form import task_not_found
 from holodeck.wires.a2a.task import CANCELED, SUBMITTED, WORKING, TaskEncoder, TaskReader, message_json, task_json

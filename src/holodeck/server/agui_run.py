@@ -21,7 +21,7 @@ from holodeck.server.intake import Arrival, begin, decoded, json_body, server_of
 from holodeck.server.reading_stream import ReadingStream, ScanProgress, started_or_reading
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import ANYTHING, EVENT_STREAM, OBJECT, PROBLEMS, json_request
-from holodeck.server.stream import EventStream, follow
+from holodeck.server.streaming_response import EventStream, follow
 from holodeck.wires.agui.capabilities import capabilities
 from holodeck.wires.agui.client_events import CLIENT_HEADER, TERMINAL
 from holodeck.wires.agui.decode import MAX_CONTEXT, MAX_RESUMES, decode

@@ -28,7 +28,7 @@ from holodeck.server.agui_run import AGENT_INPUT_BODY, capabilities_of, start
 from holodeck.server.identity import owner_of, require
 from holodeck.server.intake import decoded, json_body, server_of, session_id
 from holodeck.server.routing import ResponseSchemas, Routes
-from holodeck.server.stream import Cursor, EventStream
+from holodeck.server.streaming_response import Cursor, EventStream
 from holodeck.wires import sse
 from holodeck.wires.agui.decode import AguiInput, decode
 from holodeck.wires.agui.encode import MAX_FRAME_BYTES, SseEncoder, translate

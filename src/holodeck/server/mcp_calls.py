@@ -29,15 +29,15 @@ from holodeck.server.agent_server import AgentServer, slot_of
 from holodeck.server.identity import owner_of, require
 from holodeck.server.intake import Arrival, begin, json_answer, server_of
 from holodeck.server.run_chain import last_of_chain, open_interrupts
-from holodeck.server.stream import Cursor, EventStream
+from holodeck.server.streaming_response import Cursor, EventStream
 from holodeck.server.sync_answer import left
 from holodeck.wires import sse
 from holodeck.wires.body import table, valid_id
 from holodeck.wires.jsonrpc import INVALID_PARAMS, RpcError, error_message, error_object, result_message
-from holodeck.wires.mcp import answer
+from holodeck.wires.mcp import call_progress
+from holodeck.wires.mcp.agent_tools import ASK, CONTINUE, WAIT, ask_arguments, continue_arguments, wait_arguments
 from holodeck.wires.mcp.approvals import form_answers
 from holodeck.wires.mcp.envelope import TASKS, Caller, McpCall, missing_capability
-from holodeck.wires.mcp.tools import ASK, CONTINUE, WAIT, ask_arguments, continue_arguments, wait_arguments
 
 NAME = "mcp"
 WITHOUT_HEADERS = "holodeck.without_headers"  # marks the scope of a message that arrived over standard input
@@ -155,9 +155,9 @@ async def _answer(request: Request, call: McpCall, run: Run, *, owns: bool = Tru
         return result_answer(call, _result_of(server, run, call))
     if caller.takes_tasks:
         return result_answer(
-            call, answer.marked({**_task(run, run.root), "resultType": "task"}, caller, server_info(server))
+            call, call_progress.marked({**_task(run, run.root), "resultType": "task"}, caller, server_info(server))
         )
-    return result_answer(call, answer.still_working(run.session_id, run.root, caller, server_info(server)))
+    return result_answer(call, call_progress.still_working(run.session_id, run.root, caller, server_info(server)))
 
 
 def _takes_stream(request: Request) -> bool:
@@ -171,18 +171,18 @@ def _stream(server: AgentServer, call: McpCall, run: Run, stop: Callable[[], obj
             await server.runs.keep_going(run)
         except HoloDeckError as error:
             return sse.frame(error_message(call.id, error_object(error)))
-        result = answer.still_working(run.session_id, run.root, call.caller, server_info(server))
+        result = call_progress.still_working(run.session_id, run.root, call.caller, server_info(server))
         return sse.frame(result_message(call.id, result))
 
-    encoder = answer.ProgressEncoder(
-        call.id, answer.AnswerReader(call.caller, server_info(server)), call.progress_token
+    encoder = call_progress.ProgressEncoder(
+        call.id, call_progress.AnswerReader(call.caller, server_info(server)), call.progress_token
     )
     cursor = Cursor(run, encoder, 0, server.middleware())
     return TimedStream(server, cursor, seconds=server.settings.mcp_wait, late=late, on_leave=stop)
 
 
 def _result_of(server: AgentServer, run: Run, call: McpCall) -> dict[str, Any]:
-    reader = answer.AnswerReader(call.caller, server_info(server))
+    reader = call_progress.AnswerReader(call.caller, server_info(server))
     for event in server.shown_events(run):
         reader.read(event)
     if reader.result is None:
@@ -195,7 +195,9 @@ def open_encoder(server: AgentServer, run: Run, _accept: str | None) -> Encoder:
 
     In the answer to a call, the message has the id of the call.
     """
-    return answer.ProgressEncoder(run.run_id, answer.AnswerReader(Caller(), server_info(server)), run.run_id)
+    return call_progress.ProgressEncoder(
+        run.run_id, call_progress.AnswerReader(Caller(), server_info(server)), run.run_id
+    )
 
 
 # tasks
@@ -207,22 +209,22 @@ async def get_task(request: Request, call: McpCall) -> Response:
     found = _task(run, call.params["taskId"])
     if run.log.has_ending:
         found |= await _outcome(server, run, call)
-    return result_answer(call, answer.marked(found, call.caller, server_info(server)))
+    return result_answer(call, call_progress.marked(found, call.caller, server_info(server)))
 
 
 async def _outcome(server: AgentServer, run: Run, call: McpCall) -> dict[str, Any]:
     """The members that a task has only after its run has ended."""
     ending = run.log.ending
     if isinstance(ending, RunFinished) and ending.outcome is Outcome.CANCELLED:
-        return {"status": answer.CANCELLED}
+        return {"status": call_progress.CANCELLED}
     result = _result_of(server, run, call)
-    if result.get("resultType") != answer.INPUT_REQUIRED:
-        return {"status": answer.COMPLETED, "result": result}
+    if result.get("resultType") != call_progress.INPUT_REQUIRED:
+        return {"status": call_progress.COMPLETED, "result": result}
     answered = {each.interrupt_id for each in await kept_answers(server.runs, run)}
     wanted = result["inputRequests"]
     left = {key: value for key, value in wanted.items() if key not in answered}
     # All are answered and the run has not continued: the server was full, or was killed. Any answer continues it.
-    return {"status": answer.INPUT_REQUIRED, "inputRequests": left or wanted}
+    return {"status": call_progress.INPUT_REQUIRED, "inputRequests": left or wanted}
 
 
 async def update_task(request: Request, call: McpCall) -> Response:
@@ -238,7 +240,7 @@ async def update_task(request: Request, call: McpCall) -> Response:
         decided = await keep_answers(server.runs, run, answers.decided, answers.dismissed)
         if len(decided) == len(interrupts):
             await server.runs.keep_going(await _resumed(request, run, decided, detached=True))
-    return result_answer(call, answer.marked({}, call.caller, server_info(server)))
+    return result_answer(call, call_progress.marked({}, call.caller, server_info(server)))
 
 
 async def cancel_task(request: Request, call: McpCall) -> Response:
@@ -246,7 +248,7 @@ async def cancel_task(request: Request, call: McpCall) -> Response:
     require(request, RUNS_STOP)
     server = server_of(request)
     await server.stop_runs(await _task_run(request, call))
-    return result_answer(call, answer.marked({}, call.caller, server_info(server)))
+    return result_answer(call, call_progress.marked({}, call.caller, server_info(server)))
 
 
 async def _task_run(request: Request, call: McpCall) -> Run:
@@ -256,9 +258,9 @@ async def _task_run(request: Request, call: McpCall) -> Run:
 
 
 def _task(run: Run, task_id: str) -> dict[str, Any]:
-    return answer.task(
+    return call_progress.task(
         task_id=task_id,
-        status=answer.WORKING,
+        status=call_progress.WORKING,
         created_at=run.created_at,
         updated_at=run.finished_at or run.created_at,
         ttl_seconds=DETACHED_SECONDS,

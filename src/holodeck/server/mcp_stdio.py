@@ -22,8 +22,8 @@ from holodeck.errors import StartError
 from holodeck.runs.memory_runs import MemoryRunStore
 from holodeck.runs.run import Run
 from holodeck.server.app import Application
-from holodeck.server.main import Traces, build_server, run_to_end, settings_of
 from holodeck.server.mcp_calls import NAME, WITHOUT_HEADERS
+from holodeck.server.process import Traces, build_server, run_to_end, settings_of
 from holodeck.telemetry import logs
 from holodeck.tools.stdio import LineFramer, Oversize
 from holodeck.wires.jsonrpc import INVALID_REQUEST, ErrorObject, JsonRpcId, error_body

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holodeck.config.schema import ClusterSettings, ServerBlock
+from holodeck.config.agent_schema import ClusterSettings, ServerBlock
 from holodeck.config.serving import AppOptions
 from holodeck.core.sizes import MB
 from holodeck.files.fetch import is_public

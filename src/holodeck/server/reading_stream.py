@@ -17,7 +17,7 @@ from holodeck.errors import HoloDeckError, InternalError
 from holodeck.runs.middleware import NumberedEvents
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.stream import Cursor, EventStream
+from holodeck.server.streaming_response import Cursor, EventStream
 from holodeck.wires.sse import FrameEncoder
 
 log = logging.getLogger(__name__)

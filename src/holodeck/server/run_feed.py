@@ -11,7 +11,7 @@ from holodeck.core.owner import OwnedId
 from holodeck.errors import HoloDeckError
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.stream import EventStream
+from holodeck.server.streaming_response import EventStream
 from holodeck.wires import sse
 
 

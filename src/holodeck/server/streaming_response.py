@@ -16,7 +16,7 @@ from functools import cache, partial
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from holodeck.config.schema import ServerBlock
+from holodeck.config.agent_schema import ServerBlock
 from holodeck.core.encoder import Encoder, bare
 from holodeck.core.events import Event, MessagesReplaced
 from holodeck.runs.log import ReplayGone

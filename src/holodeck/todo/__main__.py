@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holodeck.todo.database import DatabaseError, check_database, default_file, engine_url, file_url
-from holodeck.todo.dates import read_zone
-from holodeck.todo.values import TodoError, checked_user
+from holodeck.todo.due_dates import read_zone
+from holodeck.todo.todo_values import TodoError, checked_user
 
 if TYPE_CHECKING:
     from holodeck.todo.store import TodoStore
@@ -84,7 +84,7 @@ def _serve(options: argparse.Namespace) -> None:
 
     with _nothing_to_collect():
         from holodeck.todo.server import build_server, serve_http, serve_stdio  # noqa: PLC0415, see the module's docstring
-        from holodeck.todo.tools import Toolbox  # noqa: PLC0415
+        from holodeck.todo.toolbox import Toolbox  # noqa: PLC0415
     server = build_server(Toolbox(_opened_once(url), user=user, tenants=options.tenants, zone=zone))
     if listener:
         host = f"[{options.host}]" if ":" in options.host else options.host

@@ -6,7 +6,7 @@ Only ISO 8601 is read here. "Tomorrow at three" is natural language, which the m
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
-from holodeck.todo.values import TodoError
+from holodeck.todo.todo_values import TodoError
 
 END_OF_DAY = time(23, 59, 59)
 DAY = timedelta(days=1)

@@ -19,8 +19,8 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
-from holodeck.todo.tools import TOOLS, Tool, Toolbox, UnknownToolError
-from holodeck.todo.values import TodoError
+from holodeck.todo.todo_values import TodoError
+from holodeck.todo.toolbox import TOOLS, Tool, Toolbox, UnknownToolError
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from sqlalchemy.types import DateTime, TypeDecorator
 from sqlmodel import Field, Session, SQLModel, col, func, select
 
 from holodeck.todo.database import BUSY_TIMEOUT_S
-from holodeck.todo.values import TodoAttributes, TodoError, TodoFilter
+from holodeck.todo.todo_values import TodoAttributes, TodoError, TodoFilter
 
 SCHEMA_VERSION = 1
 

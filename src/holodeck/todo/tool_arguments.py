@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, core_schema
 
-from holodeck.todo.dates import shorten
-from holodeck.todo.values import Priority, Status, TodoError, checked_user
+from holodeck.todo.due_dates import shorten
+from holodeck.todo.todo_values import Priority, Status, TodoError, checked_user
 
 USER_ID, TENANT = "user_id", "tenant"
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from holodeck.todo.arguments import (
+from holodeck.todo.due_dates import read_due_date, read_period, read_zone, write_instant
+from holodeck.todo.todo_values import TodoAttributes, TodoError, TodoFilter, owner_name
+from holodeck.todo.tool_arguments import (
     USER_ID,
     AddTask,
     Arguments,
@@ -25,8 +27,6 @@ from holodeck.todo.arguments import (
     read_arguments,
     schema_of,
 )
-from holodeck.todo.dates import read_due_date, read_period, read_zone, write_instant
-from holodeck.todo.values import TodoAttributes, TodoError, TodoFilter, owner_name
 
 if TYPE_CHECKING:  # the store brings the database toolkit with it, which is loaded at the first call
     from holodeck.todo.store import TodoRow, TodoStore

@@ -10,8 +10,8 @@ from holodeck.core.messages import ToolCall, ToolMessage
 from holodeck.core.tools import ToolSchema
 from holodeck.todo.database import engine_url, file_url
 from holodeck.todo.store import TodoStore
-from holodeck.todo.tools import TOOLS, Toolbox
-from holodeck.todo.values import TodoError
+from holodeck.todo.todo_values import TodoError
+from holodeck.todo.toolbox import TOOLS, Toolbox
 from tests.models.demo.demo_chat import Conversation
 from tests.models.demo.sentences import NOW
 

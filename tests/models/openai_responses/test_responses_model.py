@@ -20,8 +20,8 @@ from holodeck.errors import (
     ModelRejected,
     ModelTruncated,
 )
+from holodeck.models.chat_completions_model import OpenAIChatModel
 from holodeck.models.endpoint_settings import Deadlines, EndpointSettings, Reasoning
-from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.openai_responses.output_items import KEPT
 from holodeck.models.openai_responses.responses_model import ChosenApiModel, ResponsesModel, is_openai_reasoning
 from holodeck.models.port import Prompt

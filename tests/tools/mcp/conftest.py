@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holodeck.tools.mcp import McpToolset
 from holodeck.tools.mcp_settings import McpSettings
+from holodeck.tools.mcp_toolset import McpToolset
 from tests.processes import NewChildren
 from tests.tools.mcp.rogue_client import Rogue, rogue_settings
 

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
-from holodeck.tools.mcp import McpToolset
 from holodeck.tools.mcp_settings import McpSettings
+from holodeck.tools.mcp_toolset import McpToolset
 from tests.contracts.toolset_cases import Case, Signals
 from tests.tools.mcp.real_http import serving
 

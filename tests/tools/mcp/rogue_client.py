@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from holodeck.core.tools import ToolResult
-from holodeck.tools.mcp import McpToolset
 from holodeck.tools.mcp_settings import McpSettings
+from holodeck.tools.mcp_toolset import McpToolset
 from holodeck.tools.port import ToolContext, ToolsetHealth
 
 ROGUE = Path(__file__).with_name("rogue.py")

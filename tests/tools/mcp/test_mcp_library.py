@@ -16,8 +16,8 @@ from holodeck.cli.conversation.commands import (
 from holodeck.errors import InvalidRequest
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.tools.catalogue import Catalogue, Source
-from holodeck.tools.mcp import McpToolset
 from holodeck.tools.mcp_settings import McpSettings
+from holodeck.tools.mcp_toolset import McpToolset
 from tests.cli.chat_fixture import ChatFixture
 
 SERVER = '''

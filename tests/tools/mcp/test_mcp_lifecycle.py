@@ -14,9 +14,9 @@ import uvloop
 
 from holodeck.errors import StartError
 from holodeck.tools import mcp_server, stdio
-from holodeck.tools.mcp import McpToolset
 from holodeck.tools.mcp_server import pause_before_attempt
 from holodeck.tools.mcp_settings import McpSettings
+from holodeck.tools.mcp_toolset import McpToolset
 from tests.tools.mcp.rogue_client import Rogue, rogue_settings, until
 
 
@@ -153,7 +153,7 @@ PARENT = """
 import asyncio, sys
 from pathlib import Path
 from holodeck.tools import mcp_server
-from holodeck.tools.mcp import McpToolset
+from holodeck.tools.mcp_toolset import McpToolset
 from holodeck.tools.mcp_settings import McpSettings
 
 async def main():

@@ -8,9 +8,9 @@ import aiohttp
 import pytest
 
 from holodeck.errors import StartError
-from holodeck.tools.mcp import McpToolset
 from holodeck.tools.mcp_oauth import sign_in
 from holodeck.tools.mcp_settings import McpSettings, OAuthClient
+from holodeck.tools.mcp_toolset import McpToolset
 from holodeck.tools.port import ToolContext
 from tests.cli.process import Piped
 from tests.tools.mcp.oauth_server import Authority, guarded_server

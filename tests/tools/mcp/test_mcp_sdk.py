@@ -12,13 +12,15 @@ def run(program: str, *arguments: str) -> list[str]:
 
 
 def test_local_tools_need_nothing_of_the_sdk():
-    loaded = run("import holodeck.tools.mcp, sys; print(*[name for name in sys.modules])")
+    loaded = run("import holodeck.tools.mcp_toolset, sys; print(*[name for name in sys.modules])")
     assert "holodeck.tools.mcp_server" in loaded
     assert not {"mcp", "mcp_types", "starlette", "httpx2", "jsonschema"} & set(loaded)
 
 
 def test_the_http_client_comes_without_the_server_half():
-    loaded = run("import holodeck.tools.mcp, holodeck.tools.mcp_http, sys; print(*[name for name in sys.modules])")
+    loaded = run(
+        "import holodeck.tools.mcp_toolset, holodeck.tools.mcp_http, sys; print(*[name for name in sys.modules])"
+    )
     assert "httpx2" in loaded
     assert not {"mcp.server", "starlette"} & set(loaded)
 

@@ -9,8 +9,8 @@ import pytest
 from mcp.server.mcpserver import MCPServer
 
 from holodeck.errors import StartError
-from holodeck.tools.mcp import McpToolset
 from holodeck.tools.mcp_settings import McpSettings
+from holodeck.tools.mcp_toolset import McpToolset
 from holodeck.tools.port import ToolContext
 from tests.ports import free_port
 from tests.tools.mcp.real_http import serving, serving_sse

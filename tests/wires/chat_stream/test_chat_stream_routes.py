@@ -11,8 +11,8 @@ from holodeck.core.messages import UserMessage
 from holodeck.core.tools import ToolResult
 from holodeck.errors import ModelUnavailable
 from holodeck.models.scripted import Turn, calls, says
-from holodeck.server.main import settings_of
 from holodeck.server.options import ServerSettings
+from holodeck.server.process import settings_of
 from tests.agent.agent_fixture import PlainTools, echo
 from tests.server.serving import Gate, read_to, served, until
 from tests.wires.sse_parsers import whatwg

@@ -14,9 +14,9 @@ from holodeck.core.events import Interrupt
 from holodeck.core.messages import MediaPart
 from holodeck.core.request import Resume
 from holodeck.errors import HoloDeckError, InvalidRequest
+from holodeck.wires.mcp.agent_tools import ask_arguments, continue_arguments, tool_list, wait_arguments
 from holodeck.wires.mcp.approvals import form_answers
 from holodeck.wires.mcp.envelope import MODERN, Caller
-from holodeck.wires.mcp.tools import ask_arguments, continue_arguments, tool_list, wait_arguments
 from tests.examples import examples
 from tests.wires.event_sequences import JSON, OBJECTS
 

@@ -9,9 +9,9 @@ from jsonschema import Draft202012Validator
 from mcp_types import CallToolResult, InputRequiredResult, ProgressNotificationParams
 
 from holodeck.core import events as e
-from holodeck.wires.mcp.answer import AnswerReader, ProgressEncoder
+from holodeck.wires.mcp.agent_tools import ANSWER_SCHEMA
+from holodeck.wires.mcp.call_progress import AnswerReader, ProgressEncoder
 from holodeck.wires.mcp.envelope import MODERN, Caller
-from holodeck.wires.mcp.tools import ANSWER_SCHEMA
 from tests.examples import examples
 from tests.wires.event_sequences import NAMED, event_sequences
 from tests.wires.sse_parsers import whatwg

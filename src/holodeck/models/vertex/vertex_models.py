@@ -6,8 +6,8 @@ The publisher at the beginning of a model's name decides between them: `anthropi
 from typing import Any
 
 from holodeck.models.anthropic.messages_model import AnthropicModel
+from holodeck.models.chat_completions_model import OpenAIChatModel
 from holodeck.models.endpoint_settings import EndpointSettings
-from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.port import Prompt
 from holodeck.models.providers import vertex_urls
 from holodeck.models.restrictions import Restrictions

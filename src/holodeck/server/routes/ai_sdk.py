@@ -22,7 +22,7 @@ from holodeck.server.agent_server import AgentServer, slot_of
 from holodeck.server.identity import owner_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import OBJECT, PROBLEMS, REPEAT_KEY, SSE_STREAM, StopResponse, json_request, json_response
-from holodeck.server.stream import EventStream, follow
+from holodeck.server.streaming_response import EventStream, follow
 from holodeck.server.wire import Wire
 from holodeck.sessions.port import StoredSession
 from holodeck.wires.ai_sdk.history import chunks_of, last_turn, not_in, turn_id, turn_parts, ui_messages

@@ -16,7 +16,7 @@ from holodeck.server.identity import owner_of
 from holodeck.server.intake import Arrival, begin, json_body, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
-from holodeck.server.stream import follow
+from holodeck.server.streaming_response import follow
 from holodeck.server.wire import Wire
 from holodeck.telemetry.log_context import current
 from holodeck.wires import sse

@@ -25,7 +25,8 @@ from holodeck.server.wire import Wire
 from holodeck.telemetry.log_context import current
 from holodeck.wires import jsonrpc
 from holodeck.wires.jsonrpc import METHOD_NOT_FOUND, JsonRpcId, RpcError
-from holodeck.wires.mcp.answer import marked
+from holodeck.wires.mcp.agent_tools import tool_list
+from holodeck.wires.mcp.call_progress import marked
 from holodeck.wires.mcp.envelope import (
     LEGACY,
     METHOD_HEADER,
@@ -36,7 +37,6 @@ from holodeck.wires.mcp.envelope import (
     McpCall,
     open_envelope,
 )
-from holodeck.wires.mcp.tools import tool_list
 
 TOOLS_MILLISECONDS = 3_600_000  # how long a client may cache the list of tools
 _UNPROCESSABLE, _NOT_FOUND = 422, 404

@@ -23,7 +23,7 @@ from holodeck.server.routes import openai_models
 from holodeck.server.routes.openai_models import SDK_HEADERS, answer_error, check_model, own_tools
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
-from holodeck.server.stream import follow
+from holodeck.server.streaming_response import follow
 from holodeck.server.sync_answer import ending_of
 from holodeck.server.wire import Wire
 from holodeck.wires.body import valid_id

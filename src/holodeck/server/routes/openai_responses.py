@@ -41,7 +41,7 @@ from holodeck.server.routes.openai_conversations import item_page
 from holodeck.server.routes.openai_models import SDK_HEADERS, answer_error, check_model, own_tools
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
-from holodeck.server.stream import Cursor, EventStream
+from holodeck.server.streaming_response import Cursor, EventStream
 from holodeck.server.sync_answer import ending_of
 from holodeck.server.wire import Wire
 from holodeck.tools.names import label_of

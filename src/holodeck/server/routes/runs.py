@@ -16,7 +16,7 @@ from holodeck.server.agent_server import AgentServer, slot_of
 from holodeck.server.identity import owner_of, principal_of
 from holodeck.server.intake import Arrival, begin, json_answer, repeat_key_of, server_of, text_header, whole_number
 from holodeck.server.routing import Routes
-from holodeck.server.stream import follow
+from holodeck.server.streaming_response import follow
 from holodeck.wires import sse
 from holodeck.wires.sse import position_after
 

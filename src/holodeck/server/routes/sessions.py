@@ -26,7 +26,7 @@ from holodeck.server.identity import owner_of
 from holodeck.server.intake import json_answer, no_session, server_of, session_of, text_header, whole_number
 from holodeck.server.routing import Routes
 from holodeck.server.run_feed import RunFeed
-from holodeck.server.stream import Cursor, first_position
+from holodeck.server.streaming_response import Cursor, first_position
 from holodeck.sessions.port import ServerSession
 from holodeck.sessions.transcript import MAX_TITLE
 from holodeck.wires import sse

@@ -14,9 +14,9 @@ from holodeck.core.tools import arguments_shown
 from holodeck.errors import HoloDeckError
 from holodeck.wires import sse
 from holodeck.wires.jsonrpc import JsonRpcId, notification, result_message
+from holodeck.wires.mcp.agent_tools import CONTINUE, WAIT
 from holodeck.wires.mcp.approvals import input_requests
 from holodeck.wires.mcp.envelope import SERVER_INFO_KEY, Caller
-from holodeck.wires.mcp.tools import CONTINUE, WAIT
 from holodeck.wires.reply import PARAGRAPH, ReplyReader, approval_asked, error_of, excerpt, failure_of, time_text
 
 INPUT_REQUIRED = "input_required"
