@@ -76,13 +76,6 @@ def body_of(
     return body | settings.extra
 
 
-def encoded(body: Value) -> bytes:
-    try:
-        return msgspec.json.encode(body)
-    except UnicodeEncodeError:  # a lone surrogate that passed every other check
-        return msgspec.json.encode(cleaned(body))
-
-
 def max_tokens(settings: EndpointSettings, restrictions: Restrictions = NOTHING, asked: int | None = None) -> int:
     """The file's limit, or enough for an answer after the thinking; at most what the endpoint and the client allow."""
     reasoning = settings.reasoning or Reasoning(effort="none")

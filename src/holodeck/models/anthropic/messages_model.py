@@ -60,10 +60,7 @@ class AnthropicModel(StreamedModel):
             so_far = AssistantMessage(content=parts[-1].text, extra=parts[-1].extra)
             prompt = msgspec.structs.replace(prompt, messages=(*prompt.messages, so_far))
 
-    def _body(self, prompt: Prompt, restrictions: Restrictions) -> bytes:
-        return message_request.encoded(self._request_body(prompt, restrictions))
-
-    def _request_body(self, prompt: Prompt, restrictions: Restrictions) -> dict[str, Any]:
+    def _body(self, prompt: Prompt, restrictions: Restrictions) -> dict[str, Any]:
         return message_request.body_of(
             self._settings,
             prompt,
