@@ -20,10 +20,11 @@ from typing import Any
 import msgspec
 
 from holodeck.core.ids import new_call_id
+from holodeck.core.json_values import clean_json
 from holodeck.core.messages import ToolCall
 from holodeck.core.text import clean
 from holodeck.errors import ModelProtocolError
-from holodeck.models.chunks import cleaned, merged, present
+from holodeck.models.chunks import merged, present
 from holodeck.models.pieces import TextPieces
 from holodeck.models.port import Listener
 
@@ -204,11 +205,11 @@ def extra_members(member: dict[str, Any]) -> dict[str, Any]:
     has_more = isinstance(function, dict) and not function.keys() <= _FUNCTION
     if member.keys() <= _KNOWN and kind in _KINDS and not has_more:
         return {}  # nearly every delta
-    extra = {name: cleaned(value) for name, value in member.items() if name not in _KNOWN and value is not None}
+    extra = {name: clean_json(value) for name, value in member.items() if name not in _KNOWN and value is not None}
     if kind not in _KINDS:
-        extra["type"] = cleaned(kind)
+        extra["type"] = clean_json(kind)
     if isinstance(function, dict) and has_more:
-        inner = {key: cleaned(value) for key, value in function.items() if key not in ("name", "arguments")}
+        inner = {key: clean_json(value) for key, value in function.items() if key not in ("name", "arguments")}
         extra |= {"function": {key: value for key, value in inner.items() if value is not None}}
     return {name: value for name, value in extra.items() if present(value) or name != "function"}
 

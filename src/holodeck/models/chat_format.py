@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holodeck.core.json_values import JsonObject
+from holodeck.core.json_values import JsonObject, clean_json
 from holodeck.core.messages import (
     AssistantMessage,
     Content,
@@ -26,7 +26,7 @@ from holodeck.core.messages import (
 from holodeck.core.text import clean
 from holodeck.errors import InvalidRequest
 from holodeck.models.assembly import extra_members
-from holodeck.models.chunks import cleaned, present
+from holodeck.models.chunks import present
 from holodeck.models.port import Prompt
 
 SIGNED = "extra_content"  # the member in which Gemini signs a message and its calls
@@ -184,7 +184,7 @@ def _assistant_from_chat(chat: Mapping[str, Any], place: int) -> AssistantMessag
         tool_calls=tuple(_call_from_chat(dict(call), place) for call in calls),
         reasoning=clean(reasoning) if isinstance(reasoning, str) else "",
         extra={
-            name: cleaned(value) for name, value in chat.items() if name not in _ASSISTANT_MEMBERS and present(value)
+            name: clean_json(value) for name, value in chat.items() if name not in _ASSISTANT_MEMBERS and present(value)
         },
     )
 

@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import msgspec
 from msgspec.structs import replace
 
+from holodeck.core.json_values import clean_json
 from holodeck.core.messages import AssistantMessage
 from holodeck.core.secrets import Redactor
 from holodeck.errors import (
@@ -33,7 +34,7 @@ from holodeck.errors import (
 from holodeck.http.client import NO_HEADERS, Client, Exchange
 from holodeck.http.client_connection import Response
 from holodeck.http.failures import HttpError
-from holodeck.models.chunks import InBandError, Malformed, cleaned
+from holodeck.models.chunks import InBandError, Malformed
 from holodeck.models.diagnosis import Diagnosis, EndpointRefusal
 from holodeck.models.offered import MAX_LIST, MAX_MODELS, MAX_PAGES, OfferedModel, read_page
 from holodeck.models.port import Listener, ModelReply, Prompt
@@ -383,7 +384,7 @@ def encoded(body: dict[str, Any]) -> bytes:
     try:
         return msgspec.json.encode(body)
     except UnicodeEncodeError:  # a lone surrogate that passed every other check
-        return msgspec.json.encode(cleaned(body))
+        return msgspec.json.encode(clean_json(body))
 
 
 def _request_id(headers: Mapping[str, str]) -> str:

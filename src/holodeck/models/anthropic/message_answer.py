@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from holodeck.core.ids import new_call_id
+from holodeck.core.json_values import clean_json
 from holodeck.core.messages import ToolCall
 from holodeck.core.text import clean, one_line
 from holodeck.core.usage import TokenUsage
@@ -27,7 +28,7 @@ from holodeck.models.anthropic.content_blocks import (
 )
 from holodeck.models.anthropic.message_events import ThinkingDelta, Value, decode_delta, decode_events
 from holodeck.models.assembly import is_object
-from holodeck.models.chunks import DECODE_ERRORS, cleaned, model_named
+from holodeck.models.chunks import DECODE_ERRORS, model_named
 from holodeck.models.port import Listener, ModelReply
 
 FINISH_REASONS = {
@@ -109,7 +110,7 @@ class MessageAnswer:
             self._warn_of_end(stop_reason, has_calls=bool(calls))
         extra: dict[str, Any] = {"content": kept} if reason in PAUSES or worth_keeping(kept) else {}
         if self._container is not None:
-            extra["container"] = cleaned(self._container)
+            extra["container"] = clean_json(self._container)
         return ModelReply(
             text=self._joined("text"),
             reasoning=self._joined("thinking"),
@@ -143,7 +144,7 @@ class MessageAnswer:
             )
         for event in events:
             if self._debug:
-                self._listener.raw(cleaned(event))
+                self._listener.raw(clean_json(event))
             self.take_event(event)
 
     def take_event(self, event: Value) -> None:
@@ -200,7 +201,7 @@ class MessageAnswer:
         self._blocks.append(block)
         self._by_index[index if type(index) is int else len(self._blocks) - 1] = block
         if block.call_id:
-            self._listener.call_started(block.call_id, str(cleaned(value.get("name"))))
+            self._listener.call_started(block.call_id, str(clean_json(value.get("name"))))
             if block.is_provider_call:
                 self._open_calls[str(value.get("id"))] = block.call_id
         elif isinstance(initial := value.get(block.kind), str):
@@ -252,7 +253,7 @@ class MessageAnswer:
         arguments = block.arguments()
         if not block.pieces:
             self._listener.call_arguments(block.call_id, arguments)
-        call = ToolCall(id=block.call_id, name=str(cleaned(block.value["name"])), arguments=arguments)
+        call = ToolCall(id=block.call_id, name=str(clean_json(block.value["name"])), arguments=arguments)
         self._listener.call_ended(call)
         return call
 
@@ -266,7 +267,7 @@ class MessageAnswer:
             if not block.call_id:
                 raise ModelProtocolError("The model endpoint sent a tool call without the tool's name.")
             if cut and not is_object(block.arguments()):
-                name = cleaned(block.value["name"])
+                name = clean_json(block.value["name"])
                 self._listener.warning(
                     "tool-call-cut", f"The model's answer reached its length limit inside a call of {name}."
                 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from holodeck.core.json_values import clean_json
 from holodeck.core.messages import (
     AssistantMessage,
     Content,
@@ -24,7 +25,6 @@ from holodeck.core.tools import ToolSchema
 from holodeck.models.anthropic.content_blocks import CALL, KEPT, THINKING, kept_blocks
 from holodeck.models.anthropic.message_events import Value
 from holodeck.models.assembly import is_object
-from holodeck.models.chunks import cleaned
 from holodeck.models.port import Prompt
 from holodeck.models.restrictions import NOTHING, Restrictions
 from holodeck.models.settings import EndpointSettings, Reasoning
@@ -158,7 +158,7 @@ def _input(arguments: str) -> Any:
     if not is_object(arguments):
         return {"INVALID_JSON": arguments}
     if _HALF_CHARACTER.search(arguments):
-        return cleaned(msgspec.json.decode(arguments)) if _decodes(arguments) else {"INVALID_JSON": arguments}
+        return clean_json(msgspec.json.decode(arguments)) if _decodes(arguments) else {"INVALID_JSON": arguments}
     return msgspec.Raw(arguments.encode())
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import msgspec
 
+from holodeck.core.json_values import clean_json
 from holodeck.core.messages import MediaPart, ToolCall
 from holodeck.errors import ModelProtocolError
 from holodeck.models.anthropic.content_blocks import CALL
 from holodeck.models.anthropic.message_answer import MessageAnswer
 from holodeck.models.anthropic.message_events import Value
-from holodeck.models.chunks import DECODE_ERRORS, InBandError, cleaned, error_in, values_in
+from holodeck.models.chunks import DECODE_ERRORS, InBandError, error_in, values_in
 from holodeck.models.port import Listener, ModelReply
 
 SERVER_CALL, SERVER_RESULT = "server_tool_use", "server_tool_result"
@@ -84,7 +85,7 @@ class ConverseAnswer(MessageAnswer):
         values, _ = values_in(data)
         for value in values:
             if self._debug:
-                self._listener.raw({"type": name.decode(errors="replace"), **cleaned(value)})
+                self._listener.raw({"type": name.decode(errors="replace"), **clean_json(value)})
             self._take_value(name.decode(errors="replace"), value)
         return None
 

@@ -11,12 +11,13 @@ from functools import partial
 from typing import Any
 
 from holodeck.core.ids import new_call_id
+from holodeck.core.json_values import clean_json
 from holodeck.core.messages import Content, ToolCall
 from holodeck.core.text import clean
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import ContentFiltered, ModelTruncated
 from holodeck.models.assembly import CallAssembly
-from holodeck.models.chunks import DECODE_ERRORS, InBandError, Malformed, cleaned, model_named, present, usage_of
+from holodeck.models.chunks import DECODE_ERRORS, InBandError, Malformed, model_named, present, usage_of
 from holodeck.models.openai_responses import output_items
 from holodeck.models.openai_responses.event_decoding import (
     TERMINAL,
@@ -149,7 +150,9 @@ class GrowingResponse:
             return
         if self._debug:
             self._listener.raw(
-                cleaned({key: value for key in event.__struct_fields__ if (value := getattr(event, key)) is not None})
+                clean_json(
+                    {key: value for key in event.__struct_fields__ if (value := getattr(event, key)) is not None}
+                )
             )
         self._writing = None
         if event.type in TERMINAL:
