@@ -193,7 +193,7 @@ MUTANTS = (
     Mutant("models/openai_responses/growing_response.py", 'if item.kind == "custom_tool_call" and is_continued:', "if False:", "tests/models/openai_responses/test_every_kind.py", "a tool of xAI's own is carried out by us"),
     Mutant("models/openai_responses/growing_response.py", 'if kind == "output_text" and self._items.is_reasoning(event):', "if False:", "tests/models/openai_responses/test_shapes.py", "a thought of vLLM is part of the answer"),
     Mutant("models/anthropic/message_answer.py", "if any(counts.values()) or not any(name in self._usage for name in names):", "if True:", "tests/models/anthropic/test_message_streams.py", "a gateway's zeros replace the usage"),
-    Mutant("models/anthropic/refused_thinking.py", "        remember(self.plain, refused)\n", "", "tests/models/anthropic/test_messages_model.py", "refused blocks are sent again"),
+    Mutant("models/anthropic/messages_model.py", "            plain=self._plain,\n", "", "tests/models/anthropic/test_messages_model.py", "refused blocks are sent again"),
     Mutant("models/vertex/google_tokens.py", "            self._credentials.token = None  #", "            pass  #", "tests/models/vertex/test_vertex_models.py", "a revoked token is used again"),
     Mutant("models/streamed.py", "if proofs and self._signer is not None", "if False and self._signer is not None", "tests/models/vertex/test_vertex_models.py", "a token that was refused is not renewed"),
     Mutant("models/streamed.py", 'model="" if is_asked else', 'model="" if True else', "tests/models/test_model_exchange.py", "a router's choice of model is not named"),

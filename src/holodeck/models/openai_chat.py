@@ -21,7 +21,7 @@ from holodeck.models.diagnosis import EndpointRefusal
 from holodeck.models.port import Listener, Prompt
 from holodeck.models.providers import chat_url, is_gemini, models_url
 from holodeck.models.response_body import AnswerStream
-from holodeck.models.restrictions import Restrictions, remember
+from holodeck.models.restrictions import RefusedMessages, Restrictions
 from holodeck.models.settings import EndpointSettings, Reasoning
 from holodeck.models.streamed import ApiNotServed, StreamedModel, call_ids
 from holodeck.models.structured import chat_format_of
@@ -181,7 +181,7 @@ class OpenAIChatModel(StreamedModel):
                 "models_url": models_url(settings.provider, settings.endpoint),
             }
         super().__init__(settings, **others)
-        self._unsigned: dict[str, None] = {}  # ids of messages whose signatures the endpoint refused, the oldest first
+        self._unsigned = RefusedMessages()  # they go back without their signatures
 
     def _body(self, prompt: Prompt, restrictions: Restrictions) -> dict[str, Any]:
         if self._unsigned:
@@ -206,11 +206,10 @@ class OpenAIChatModel(StreamedModel):
         return None if refused is None else restrictions.and_without(refused)
 
     def _drops_signatures(self, prompt: Prompt) -> bool:
-        signed = [each for each in prompt.messages if isinstance(each, AssistantMessage) and is_signed(each)]
-        refused = [each.id for each in signed if each.id not in self._unsigned]
+        signed = [each.id for each in prompt.messages if isinstance(each, AssistantMessage) and is_signed(each)]
+        refused = self._unsigned.learn(signed)
         if refused:
-            log.warning("%s refused the signatures of %d earlier replies; they are dropped", self.name, len(refused))
-            remember(self._unsigned, refused)
+            log.warning("%s refused the signatures of %d earlier replies; they are dropped", self.name, refused)
         return bool(refused)
 
     def _failure_of(self, refusal: EndpointRefusal) -> ModelError:

@@ -18,7 +18,7 @@ from holodeck.models.openai_responses.input_items import messages_with_items, to
 from holodeck.models.port import Listener, Model, ModelReply, Prompt
 from holodeck.models.providers import models_url, responses_url
 from holodeck.models.response_body import AnswerStream
-from holodeck.models.restrictions import Restrictions, remember
+from holodeck.models.restrictions import RefusedMessages, Restrictions
 from holodeck.models.settings import EndpointSettings, Reasoning
 from holodeck.models.streamed import ApiNotServed, StreamedModel, call_ids
 from holodeck.models.structured import responses_format_of
@@ -155,7 +155,7 @@ class ResponsesModel(StreamedModel):
             **timing,
         )
         self._summary = summary
-        self._plain: dict[str, None] = {}  # ids of messages whose items the endpoint refused, oldest first
+        self._plain = RefusedMessages()  # they go back without the provider's items
         self._unsent = [name for name in ("seed", "stop") if getattr(settings, name)]
 
     def _body(self, prompt: Prompt, restrictions: Restrictions) -> dict[str, Any]:
@@ -180,15 +180,13 @@ class ResponsesModel(StreamedModel):
         """
         if refusal.status not in REFUSED | {404} or not _REFUSED_ITEMS.search(refusal.text):
             return False
-        refused = [message for message in messages_with_items(prompt.messages) if message not in self._plain]
-        if not refused:
-            return False
-        log.warning(
-            "%s does not accept the reasoning of %d earlier messages (another model's?); it is left out",
-            self.name, len(refused),
-        )  # fmt: skip
-        remember(self._plain, refused)
-        return True
+        refused = self._plain.learn(messages_with_items(prompt.messages))
+        if refused:
+            log.warning(
+                "%s does not accept the reasoning of %d earlier messages (another model's?); it is left out",
+                self.name, refused,
+            )  # fmt: skip
+        return bool(refused)
 
     def _failure_of(self, refusal: EndpointRefusal) -> ModelError:
         failure = super()._failure_of(refusal)
