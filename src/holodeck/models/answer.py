@@ -17,6 +17,7 @@ from holodeck.models.assembly import CallAssembly
 from holodeck.models.chat_format import media_at
 from holodeck.models.chunks import (
     DECODE_ERRORS,
+    PINGS,
     PLAIN_MEMBERS,
     Choice,
     Chunk,
@@ -32,8 +33,6 @@ from holodeck.models.chunks import (
 )
 from holodeck.models.pieces import TextPieces
 from holodeck.models.port import Listener, ModelReply
-
-PINGS = frozenset({b"ping", b"keepalive", b"keep-alive", b"heartbeat"})
 
 FINISH_REASONS = {
     "eos": "stop",

@@ -60,13 +60,30 @@ class _Call:
         return end.rstrip().endswith("}") and is_object(str(self.arguments))
 
 
+class CallIds:
+    """Gives every call of a conversation an id of its own. `taken` returns those of earlier turns.
+
+    Some endpoints start again at call_0 with every reply, others send no ids.
+    """
+
+    def __init__(self, taken: Callable[[], set[str]]) -> None:
+        self._find_taken = taken
+        self._taken: set[str] | None = None
+
+    def settled(self, given: str | None) -> str:
+        if self._taken is None:
+            self._taken = self._find_taken()
+        settled = given if given and given not in self._taken else new_call_id()
+        self._taken.add(settled)
+        return settled
+
+
 class CallAssembly:
     """Assembles calls from deltas: notifies the listener as they grow, returns them at the end of the reply."""
 
     def __init__(self, listener: Listener, taken_ids: Callable[[], set[str]] = set) -> None:
         self._listener = listener
-        self._taken_ids = taken_ids  # ids of earlier turns: some endpoints start again at call_0 with every reply
-        self._taken: set[str] | None = None
+        self._ids = CallIds(taken_ids)
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
@@ -177,17 +194,10 @@ class CallAssembly:
         if call.started:
             return
         call.started = True
-        call.id = self._settle_id(call.given_id)
+        call.id = self._ids.settled(call.given_id)
         self._listener.call_started(call.id, call.name)
         if call.arguments:
             self._listener.call_arguments(call.id, str(call.arguments))
-
-    def _settle_id(self, given_id: str | None) -> str:
-        if self._taken is None:
-            self._taken = self._taken_ids()
-        settled = given_id if given_id is not None and given_id not in self._taken else new_call_id()
-        self._taken.add(settled)
-        return settled
 
 
 def is_object(arguments: str) -> bool:

@@ -33,7 +33,7 @@ SIGNED = "extra_content"  # the member in which Gemini signs a message and its c
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 _ASSISTANT_MEMBERS = frozenset({"role", "content", "tool_calls", "function_call", "reasoning"})
 _OTHER_APIS = frozenset({"openai_responses", "anthropic"})  # what other APIs keep in `extra`; no chat endpoint knows it
-_AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
 def to_chat(prompt: Prompt, *, vision: bool = False, without: Collection[str] = ()) -> list[JsonObject]:
@@ -161,8 +161,8 @@ def _part_to_chat(part: Part) -> JsonObject:
         return {"type": "text", "text": part.text}
     if part.mime_type.startswith("image/"):
         return {"type": "image_url", "image_url": {"url": part.url or part.data_url}}
-    if part.data and part.mime_type in _AUDIO_FORMATS:
-        return {"type": "input_audio", "input_audio": {"data": part.data, "format": _AUDIO_FORMATS[part.mime_type]}}
+    if part.data and part.mime_type in AUDIO_FORMATS:
+        return {"type": "input_audio", "input_audio": {"data": part.data, "format": AUDIO_FORMATS[part.mime_type]}}
     if part.data:
         return {"type": "file", "file": {"filename": part.filename or "file", "file_data": part.data_url}}
     return {"type": "text", "text": " ".join(filter(None, [text_of((part,)), part.url]))}

@@ -79,6 +79,7 @@ class InBandError(Exception):
 decode = msgspec.json.Decoder(Chunk).decode
 decode_plain = msgspec.json.Decoder(PlainChunk).decode
 PLAIN_MEMBERS = frozenset(PlainDelta.__struct_fields__)
+PINGS = frozenset({b"ping", b"keepalive", b"keep-alive", b"heartbeat"})  # names of events without content
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 

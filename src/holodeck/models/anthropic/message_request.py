@@ -35,7 +35,7 @@ ADAPTIVE_TOKENS = 32_000  # the same with thinking whose length the model choose
 LONG_ADAPTIVE_TOKENS = 64_000
 SMALLEST_BUDGET = 1024
 BREAKPOINTS = 4  # cache breakpoints that one request may have
-_EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
+EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
 _BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 24_576, "max": 32_000}
 _LONG_EFFORTS = frozenset({"xhigh", "max"})
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
@@ -275,7 +275,7 @@ def thinking_of(settings: EndpointSettings, restrictions: Restrictions, most: in
         return {}
     if reasoning.effort == "none" and reasoning.budget_tokens is None:
         return {"thinking": {"type": "disabled"}}
-    effort = _EFFORTS.get(reasoning.effort or "")
+    effort = EFFORTS.get(reasoning.effort or "")
     wants_budget = reasoning.budget_tokens is not None and "budget" not in restrictions.without
     if wants_budget or "adaptive" in restrictions.without:
         budget = _budget(reasoning, most)

@@ -17,7 +17,7 @@ from holodeck.core.text import clean
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import ContentFiltered, ModelTruncated
 from holodeck.models.assembly import CallAssembly
-from holodeck.models.chunks import DECODE_ERRORS, InBandError, Malformed, model_named, present, usage_of
+from holodeck.models.chunks import DECODE_ERRORS, PINGS, InBandError, Malformed, model_named, present, usage_of
 from holodeck.models.openai_responses import output_items
 from holodeck.models.openai_responses.event_decoding import (
     TERMINAL,
@@ -33,7 +33,6 @@ from holodeck.models.pieces import TextPieces
 from holodeck.models.port import Listener, ModelReply
 
 LARGEST_EVENT = 64_000_000  # an event may hold images, and the last one holds the whole response
-PINGS = frozenset({b"ping", b"keepalive", b"keep-alive", b"heartbeat"})
 _PARTS = frozenset({"content_part", "reasoning_part", "reasoning_summary_part"})
 _LENGTH = frozenset({"max_output_tokens", "max_tokens", "length"})
 _NO_RESULT = "The provider did not report a result."
