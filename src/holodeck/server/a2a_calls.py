@@ -17,6 +17,7 @@ from starlette.responses import Response
 from holodeck._version import __version__
 from holodeck.access.principal import RUNS_READ, RUNS_STOP
 from holodeck.core.encoder import Encoder
+from holodeck.core.events import interrupts_of
 from holodeck.core.ids import is_valid_id, new_ulid
 from holodeck.core.json_values import JsonObject
 from holodeck.core.messages import places_of
@@ -37,7 +38,6 @@ from holodeck.server.a2a_tasks import (
 from holodeck.server.agent_server import AgentServer, slot_of
 from holodeck.server.identity import owner_of, require
 from holodeck.server.intake import Arrival, begin, server_of
-from holodeck.server.run_chain import open_interrupts
 from holodeck.server.sync_answer import ending_of
 from holodeck.wires import sse
 from holodeck.wires.a2a.card import agent_card
@@ -156,7 +156,8 @@ async def cancel(request: Request, params: JsonObject) -> JsonObject:
     chain = await chain_of(server, task_id, owner_of(request))
     last = chain[-1]
     (result,) = await server.stop_runs(last)
-    if result.has_ended and not result.by_this and not (open_interrupts(last) and await withdraw(server.runs, last)):
+    waits = bool(interrupts_of(last.log.ending))
+    if result.has_ended and not result.by_this and not (waits and await withdraw(server.runs, last)):
         raise not_cancelable(task_id)
     return await task_of(server, chain)
 

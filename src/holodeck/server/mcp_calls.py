@@ -18,7 +18,7 @@ from starlette.types import Receive
 from holodeck._version import __version__
 from holodeck.access.principal import APPROVE, RUNS_READ, RUNS_STOP
 from holodeck.core.encoder import Encoder
-from holodeck.core.events import Outcome, RunFinished
+from holodeck.core.events import Outcome, RunFinished, interrupts_of
 from holodeck.core.request import Resume, RunRequest
 from holodeck.errors import HoloDeckError, InvalidRequest, RunNotFound
 from holodeck.runs.kept_answers import keep_answers, kept_answers
@@ -28,7 +28,7 @@ from holodeck.runs.runs import DETACHED_SECONDS
 from holodeck.server.agent_server import AgentServer, slot_of
 from holodeck.server.identity import owner_of, require
 from holodeck.server.intake import Arrival, begin, json_answer, server_of
-from holodeck.server.run_chain import last_of_chain, open_interrupts
+from holodeck.server.run_chain import last_of_chain
 from holodeck.server.stream import Cursor, EventStream
 from holodeck.server.sync_answer import left
 from holodeck.wires import sse
@@ -71,7 +71,7 @@ async def _decided(request: Request, call: McpCall) -> Response:
         run = await server.stored_runs.find_settled(state, owner=owner_of(request))
     except RunNotFound as error:
         raise RpcError(INVALID_PARAMS, "There is no call with this requestState.") from error
-    interrupts = open_interrupts(run)
+    interrupts = interrupts_of(run.log.ending)
     answers = form_answers(call.params.get("inputResponses") or {}, interrupts)
     if not interrupts:
         raise InvalidRequest("The call with this requestState is not waiting for input.", field="requestState")
@@ -231,7 +231,7 @@ async def update_task(request: Request, call: McpCall) -> Response:
     A form that a person closes withdraws the decision before it. The log names the decisions when the run continues.
     """
     server, run = server_of(request), await _task_run(request, call)
-    interrupts = open_interrupts(run)
+    interrupts = interrupts_of(run.log.ending)
     answers = form_answers(call.params.get("inputResponses") or {}, interrupts)
     if answers.decided or answers.dismissed:
         require(request, APPROVE)  # before a decision is stored: another client's request may complete them
