@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from holodeck.core.json_values import clean_json
 from holodeck.core.messages import (
     AssistantMessage,
     Content,
@@ -24,7 +23,6 @@ from holodeck.core.messages import (
 from holodeck.core.tools import ToolSchema
 from holodeck.models.anthropic.content_blocks import CALL, KEPT, THINKING, kept_blocks
 from holodeck.models.anthropic.message_events import Value
-from holodeck.models.assembly import is_object
 from holodeck.models.port import Prompt
 from holodeck.models.restrictions import NOTHING, Restrictions
 from holodeck.models.settings import EndpointSettings, Reasoning
@@ -41,7 +39,6 @@ _LONG_EFFORTS = frozenset({"xhigh", "max"})
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _NOT_IN_AN_ID = re.compile(r"[^a-zA-Z0-9_-]")
-_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def body_of(
@@ -155,19 +152,11 @@ def _input(arguments: str) -> Any:
     """The model's own JSON, unparsed. Anything but an object is wrapped in one, as the API's guide asks."""
     if not arguments.strip():
         return {}
-    if not is_object(arguments):
-        return {"INVALID_JSON": arguments}
-    if _HALF_CHARACTER.search(arguments):
-        return clean_json(msgspec.json.decode(arguments)) if _decodes(arguments) else {"INVALID_JSON": arguments}
-    return msgspec.Raw(arguments.encode())
-
-
-def _decodes(arguments: str) -> bool:
     try:
-        msgspec.json.decode(arguments)
+        value = msgspec.json.decode(arguments)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return False
-    return True
+        value = None
+    return msgspec.Raw(arguments.encode()) if isinstance(value, dict) else {"INVALID_JSON": arguments}
 
 
 def _id(call_id: str) -> str:
