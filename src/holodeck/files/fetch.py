@@ -13,7 +13,6 @@ from typing import NamedTuple, TypeAlias
 from urllib.parse import urljoin
 
 from holodeck.errors import ConfigError, InvalidRequest, PayloadTooLarge
-from holodeck.files.source import Fetched
 from holodeck.http.address import Address, address_of
 from holodeck.http.client import Client
 from holodeck.http.client_connection import Response
@@ -85,6 +84,11 @@ class AllowedHost(NamedTuple):
 
 async def known_addresses(host: str) -> list[str]:
     return [str(sockaddr[0]) for *_, sockaddr in await system_resolve(host, 0)]
+
+
+class Fetched(NamedTuple):
+    data: bytes
+    declared_type: str | None
 
 
 class Fetcher:
