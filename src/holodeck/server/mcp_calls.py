@@ -37,7 +37,7 @@ from holodeck.wires.jsonrpc import INVALID_PARAMS, RpcError, error_message, erro
 from holodeck.wires.mcp import answer
 from holodeck.wires.mcp.approvals import form_answers
 from holodeck.wires.mcp.envelope import TASKS, Caller, McpCall, missing_capability
-from holodeck.wires.mcp.tools import ASK, CONTINUE, WAIT, ask_arguments, continue_arguments, wait_arguments
+from holodeck.wires.mcp.tools import ASK, CONTINUE, WAIT, ask_request, continue_request, run_to_wait_for
 
 NAME = "mcp"
 WITHOUT_HEADERS = "holodeck.without_headers"  # marks the scope of a message that arrived over standard input
@@ -59,7 +59,7 @@ async def ask(request: Request, call: McpCall, given: dict[str, Any]) -> Respons
     """Sends a new message. With `requestState`, it is the same call again, with a person's decisions."""
     if call.caller.is_modern and call.params.get("requestState") is not None:
         return await _decided(request, call)
-    wanted = ask_arguments(given, server_of(request).settings.block.limits.message_characters).run_request()
+    wanted = ask_request(given, server_of(request).settings.block.limits.message_characters)
     return await _answer(request, call, await begin(Arrival(request, NAME, wanted, _fingerprint(given))))
 
 
@@ -96,14 +96,14 @@ def _fingerprint(content: object) -> bytes:
 
 async def continue_run(request: Request, call: McpCall, given: dict[str, Any]) -> Response:
     """The tool `continue`: a person's decisions, for clients that cannot show a form."""
-    wanted = continue_arguments(given).run_request()
+    wanted = continue_request(given)
     return await _answer(request, call, await begin(Arrival(request, NAME, wanted, _fingerprint(given))))
 
 
 async def wait(request: Request, call: McpCall, given: dict[str, Any]) -> Response:
     """Returns the answer of a run that was unfinished when its call ended. Closing this request stops nothing."""
     require(request, RUNS_READ)
-    run = await _run_named(request, wait_arguments(given))
+    run = await _run_named(request, run_to_wait_for(given))
     await slot_of(request).take(request, owner_of(request))
     return await _answer(request, call, run, owns=False)
 
