@@ -24,7 +24,6 @@ REPORTED_APART = {  # type of a result item of a provider's tool → type of its
 }
 _OF_CALLS = frozenset({"caller", "namespace"})  # members of a call that the provider wants back
 _TEXT = frozenset({None, "output_text", "text"})
-_OUTPUT_ONLY = frozenset({"logprobs"})
 _LONGEST_RESULT = 4000
 _IMAGE_FORMATS = frozenset({"png", "jpeg", "webp"})
 
@@ -139,12 +138,9 @@ def slimmed(item: Item) -> Item:
     if kind != "message":
         return dict(clean_json(item))
     content = item.get("content")
-    parts = [_without_logprobs(part) for part in content if isinstance(part, dict)] if isinstance(content, list) else []
-    return dict(clean_json({**item, "content": parts}))
-
-
-def _without_logprobs(part: Item) -> Item:
-    return {name: value for name, value in part.items() if name not in _OUTPUT_ONLY}
+    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    without_logprobs = [{name: value for name, value in part.items() if name != "logprobs"} for part in parts]
+    return dict(clean_json({**item, "content": without_logprobs}))
 
 
 def _is_plain(item: Item) -> bool:
