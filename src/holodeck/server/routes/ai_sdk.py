@@ -163,13 +163,7 @@ def _encoding(server: AgentServer, ui: UiRequest) -> dict[str, Any]:
 
 def _encoder_of(run: Run) -> UiMessageEncoder:
     answer = msgspec.convert(run.request.encoding, UiAnswer)
-    return UiMessageEncoder(
-        answer.continued or run.run_id,
-        client_tools=answer.client_tools,
-        open_calls=answer.open_calls,
-        denied=answer.denied,
-        settled=answer.settled,
-    )
+    return UiMessageEncoder(answer.continued or run.run_id, answer)
 
 
 def _encoder(_server: AgentServer, run: Run, _accept: str | None) -> Encoder:
