@@ -84,7 +84,7 @@ async def chat_completions(request: Request) -> Response:
 
 
 def _encoding(server: AgentServer, chat: ChatCompletionRequest) -> dict[str, Any]:
-    tools = tuple(sorted(own_tools(server, chat.run.client_tools, chat.run.options)))
+    tools = tuple(sorted(own_tools(server, chat.run)))
     options = ChunkOptions(created=int(time()), client_tools=tools, include_usage=chat.include_usage)
     encoding: dict[str, Any] = msgspec.to_builtins(options)
     return encoding
@@ -100,9 +100,7 @@ async def _session_of(request: Request, owner: Owner, chat: ChatCompletionReques
         )
     if not chat.store:
         return sessions.THROW_AWAY
-    return await sessions.recognised(
-        server, owner, sessions.AnsweredConversations(server.store.values), chat.run.messages
-    )
+    return await sessions.recognised(server, owner, chat.run.messages)
 
 
 def _named(request: Request) -> str | None:

@@ -118,7 +118,7 @@ async def create(request: Request) -> Response:
     server, owner, body = intake.server_of(request), owner_of(request), await intake.json_body(request)
     asked = await intake.decoded(decode, body, server.settings.block.limits.message_characters)
     check_model(server, asked.model)
-    tools = own_tools(server, asked.run.client_tools, asked.run.options)
+    tools = own_tools(server, asked.run)
 
     async def prepare() -> RunRequest:
         branch = await _branch(server, owner, asked)
