@@ -10,7 +10,7 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -84,13 +84,14 @@ async def _started(request: Request, wanted: SendRequest, params: JsonObject) ->
     """Returns the task that the message belongs to. Its last run is the one that the message starts."""
     server, owner = server_of(request), owner_of(request)
     before = await _answered(server, wanted, owner)
-    sender, session = server.push_sender, before[-1].session_id if before else wanted.context_id
+    sender, session = server.push_sender, before[-1].session_id if before else wanted.run.session_id
     if wanted.push is not None:  # before the run starts: a refused request must leave nothing behind
         await sender.check(owner, before[0].run_id if before else None, wanted.push)
 
     async def prepare() -> RunRequest:
-        message_id = await _free_id(server, wanted.message_id, session, owner)
-        return wanted.run_request(message_id, session_id=session, parent_run_id=before[-1].run_id if before else None)
+        messages = [replace(each, id=await _free_id(server, each.id, session, owner)) for each in wanted.run.messages]
+        parent = before[-1].run_id if before else None
+        return replace(wanted.run, messages=tuple(messages), session_id=session, parent_run_id=parent)
 
     sent = sha256(sse.json_bytes(params)).digest()
     run = await begin(Arrival(request, NAME, prepare, sent, owner, conversation=session))
@@ -105,12 +106,12 @@ async def _started(request: Request, wanted: SendRequest, params: JsonObject) ->
 async def _answered(server: AgentServer, wanted: SendRequest, owner: Owner) -> list[Run]:
     """Returns the runs of the task that a message answers, if it names one. Raises unless the task waits for an answer."""
     if wanted.task_id is None:
-        if wanted.decisions:
+        if wanted.run.resume:
             raise InvalidRequest("An approval needs the taskId of the task that waits.", field="message.taskId")
         return []
     chain = await chain_of(server, wanted.task_id, owner)
     last = chain[-1]
-    if wanted.context_id is not None and wanted.context_id != last.session_id:
+    if wanted.run.session_id not in (None, last.session_id):
         raise InvalidRequest("message.contextId does not match the task", field="message.contextId")
     if not last.log.has_ending:
         raise InvalidRequest(
@@ -223,7 +224,7 @@ async def create_push(request: Request, params: JsonObject) -> JsonObject:
 
 
 def _with_id(config: PushConfig) -> PushConfig:
-    return config if config.id else msgspec.structs.replace(config, id=new_ulid())
+    return config if config.id else replace(config, id=new_ulid())
 
 
 async def get_push(request: Request, params: JsonObject) -> JsonObject:
