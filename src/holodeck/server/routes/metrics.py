@@ -42,9 +42,7 @@ async def own_series(server: AgentServer) -> list[Series]:
 async def _present(server: AgentServer) -> list[Series]:
     about: dict[Labels, float] = {(__version__, server.agent.name, server.state.value): 1}
     drops = server.metrics.log_drops()
-    ages = server.access.key_ages
-    store_up = server.quotas.store_up
-    return [
+    found = [
         gauge("holodeck_info", "The server", about, ("version", "agent", "state"), together="max"),
         gauge("holodeck_workers", "Server processes", 1),
         gauge("holodeck_active_runs", "Runs that are queued or active", server.runs.busy),
@@ -53,24 +51,6 @@ async def _present(server: AgentServer) -> list[Series]:
             "holodeck_open_connections", "Connections, including those over the limit", server.connection_limit.present
         ),
         gauge("holodeck_event_loop_tasks", "Tasks, including the one that serves this page", len(asyncio.all_tasks())),
-        *[
-            gauge(
-                "holodeck_jwks_age_seconds",
-                "Age of the issuers' keys, of the oldest ones",
-                max(ages),
-                together="max",
-            )
-            for _ in ages[:1]
-        ],
-        *(
-            []
-            if store_up is None
-            else [
-                gauge(
-                    "holodeck_limits_store_up", "1 while limits.store responds, else 0", float(store_up), together="min"
-                )
-            ]
-        ),
         gauge(
             "holodeck_active_sessions",
             "Conversations in the session store",
@@ -90,6 +70,13 @@ async def _present(server: AgentServer) -> list[Series]:
             kind="counter",
         ),
     ]
+    if ages := server.access.key_ages:
+        meaning = "Age of the issuers' keys, of the oldest ones"
+        found.append(gauge("holodeck_jwks_age_seconds", meaning, max(ages), together="max"))
+    if (is_up := server.quotas.store_up) is not None:
+        meaning = "1 while limits.store responds, else 0"
+        found.append(gauge("holodeck_limits_store_up", meaning, float(is_up), together="min"))
+    return found
 
 
 def _breakers(server: AgentServer) -> dict[Labels, float]:
