@@ -129,11 +129,8 @@ class RemoteServer:
                 "write http://host:port" if "://" in self.url else f"did you mean http://{one_line(self.url, LONGEST)}?"
             )
             return InvalidRequest(f"{one_line(self.url, LONGEST)} is not the address of a server; {near}")
-        what = (
-            "cannot be reached"
-            if isinstance(error, NoConnection | NoHost | OSError)
-            else "does not answer in HTTP as expected"
-        )
+        is_away = isinstance(error, NoConnection | NoHost | OSError)
+        what = "cannot be reached" if is_away else "does not answer in HTTP as expected"
         return InvalidRequest(f"{self.url} {what}; is the server running? ({one_line(str(error), LONGEST)})")
 
     def _no_agent(self) -> str:
