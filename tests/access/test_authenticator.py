@@ -98,7 +98,7 @@ async def test_the_form_decides_and_nothing_else_is_tried():
     assert (await both.identify(bearer(KEY))).via == "api_key"
     assert (await both.identify(bearer(token()))).via == "jwt"
     assert (await both.identify(bearer(token()[:-4] + "AAAA"))).message == "This token is not valid."
-    assert (await both.identify(bearer(new_key().text))).message == "This key is not valid."
+    assert (await both.identify(bearer(new_key()))).message == "This key is not valid."
     assert isinstance(await Authenticator(keys=keys()).identify(bearer(token())), Failure)
     assert isinstance(await Authenticator(tokens=tokens()).identify(bearer(KEY)), Failure)
 
@@ -272,7 +272,7 @@ async def test_guessing_is_limited_by_address_and_good_credentials_still_pass():
     guarded = Authenticator(keys=keys(), tokens=tokens(), attempts=Attempts(30, clock))
     known, late = token(), token(claims(sub="bob"))
     assert isinstance(await guarded.identify(bearer(known)), Principal)
-    kinds = [(await guarded.identify(bearer(new_key().text))).kind for _ in range(100)]
+    kinds = [(await guarded.identify(bearer(new_key()))).kind for _ in range(100)]
     assert kinds == ["invalid"] * 30 + ["limited"] * 70
     assert isinstance(await guarded.identify(bearer(KEY)), Principal)
     assert isinstance(await guarded.identify(bearer(known)), Principal)
@@ -281,7 +281,7 @@ async def test_guessing_is_limited_by_address_and_good_credentials_still_pass():
     assert (await guarded.identify(head())).kind == "missing"
     assert isinstance(await guarded.identify(head(("authorization", f"Bearer {late}"), address="192.0.2.2")), Principal)
     clock.now = 61.0
-    assert (await guarded.identify(bearer(new_key().text))).kind == "invalid"
+    assert (await guarded.identify(bearer(new_key()))).kind == "invalid"
 
 
 def test_the_table_of_addresses_is_bounded():

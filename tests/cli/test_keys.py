@@ -84,6 +84,6 @@ def test_an_unknown_key_is_not_valid(keys):
     keys("create", "--name", "x")
     from holodeck.access.api_key import new_key
 
-    done = keys("check", stdin=new_key().text)
+    done = keys("check", stdin=new_key())
     assert done.code == 1
     assert "unknown" in done.err

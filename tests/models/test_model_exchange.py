@@ -1,7 +1,6 @@
 """An endpoint that behaves: what is sent, what is remembered, connections, and the check."""
 
 import asyncio
-import json
 
 import pytest
 
@@ -178,7 +177,7 @@ def test_a_forced_tool_is_forced_once_a_turn():
 
 def test_gemini_takes_a_budget_of_thinking_under_its_own_name():
     settings = EndpointSettings(name="m", provider="gemini", reasoning=Reasoning(budget_tokens=500, summary="auto"))
-    body = json.loads(chat_completions_model.encode(settings, PROMPT))
+    body = chat_completions_model.body_of(settings, PROMPT)
     thinking = {"thinking_budget": 500, "include_thoughts": True}
     assert body["extra_body"] == {"google": {"thinking_config": thinking}}
 

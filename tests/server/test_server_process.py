@@ -234,7 +234,7 @@ async def test_open_signs_the_browser_in_where_a_key_is_needed(tmp_path):
     browser, opened = tmp_path / "browser", tmp_path / "opened"
     browser.write_text(f'#!/bin/sh\necho "$1" > {opened}.part && mv {opened}.part {opened}\n')
     browser.chmod(0o755)
-    key = new_key().text
+    key = new_key()
     async with holodeck(tmp_path, "--open", cold=True, BROWSER=str(browser), HOLODECK_API_KEY=key) as server:
         await until(opened.exists)
         address, _, code = opened.read_text().strip().partition("#code=")

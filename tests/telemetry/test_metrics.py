@@ -119,7 +119,7 @@ def test_tools_and_labels_are_bounded():
     for n in range(MAX_SERIES * 3):
         counter.add(f"value{n}")
         histogram.observe(0, f"value{n}")
-    shown = samples(page([counter, histogram]))
+    shown = samples(page([counter.series(), histogram.series()]))
     assert shown['c{label="other"}'] == MAX_SERIES * 2
     assert shown['h_count{label="other"}'] == MAX_SERIES * 2
     assert len([key for key in shown if key.startswith("c{")]) == MAX_SERIES + 1
@@ -137,7 +137,7 @@ def test_a_histogram_counts_what_is_at_most_so_large():
     histogram = Histogram("h", "Seconds", (0.1, 1))
     for value in (0.1, 0.5, 1, 2):
         histogram.observe(value)
-    assert samples(page([histogram])) == {
+    assert samples(page([histogram.series()])) == {
         'h_bucket{le="0.1"}': 1, 'h_bucket{le="1"}': 3, 'h_bucket{le="+Inf"}': 4, "h_sum": 3.6, "h_count": 4,
     }  # fmt: skip
 
@@ -146,7 +146,7 @@ def test_a_histogram_counts_what_is_at_most_so_large():
 def test_no_label_breaks_the_page(hostile):
     counter = Counter("c", "A counter", ("label",))
     counter.add(hostile)
-    assert list(samples(page([counter, gauge("g", "A gauge", 1.5)])).values()) == [1, 1.5]
+    assert list(samples(page([counter.series(), gauge("g", "A gauge", 1.5)])).values()) == [1, 1.5]
 
 
 def test_an_answer_is_counted_by_its_route():

@@ -23,7 +23,7 @@ class Worker:
             gauge("sessions", "", self.sessions, together="max"),
             gauge("started", "", self.started, together="min"),
         ]
-        return [each.series() for each in (self.requests, self.seconds, *gauges)]
+        return [self.requests.series(), self.seconds.series(), *gauges]
 
     async def shown(self):
         lines = page(await self.figures.all()).decode().splitlines()

@@ -9,8 +9,6 @@ import re
 import secrets
 import zlib
 
-import msgspec
-
 PREFIX = "hdk_"
 ID_ALPHABET = "23456789ABCDEFGHJKMNPQRSTVWXYZ"  # no characters that look alike
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -19,17 +17,11 @@ _KEY = re.compile(r"hdk_([0-9A-Z]{8})_[0-9A-Za-z]{43}[0-9A-Za-z]{6}", re.ASCII)
 _ID = re.compile(r"[0-9A-Z]{8}", re.ASCII)
 
 
-class NewKey(msgspec.Struct, frozen=True):
-    """A key that was just made. `text` is shown once and stored nowhere."""
-
-    id: str
-    text: str
-
-
-def new_key() -> NewKey:
+def new_key() -> str:
+    """Makes a key. It is shown once and stored nowhere."""
     key_id = "".join(secrets.choice(ID_ALPHABET) for _ in range(_ID_LENGTH))
     body = f"{PREFIX}{key_id}_{_base62(secrets.randbits(256), _SECRET_LENGTH)}"
-    return NewKey(key_id, body + _checksum(body))
+    return body + _checksum(body)
 
 
 def id_of(text: str) -> str | None:

@@ -263,16 +263,10 @@ async def get_document(url: str) -> bytes:
                 if response.status not in _REDIRECTS:
                     if response.status != _OK:
                         raise BadKey(f"HTTP {response.status}")
-                    data = bytearray()
-
-                    def take(piece: bytes, data: bytearray = data) -> bool:
-                        data.extend(piece)
-                        return len(data) > MAX_DOCUMENT
-
-                    await response.read_into(take)
+                    data = await response.read(MAX_DOCUMENT)
                     if len(data) > MAX_DOCUMENT:
                         raise BadKey(f"the document has more than {MAX_DOCUMENT:,} bytes")
-                    return bytes(data)
+                    return data
                 target = urljoin(url, response.headers.get("location", ""))
             if _origin(address_of(target)) != _origin(address_of(url)):
                 raise BadKey("the document is redirected to another origin")

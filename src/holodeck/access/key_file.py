@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from pydantic import Field, ValidationError
 
-from holodeck.access.api_key import digest, is_key_id, new_key
+from holodeck.access.api_key import digest, id_of, is_key_id, new_key
 from holodeck.access.principal import SCOPES, is_user_name
 from holodeck.access.private_file import NotPrivate, locked, read_private, write_private
 from holodeck.blocks import Block
@@ -92,13 +92,13 @@ class KeyFile(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     def add(self, **about: object) -> tuple[StoredKey, str]:
         """Adds a new key. Returns its stored form and its text."""
         taken = {key.id for key in self.keys}
-        made = new_key()
-        while made.id in taken:
-            made = new_key()
-        stored = StoredKey(id=made.id, sha256=digest(made.text), created=_now(), **about)  # type: ignore[arg-type]
+        text = new_key()
+        while id_of(text) in taken:
+            text = new_key()
+        stored = StoredKey(id=id_of(text), sha256=digest(text), created=_now(), **about)  # type: ignore[arg-type]
         _check(stored)
         self.keys.append(stored)
-        return stored, made.text
+        return stored, text
 
     def replace(self, key: StoredKey) -> None:
         self.keys = [key if each.id == key.id else each for each in self.keys]

@@ -53,12 +53,6 @@ class _Remembered(msgspec.Struct, frozen=True):
     thumbprint: str = ""
 
 
-class _Parts(msgspec.Struct, frozen=True):
-    text: str
-    header: dict[str, Any]
-    claims: dict[str, Any]
-
-
 class _OneAlgorithm(JWSRegistry):
     """joserfc's registry, reduced to the chosen algorithm. Our checks replace its header checks."""
 
@@ -138,12 +132,12 @@ class Tokens:
         return None
 
     async def _verified(self, token: str, name: bytes) -> Principal | Failure:
-        parts = _split(token)
-        trusted = self._issuers.get(_text(parts.claims.get("iss"), "issuer"))
+        header, claims = _split(token)
+        trusted = self._issuers.get(_text(claims.get("iss"), "issuer"))
         if trusted is None:
             raise _Refused("issuer")
         issuer, source = trusted.settings, trusted.keys
-        algorithm, kid = _checked_header(parts.header, issuer)
+        algorithm, kid = _checked_header(header, issuer)
         keys = source.current
         if keys is not None and kid is not None and not keys.candidates(kid, algorithm):
             await source.look_again()
@@ -151,16 +145,16 @@ class Tokens:
         if keys is None:
             message = "The keys of the token's issuer are not available at the moment."
             return Failure(kind="unavailable", reason="unavailable", message=message, retry_after=5.0)
-        key = _signer(parts.text, keys, kid, algorithm)
+        key = _signer(token, keys, kid, algorithm)
         now = self._clock()
-        expires = _checked_times(parts.claims, issuer, now)
-        _check_audience(parts.claims, issuer)
-        words = _words(parts.claims, issuer)
+        expires = _checked_times(claims, issuer, now)
+        _check_audience(claims, issuer)
+        words = _words(claims, issuer)
         if not set(issuer.required) <= set(words or ()):
             missing = next(word for word in issuer.required if word not in (words or ()))
             message = f"The token lacks the scope {missing!r}."
             return Failure(kind="forbidden", reason="scope", message=message, scope=missing)
-        principal = self._principal(parts.claims, issuer, words, expires)
+        principal = self._principal(claims, issuer, words, expires)
         _keep(self._accepted, name, _Remembered(principal, expires + issuer.leeway, trusted, key.thumbprint))
         return principal
 
@@ -198,14 +192,15 @@ def _words_that_grant(grant: Mapping[str, Sequence[str]] | None, scope: str) -> 
     return found or [word for word, scopes in grant.items() if ADMIN in scopes and scope in OF_ONE_USER]
 
 
-def _split(token: str) -> _Parts:
+def _split(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the header and the claims. Checks the form of the signature."""
     first, second, third = token.split(".")
     try:
         head = decode_segment(first)
         if len(head) > MAX_HEADER:
             raise _Refused("malformed", lasting=False)
         decode_segment(third)
-        return _Parts(token, object_of(head), object_of(decode_segment(second)))
+        return object_of(head), object_of(decode_segment(second))
     except NotStrict as error:
         raise _Refused("malformed", lasting=False) from error
 

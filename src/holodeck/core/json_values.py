@@ -28,11 +28,11 @@ def _children(node: Any) -> Iterator[Any]:
 
 
 def clean_json(value: Any) -> Any:
-    """The same JSON with every string valid as UTF-8. Only for values that passed `depth_exceeds`."""
+    """The same JSON with every string valid as UTF-8 and without NUL. Recursive: the value's depth must be bounded."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
-        return {clean(key): clean_json(item) for key, item in value.items()}
+        return {clean(str(key)): clean_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [clean_json(item) for item in value]
     return value

@@ -13,7 +13,6 @@ from typing import NamedTuple, TypeAlias
 from urllib.parse import urljoin
 
 from holodeck.errors import ConfigError, InvalidRequest, PayloadTooLarge
-from holodeck.files.source import Fetched
 from holodeck.http.address import Address, address_of
 from holodeck.http.client import Client
 from holodeck.http.client_connection import Response
@@ -87,6 +86,11 @@ async def known_addresses(host: str) -> list[str]:
     return [str(sockaddr[0]) for *_, sockaddr in await system_resolve(host, 0)]
 
 
+class Fetched(NamedTuple):
+    data: bytes
+    declared_type: str | None
+
+
 class Fetcher:
     def __init__(
         self,
@@ -147,16 +151,10 @@ class Fetcher:
             raise InvalidRequest(f"The file at {host} could not be fetched: HTTP {response.status}", field=field)
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             raise InvalidRequest(f"The file at {host} was sent compressed, which was not requested", field=field)
-        data = bytearray()
-
-        def take(piece: bytes) -> bool:
-            data.extend(piece)
-            return len(data) > self._max_bytes
-
         if int(response.headers.get("content-length", 0)) <= self._max_bytes:
-            await response.read_into(take)
+            data = await response.read(self._max_bytes)
             if len(data) <= self._max_bytes:
-                return Fetched(bytes(data), response.headers.get("content-type"))
+                return Fetched(data, response.headers.get("content-type"))
         raise PayloadTooLarge(f"The file at {host} has more than {self._max_bytes:,} bytes")
 
 

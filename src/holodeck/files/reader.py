@@ -22,9 +22,10 @@ from holodeck.core.text import clean, one_line, strip_controls
 from holodeck.errors import InvalidRequest, PayloadTooLarge, RateLimited, RequestError, UnsupportedMediaType
 from holodeck.files.documents.document import scan_mark
 from holodeck.files.extraction import MAX_ANSWER, Extraction, WorkerAnswer
+from holodeck.files.fetch import Fetcher
 from holodeck.files.limits import FileLimits, WorkerLimits
 from holodeck.files.sniff import HEAD, encoding_of, identify, image_size, is_unicode, sniff_audio
-from holodeck.files.source import Fetch, name_of, upload_of
+from holodeck.files.source import name_of, upload_of
 from holodeck.files.types import JPEG, MODEL_IMAGES, FileType
 from holodeck.files.upload import Upload, encode_base64
 
@@ -84,7 +85,7 @@ class FileReader:
         *,
         vision: bool = False,
         native: Collection[str] = (),
-        fetcher: Fetch | None = None,
+        fetcher: Fetcher | None = None,
     ) -> None:
         """`native` are kinds that the model reads itself: pdf, audio. Without a `fetcher`, files at a URL are refused."""
         self._native = frozenset(native)

@@ -1,11 +1,11 @@
 """Gets the bytes of a media part: from the part, from a data URL, or (if the operator allows) from an address."""
 
 import re
-from typing import NamedTuple, Protocol
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 from holodeck.core.messages import MediaPart
 from holodeck.errors import InvalidRequest, PayloadTooLarge
+from holodeck.files.fetch import Fetcher
 from holodeck.files.limits import FileLimits
 from holodeck.files.upload import Upload, display_name
 
@@ -13,18 +13,7 @@ _DATA_URL = re.compile(r"data:(?P<type>[^,;]*)(?P<parameters>(?:;[^,;]*)*),", re
 _HANDLE = "urn:"
 
 
-class Fetched(NamedTuple):
-    data: bytes
-    declared_type: str | None
-
-
-class Fetch(Protocol):
-    """Downloads a file from an address; `holodeck.files.fetch` does it safely."""
-
-    async def fetch(self, address: str, *, field: str) -> Fetched: ...
-
-
-async def upload_of(part: MediaPart, *, field: str, limits: FileLimits, fetcher: Fetch | None) -> Upload:
+async def upload_of(part: MediaPart, *, field: str, limits: FileLimits, fetcher: Fetcher | None) -> Upload:
     """Returns the file of a part. If its bytes are not available, raises a RequestError that says what to do."""
     name = name_of(part)
     if part.data is not None:

@@ -68,6 +68,17 @@ class Response:
         if self.over and self._unpack is not None and not self._unpack.whole:
             raise ConnectionBroken("the server's compressed response is incomplete")
 
+    async def read(self, limit: int) -> bytes:
+        """Returns the body. Of a longer one it stops reading after `limit` bytes, and returns a few more than those."""
+        body = bytearray()
+
+        def add(piece: bytes) -> bool:
+            body.extend(piece)
+            return len(body) > limit
+
+        await self.read_into(add)
+        return bytes(body)
+
     def take(self, piece: bytes) -> None:
         """Takes a piece of the body that arrived."""
         if self._done:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holodeck.core.ids import new_call_id
+from holodeck.core.json_values import clean_json
 from holodeck.core.messages import ToolCall
 from holodeck.core.text import clean
 from holodeck.core.usage import TokenUsage
@@ -16,12 +17,12 @@ from holodeck.models.assembly import CallAssembly
 from holodeck.models.chat_format import media_at
 from holodeck.models.chunks import (
     DECODE_ERRORS,
+    PINGS,
     PLAIN_MEMBERS,
     Choice,
     Chunk,
     InBandError,
     Malformed,
-    cleaned,
     decode,
     decode_leniently,
     decode_plain,
@@ -32,8 +33,6 @@ from holodeck.models.chunks import (
 )
 from holodeck.models.pieces import TextPieces
 from holodeck.models.port import Listener, ModelReply
-
-PINGS = frozenset({b"ping", b"keepalive", b"keep-alive", b"heartbeat"})
 
 FINISH_REASONS = {
     "eos": "stop",
@@ -180,7 +179,7 @@ class Answer:
             )
         for chunk in chunks:
             if self._debug:
-                self._listener.raw(cleaned(_plain(chunk)))
+                self._listener.raw(clean_json(_plain(chunk)))
             self._take_chunk(chunk)
 
     def _take_chunk(self, chunk: Chunk) -> None:
@@ -305,7 +304,7 @@ class Answer:
     def _keep(self, delta: dict[str, Any]) -> None:
         """Keeps unknown members, to send them back with the message. Numbers (token ids) describe the delta only."""
         kept = {
-            name: cleaned(value)
+            name: clean_json(value)
             for name, value in delta.items()
             if name not in _KNOWN and isinstance(value, str | dict | list) and present(value)
         }

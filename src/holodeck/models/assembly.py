@@ -20,10 +20,11 @@ from typing import Any
 import msgspec
 
 from holodeck.core.ids import new_call_id
+from holodeck.core.json_values import clean_json
 from holodeck.core.messages import ToolCall
 from holodeck.core.text import clean
 from holodeck.errors import ModelProtocolError
-from holodeck.models.chunks import cleaned, merged, present
+from holodeck.models.chunks import merged, present
 from holodeck.models.pieces import TextPieces
 from holodeck.models.port import Listener
 
@@ -59,13 +60,30 @@ class _GrowingCall:
         return end.rstrip().endswith("}") and is_object(str(self.arguments))
 
 
+class CallIds:
+    """Gives every call of a conversation an id of its own. `taken` returns those of earlier turns.
+
+    Some endpoints start again at call_0 with every reply, others send no ids.
+    """
+
+    def __init__(self, taken: Callable[[], set[str]]) -> None:
+        self._find_taken = taken
+        self._taken: set[str] | None = None
+
+    def settled(self, given: str | None) -> str:
+        if self._taken is None:
+            self._taken = self._find_taken()
+        settled = given if given and given not in self._taken else new_call_id()
+        self._taken.add(settled)
+        return settled
+
+
 class CallAssembly:
     """Assembles calls from deltas: notifies the listener as they grow, returns them at the end of the reply."""
 
     def __init__(self, listener: Listener, taken_ids: Callable[[], set[str]] = set) -> None:
         self._listener = listener
-        self._taken_ids = taken_ids  # ids of earlier turns: some endpoints start again at call_0 with every reply
-        self._taken: set[str] | None = None
+        self._ids = CallIds(taken_ids)
         self._calls: list[_GrowingCall] = []
         self._by_index: dict[int, _GrowingCall] = {}
         self._by_id: dict[str, _GrowingCall] = {}
@@ -176,17 +194,10 @@ class CallAssembly:
         if call.started:
             return
         call.started = True
-        call.id = self._settle_id(call.given_id)
+        call.id = self._ids.settled(call.given_id)
         self._listener.call_started(call.id, call.name)
         if call.arguments:
             self._listener.call_arguments(call.id, str(call.arguments))
-
-    def _settle_id(self, given_id: str | None) -> str:
-        if self._taken is None:
-            self._taken = self._taken_ids()
-        settled = given_id if given_id is not None and given_id not in self._taken else new_call_id()
-        self._taken.add(settled)
-        return settled
 
 
 def is_object(arguments: str) -> bool:
@@ -204,11 +215,11 @@ def extra_members(member: dict[str, Any]) -> dict[str, Any]:
     has_more = isinstance(function, dict) and not function.keys() <= _FUNCTION
     if member.keys() <= _KNOWN and kind in _KINDS and not has_more:
         return {}  # nearly every delta
-    extra = {name: cleaned(value) for name, value in member.items() if name not in _KNOWN and value is not None}
+    extra = {name: clean_json(value) for name, value in member.items() if name not in _KNOWN and value is not None}
     if kind not in _KINDS:
-        extra["type"] = cleaned(kind)
+        extra["type"] = clean_json(kind)
     if isinstance(function, dict) and has_more:
-        inner = {key: cleaned(value) for key, value in function.items() if key not in ("name", "arguments")}
+        inner = {key: clean_json(value) for key, value in function.items() if key not in ("name", "arguments")}
         extra |= {"function": {key: value for key, value in inner.items() if value is not None}}
     return {name: value for name, value in extra.items() if present(value) or name != "function"}
 

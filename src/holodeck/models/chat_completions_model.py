@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-import msgspec
 from msgspec.structs import replace
 
 from holodeck.core.json_values import JsonObject
@@ -18,13 +17,12 @@ from holodeck.core.tools import ToolSchema
 from holodeck.errors import ModelError, ModelRejected
 from holodeck.models.answer import Answer
 from holodeck.models.chat_format import is_signed, members_beyond_the_usual, to_chat, unsigned
-from holodeck.models.chunks import cleaned
 from holodeck.models.diagnosis import EndpointRefusal
 from holodeck.models.endpoint_settings import EndpointSettings, Reasoning
 from holodeck.models.port import Listener, Prompt
 from holodeck.models.providers import chat_url, is_gemini, models_url
 from holodeck.models.response_body import AnswerStream
-from holodeck.models.restrictions import Restrictions, remember
+from holodeck.models.restrictions import RefusedMessages, Restrictions
 from holodeck.models.streamed import ApiNotServed, StreamedModel, call_ids
 from holodeck.models.structured import chat_format_of
 
@@ -61,11 +59,11 @@ _REFUSED = re.compile(
 )
 
 
-def encode(settings: EndpointSettings, prompt: Prompt, without: frozenset[str] = frozenset()) -> bytes:
-    """The request's bytes; `without` names the restrictions learned from earlier refusals."""
+def body_of(settings: EndpointSettings, prompt: Prompt, without: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """The request; `without` names the restrictions learned from earlier refusals."""
     tools = [*map(_tool, prompt.tools), *settings.provider_tools]
     if prompt.answers_now:  # small models repeat a call that they see offered, even with tool_choice: none
-        prompt, tools = msgspec.structs.replace(prompt, tools=()), []
+        prompt, tools = replace(prompt, tools=()), []
     body: dict[str, Any] = {
         "model": settings.name,
         "messages": _messages(settings, prompt, without),
@@ -83,11 +81,7 @@ def encode(settings: EndpointSettings, prompt: Prompt, without: frozenset[str] =
         body["response_format"] = chat_format_of(prompt.output)
     options = _options(settings, prompt)
     body |= {name: value for name, value in options.items() if value is not None and name not in without}
-    body |= settings.extra
-    try:
-        return msgspec.json.encode(body)
-    except UnicodeEncodeError:  # a lone surrogate that passed every other check
-        return msgspec.json.encode(cleaned(body))
+    return body | settings.extra
 
 
 def refused_option(status: int, text: str, without: frozenset[str]) -> str | None:
@@ -187,13 +181,13 @@ class OpenAIChatModel(StreamedModel):
                 "models_url": models_url(settings.provider, settings.endpoint),
             }
         super().__init__(settings, **others)
-        self._unsigned: dict[str, None] = {}  # ids of messages whose signatures the endpoint refused, the oldest first
+        self._unsigned = RefusedMessages()  # they go back without their signatures
 
-    def _body(self, prompt: Prompt, restrictions: Restrictions) -> bytes:
+    def _body(self, prompt: Prompt, restrictions: Restrictions) -> dict[str, Any]:
         if self._unsigned:
             messages = [unsigned(each) if self._is_unsigned(each) else each for each in prompt.messages]
             prompt = replace(prompt, messages=messages)
-        return encode(self._settings, prompt, restrictions.without)
+        return body_of(self._settings, prompt, restrictions.without)
 
     def _is_unsigned(self, message: Message) -> TypeGuard[AssistantMessage]:
         return isinstance(message, AssistantMessage) and message.id in self._unsigned
@@ -212,11 +206,10 @@ class OpenAIChatModel(StreamedModel):
         return None if refused is None else restrictions.and_without(refused)
 
     def _drops_signatures(self, prompt: Prompt) -> bool:
-        signed = [each for each in prompt.messages if isinstance(each, AssistantMessage) and is_signed(each)]
-        refused = [each.id for each in signed if each.id not in self._unsigned]
+        signed = [each.id for each in prompt.messages if isinstance(each, AssistantMessage) and is_signed(each)]
+        refused = self._unsigned.learn(signed)
         if refused:
-            log.warning("%s refused the signatures of %d earlier replies; they are dropped", self.name, len(refused))
-            remember(self._unsigned, refused)
+            log.warning("%s refused the signatures of %d earlier replies; they are dropped", self.name, refused)
         return bool(refused)
 
     def _failure_of(self, refusal: EndpointRefusal) -> ModelError:

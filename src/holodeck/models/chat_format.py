@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holodeck.core.json_values import JsonObject
+from holodeck.core.json_values import JsonObject, clean_json
 from holodeck.core.messages import (
     AssistantMessage,
     Content,
@@ -26,14 +26,14 @@ from holodeck.core.messages import (
 from holodeck.core.text import clean
 from holodeck.errors import InvalidRequest
 from holodeck.models.assembly import extra_members
-from holodeck.models.chunks import cleaned, present
+from holodeck.models.chunks import present
 from holodeck.models.port import Prompt
 
 SIGNED = "extra_content"  # the member in which Gemini signs a message and its calls
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 _ASSISTANT_MEMBERS = frozenset({"role", "content", "tool_calls", "function_call", "reasoning"})
 _OTHER_APIS = frozenset({"openai_responses", "anthropic"})  # what other APIs keep in `extra`; no chat endpoint knows it
-_AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
 def to_chat(prompt: Prompt, *, vision: bool = False, without: Collection[str] = ()) -> list[JsonObject]:
@@ -161,8 +161,8 @@ def _part_to_chat(part: Part) -> JsonObject:
         return {"type": "text", "text": part.text}
     if part.mime_type.startswith("image/"):
         return {"type": "image_url", "image_url": {"url": part.url or part.data_url}}
-    if part.data and part.mime_type in _AUDIO_FORMATS:
-        return {"type": "input_audio", "input_audio": {"data": part.data, "format": _AUDIO_FORMATS[part.mime_type]}}
+    if part.data and part.mime_type in AUDIO_FORMATS:
+        return {"type": "input_audio", "input_audio": {"data": part.data, "format": AUDIO_FORMATS[part.mime_type]}}
     if part.data:
         return {"type": "file", "file": {"filename": part.filename or "file", "file_data": part.data_url}}
     return {"type": "text", "text": " ".join(filter(None, [text_of((part,)), part.url]))}
@@ -184,7 +184,7 @@ def _assistant_from_chat(chat: Mapping[str, Any], place: int) -> AssistantMessag
         tool_calls=tuple(_call_from_chat(dict(call), place) for call in calls),
         reasoning=clean(reasoning) if isinstance(reasoning, str) else "",
         extra={
-            name: cleaned(value) for name, value in chat.items() if name not in _ASSISTANT_MEMBERS and present(value)
+            name: clean_json(value) for name, value in chat.items() if name not in _ASSISTANT_MEMBERS and present(value)
         },
     )
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from holodeck.core.text import clean, one_line
+from holodeck.core.text import one_line
 from holodeck.core.usage import TokenUsage
 
 
@@ -79,6 +79,7 @@ class InBandError(Exception):
 decode = msgspec.json.Decoder(Chunk).decode
 decode_plain = msgspec.json.Decoder(PlainChunk).decode
 PLAIN_MEMBERS = frozenset(PlainDelta.__struct_fields__)
+PINGS = frozenset({b"ping", b"keepalive", b"keep-alive", b"heartbeat"})  # names of events without content
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -155,17 +156,6 @@ def error_in(value: Any) -> Any:
 def present(value: Any) -> bool:
     """Whether a member has a value: null and empty values mean absence."""
     return value is not None and value not in ("", {}, [])
-
-
-def cleaned(value: Any) -> Any:
-    """The JSON value without lone surrogates and NUL, at any depth."""
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, dict):
-        return {clean(str(key)): cleaned(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [cleaned(item) for item in value]
-    return value
 
 
 _CACHED = ("cached_tokens", "prompt_cache_hit_tokens", "num_cached_tokens")  # Moonshot, DeepSeek, Mistral

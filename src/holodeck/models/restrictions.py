@@ -42,8 +42,13 @@ NOTHING = Restrictions()
 _REMEMBERED = 10_000  # messages and turns
 
 
-def remember(memory: dict[str, None], ids: Iterable[str]) -> None:
-    """Adds ids of messages whose content an endpoint refused, and drops the oldest when there are too many."""
-    memory |= dict.fromkeys(ids)
-    while len(memory) > _REMEMBERED:
-        del memory[next(iter(memory))]
+class RefusedMessages(dict[str, None]):
+    """Ids of messages that an endpoint refused a part of. The oldest are dropped when there are too many."""
+
+    def learn(self, ids: Iterable[str]) -> int:
+        """Adds the ids. Returns how many of them are new: if none is, repeating the request does not help."""
+        new = dict.fromkeys(each for each in ids if each not in self)
+        self.update(new)
+        while len(self) > _REMEMBERED:
+            del self[next(iter(self))]
+        return len(new)

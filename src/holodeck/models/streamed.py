@@ -16,9 +16,11 @@ from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+import msgspec
 from msgspec.structs import replace
 from pydantic import SecretStr
 
+from holodeck.core.json_values import clean_json
 from holodeck.core.messages import AssistantMessage
 from holodeck.core.secrets import Redactor
 from holodeck.errors import (
@@ -132,8 +134,8 @@ class StreamedModel(ABC):
     # what an API adds
 
     @abstractmethod
-    def _body(self, prompt: Prompt, restrictions: Restrictions) -> bytes:
-        """Encodes the request, without the members that `restrictions` leave out."""
+    def _body(self, prompt: Prompt, restrictions: Restrictions) -> dict[str, Any]:
+        """The JSON of the request, without the members that `restrictions` leave out."""
 
     @abstractmethod
     def _answer_stream(self, prompt: Prompt, listener: Listener) -> AnswerStream:
@@ -300,7 +302,7 @@ class StreamedModel(ABC):
         """Sends the request, repeats it without refused members, then reads the answer."""
         restrictions, mode, proofs = self._restrictions, self._output_mode, 1
         while True:
-            url, body = self._url_for(restrictions), self._body(shown_by(mode, prompt), restrictions)
+            url, body = self._url_for(restrictions), encoded(self._body(shown_by(mode, prompt), restrictions))
             proof = await self._proof(url, body)
             async with self._http.post(url, body, proof) as response:
                 stream.request_id = _request_id(response.headers)
@@ -378,6 +380,13 @@ def _header_value(api_key: SecretStr | None) -> str | None:
     if not (key.isascii() and key.isprintable()):
         raise ConfigError("model.api_key contains characters that no API key has; was it copied completely?")
     return key or None
+
+
+def encoded(body: dict[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:  # a lone surrogate that passed every other check
+        return msgspec.json.encode(clean_json(body))
 
 
 def _request_id(headers: Mapping[str, str]) -> str:

@@ -10,13 +10,14 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from holodeck._version import __version__
 from holodeck.access.principal import RUNS_READ, RUNS_STOP
 from holodeck.core.encoder import Encoder
+from holodeck.core.events import interrupts_of
 from holodeck.core.ids import is_valid_id, new_ulid
 from holodeck.core.json_values import JsonObject
 from holodeck.core.messages import places_of
@@ -37,7 +38,6 @@ from holodeck.server.a2a_tasks import (
 from holodeck.server.agent_server import AgentServer, slot_of
 from holodeck.server.identity import owner_of, require
 from holodeck.server.intake import Arrival, begin, server_of
-from holodeck.server.run_chain import open_interrupts
 from holodeck.server.sync_answer import ending_of
 from holodeck.wires import sse
 from holodeck.wires.a2a.card import agent_card
@@ -84,13 +84,14 @@ async def _started(request: Request, wanted: SendRequest, params: JsonObject) ->
     """Returns the task that the message belongs to. Its last run is the one that the message starts."""
     server, owner = server_of(request), owner_of(request)
     before = await _answered(server, wanted, owner)
-    sender, session = server.push_sender, before[-1].session_id if before else wanted.context_id
+    sender, session = server.push_sender, before[-1].session_id if before else wanted.run.session_id
     if wanted.push is not None:  # before the run starts: a refused request must leave nothing behind
         await sender.check(owner, before[0].run_id if before else None, wanted.push)
 
     async def prepare() -> RunRequest:
-        message_id = await _free_id(server, wanted.message_id, session, owner)
-        return wanted.run_request(message_id, session_id=session, parent_run_id=before[-1].run_id if before else None)
+        messages = [replace(each, id=await _free_id(server, each.id, session, owner)) for each in wanted.run.messages]
+        parent = before[-1].run_id if before else None
+        return replace(wanted.run, messages=tuple(messages), session_id=session, parent_run_id=parent)
 
     sent = sha256(sse.json_bytes(params)).digest()
     run = await begin(Arrival(request, NAME, prepare, sent, owner, conversation=session))
@@ -105,12 +106,12 @@ async def _started(request: Request, wanted: SendRequest, params: JsonObject) ->
 async def _answered(server: AgentServer, wanted: SendRequest, owner: Owner) -> list[Run]:
     """Returns the runs of the task that a message answers, if it names one. Raises unless the task waits for an answer."""
     if wanted.task_id is None:
-        if wanted.decisions:
+        if wanted.run.resume:
             raise InvalidRequest("An approval needs the taskId of the task that waits.", field="message.taskId")
         return []
     chain = await chain_of(server, wanted.task_id, owner)
     last = chain[-1]
-    if wanted.context_id is not None and wanted.context_id != last.session_id:
+    if wanted.run.session_id not in (None, last.session_id):
         raise InvalidRequest("message.contextId does not match the task", field="message.contextId")
     if not last.log.has_ending:
         raise InvalidRequest(
@@ -156,7 +157,8 @@ async def cancel(request: Request, params: JsonObject) -> JsonObject:
     chain = await chain_of(server, task_id, owner_of(request))
     last = chain[-1]
     (result,) = await server.stop_runs(last)
-    if result.has_ended and not result.by_this and not (open_interrupts(last) and await withdraw(server.runs, last)):
+    waits = bool(interrupts_of(last.log.ending))
+    if result.has_ended and not result.by_this and not (waits and await withdraw(server.runs, last)):
         raise not_cancelable(task_id)
     return await task_of(server, chain)
 
@@ -222,7 +224,7 @@ async def create_push(request: Request, params: JsonObject) -> JsonObject:
 
 
 def _with_id(config: PushConfig) -> PushConfig:
-    return config if config.id else msgspec.structs.replace(config, id=new_ulid())
+    return config if config.id else replace(config, id=new_ulid())
 
 
 async def get_push(request: Request, params: JsonObject) -> JsonObject:

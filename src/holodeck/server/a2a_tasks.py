@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from holodeck.core.events import RunFinished
+from holodeck.core.events import RunFinished, interrupts_of
 from holodeck.core.json_values import JsonObject
 from holodeck.core.messages import Message, UserMessage
 from holodeck.core.owner import Owner
@@ -20,7 +20,7 @@ from holodeck.errors import HoloDeckError, RunNotFound
 from holodeck.runs.port import RunState
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.run_chain import last_of_chain, open_interrupts
+from holodeck.server.run_chain import last_of_chain
 from holodeck.server.run_feed import RunFeed
 from holodeck.server.streaming_response import Cursor, EventStream
 from holodeck.wires import sse
@@ -145,7 +145,7 @@ class TaskSubscription(RunFeed):
         encoder = TaskEncoder(TaskReader(self._task_id, run.session_id, run.run_id), self._form.update)
         with self._runs.attached(run):
             await self._follow(Cursor(run, encoder, first, self._server.middleware()), last=False)
-        return run.state is RunState.CANCELLED or not open_interrupts(run)
+        return run.state is RunState.CANCELLED or not interrupts_of(run.log.ending)
 
     async def _more(self) -> None:
         """Waits for the run that answers. While idle, checks whether the task was canceled, and sends a comment."""

@@ -397,12 +397,12 @@ class RunAdmission:
             self._meter.end()
 
 
+@dataclass(slots=True, eq=False)
 class StreamSlots:
     """Counts the answers in progress. `quotas` has the limits."""
 
-    def __init__(self, quotas: Quotas) -> None:
-        self.taken = 0
-        self.quotas = quotas
+    quotas: Quotas
+    taken: int = 0
 
 
 @dataclass(slots=True, eq=False)

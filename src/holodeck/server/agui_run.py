@@ -123,6 +123,4 @@ def capabilities_of(server: AgentServer) -> dict[str, object]:
         max_iterations=agent.loop.max_iterations,
         timeout_seconds=agent.loop.run_timeout,
         state=agent.state is not None,
-        images=True,  # the files unchanged, or the text in them
-        documents=True,
     )

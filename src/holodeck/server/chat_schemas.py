@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from holodeck.core.ids import MAX_ID_LENGTH
+from holodeck.core.json_schema import array, object_of, string
 from holodeck.server.schemas import REFERENCE, json_request, json_response
 from holodeck.wires.body import MAX_TEXT
 from holodeck.wires.chat_stream import request as chat_stream_request
@@ -22,20 +23,14 @@ CHAT_SCHEMAS["ChatRequest"]["anyOf"] = [
     {"required": ["resume"], "properties": {"resume": {"minItems": 1}}},
 ]
 
-CHAT_FORM: dict[str, Any] = {
-    "type": "object",
-    "anyOf": [{"required": ["message"]}, {"required": ["resume"]}],
-    "properties": {
-        "message": CHAT_SCHEMAS["ChatRequest"]["properties"]["message"]["anyOf"][0],
-        "session_id": {
-            "type": "string",
-            "maxLength": MAX_ID_LENGTH,
-            "description": "From an earlier answer, or of your own: an unknown id begins a session, on every protocol the same",
-        },
-        "resume": {"type": "string", "maxLength": MAX_TEXT, "description": "The same list as in JSON, as JSON text"},
-        "files": {"type": "array", "maxItems": 10, "items": {"type": "string", "format": "binary"}},
-    },
+_SESSION = "From an earlier answer, or of your own: an unknown id begins a session, on every protocol the same"
+_FORM_MEMBERS = {
+    "message": CHAT_SCHEMAS["ChatRequest"]["properties"]["message"]["anyOf"][0],
+    "session_id": string(_SESSION, maxLength=MAX_ID_LENGTH),
+    "resume": string("The same list as in JSON, as JSON text", maxLength=MAX_TEXT),
+    "files": array(string(format="binary"), maxItems=10),
 }
+CHAT_FORM = {**object_of(_FORM_MEMBERS), "anyOf": [{"required": ["message"]}, {"required": ["resume"]}]}
 CHAT_BODY = json_request(
     CHAT_REQUEST, {"message": "What is due tomorrow?"}, **{"multipart/form-data": {"schema": CHAT_FORM}}
 )

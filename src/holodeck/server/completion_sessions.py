@@ -94,11 +94,9 @@ async def hinted(
     return THROW_AWAY
 
 
-async def recognised(
-    server: AgentServer, owner: Owner, known: AnsweredConversations, sent: Sequence[Message]
-) -> CompletionSession:
+async def recognised(server: AgentServer, owner: Owner, sent: Sequence[Message]) -> CompletionSession:
     """Returns the session of the last answer among the messages, or a new one if none matches."""
-    first = first_of_use(sent)
+    known, first = AnsweredConversations(server.store.values), first_of_use(sent)
     if first:
         answer = visible(sent[first - 1 : first])
         for run_id in await known.runs_after(owner, sent[: first - 1]):

@@ -32,7 +32,7 @@ from starlette.types import Message, Receive, Scope, Send
 from holodeck.access.attempts import network_of
 from holodeck.config.limit_schema import RequestLimits
 from holodeck.errors import InvalidRequest, Overloaded, PayloadTooLarge, UnsupportedMediaType
-from holodeck.wires.problem import problem
+from holodeck.server.problems import problem_response
 
 log = logging.getLogger(__name__)
 
@@ -130,18 +130,14 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-async def too_many_connections(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001  an ASGI app
+async def too_many_connections(scope: Scope, receive: Receive, send: Send) -> None:
     """The ASGI application of a connection over the limit."""
-    refusal = problem(
-        TooManyConnections(
-            "Too many connections: the server's limit or this client's is reached; try again in a moment."
-        )
+    error = TooManyConnections(
+        "Too many connections: the server's limit or this client's is reached; try again in a moment."
     )
-    body = refusal.to_json()
-    headers = {**refusal.headers, "Content-Length": str(len(body)), "Connection": "close"}
-    pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": pairs})
-    await send({"type": "http.response.body", "body": body})
+    answer = problem_response(error)
+    answer.headers["Connection"] = "close"
+    await answer(scope, receive, send)
 
 
 def room_for(wanted: int) -> int:

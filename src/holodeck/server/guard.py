@@ -47,6 +47,7 @@ REQUEST_HEADERS = (  # headers that clients of every wire may send; AI SDKs set 
 )
 RESPONSE_HEADERS = ("X-Request-ID", "Retry-After", "WWW-Authenticate", "RateLimit", "RateLimit-Policy")
 PREFLIGHT_SECONDS = "600"
+# Only this machine can serve pages of these origins (`localhost`: RFC 6761, 6.3).
 _LOOPBACK_PAGE = re.compile(r"https?://(?:(?:[a-z0-9-]+\.)*localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?")
 _NAME = re.compile(r"[a-z0-9-]{1,100}")  # a header's name
 _HOST = re.compile(r"[A-Za-z0-9._-]+(?::\d*)?|\[[0-9A-Fa-f:.]+\](?::\d*)?")
@@ -218,12 +219,9 @@ def _preflight(headers: Headers, allowed: AllowedHeaders | None) -> Response:
 
 def _allowed(origin: str, origins: frozenset[str]) -> bool:
     name = origin.lower()
-    return ANY in origins or name in origins or (LOOPBACK_PAGES in origins and is_loopback_page(name))
-
-
-def is_loopback_page(origin: str) -> bool:
-    """Returns whether only this machine can serve pages of this origin (`localhost`: RFC 6761, 6.3)."""
-    return _LOOPBACK_PAGE.fullmatch(origin) is not None
+    if ANY in origins or name in origins:
+        return True
+    return LOOPBACK_PAGES in origins and _LOOPBACK_PAGE.fullmatch(name) is not None
 
 
 def origin_of(scope: Scope) -> str | None:

@@ -9,6 +9,7 @@ from holodeck.errors import StartError
 from holodeck.limits.leases import LeaseStore, ValkeyLeases
 from holodeck.limits.valkey import ValkeyWindows
 from holodeck.limits.window import WindowStore
+from holodeck.server.guard import LOOPBACK
 from holodeck.server.options import DEFAULT_MAX_TOKENS, SpendingSettings
 
 log = logging.getLogger(__name__)
@@ -42,15 +43,8 @@ def open_store(config: LoadedConfig) -> tuple[WindowStore | None, LeaseStore | N
     except ValueError as error:
         text = "this is not the address of a Valkey or Redis; write e.g. valkeys://user:password@host:6379/0"
         raise StartError(str(config.error((*_PLACE, "store"), text))) from error
-    if not url.startswith(_SECURE) and not _on_loopback(url):
+    if not url.startswith(_SECURE) and urlsplit(url).hostname not in LOOPBACK:
         log.warning(
             "limits.store is used without TLS: others on the network can read and change the counts; use rediss://"
         )
     return windows, ValkeyLeases(windows)
-
-
-def _on_loopback(url: str) -> bool:
-    try:
-        return urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
-    except ValueError:
-        return False

@@ -18,7 +18,7 @@ from starlette.types import Receive
 from holodeck._version import __version__
 from holodeck.access.principal import APPROVE, RUNS_READ, RUNS_STOP
 from holodeck.core.encoder import Encoder
-from holodeck.core.events import Outcome, RunFinished
+from holodeck.core.events import Outcome, RunFinished, interrupts_of
 from holodeck.core.request import Resume, RunRequest
 from holodeck.errors import HoloDeckError, InvalidRequest, RunNotFound
 from holodeck.runs.kept_answers import keep_answers, kept_answers
@@ -28,14 +28,21 @@ from holodeck.runs.runs import DETACHED_SECONDS
 from holodeck.server.agent_server import AgentServer, slot_of
 from holodeck.server.identity import owner_of, require
 from holodeck.server.intake import Arrival, begin, json_answer, server_of
-from holodeck.server.run_chain import last_of_chain, open_interrupts
+from holodeck.server.run_chain import last_of_chain
 from holodeck.server.streaming_response import Cursor, EventStream
 from holodeck.server.sync_answer import left
 from holodeck.wires import sse
 from holodeck.wires.body import table, valid_id
 from holodeck.wires.jsonrpc import INVALID_PARAMS, RpcError, error_message, error_object, result_message
 from holodeck.wires.mcp import call_progress
-from holodeck.wires.mcp.agent_tools import ASK, CONTINUE, WAIT, ask_arguments, continue_arguments, wait_arguments
+from holodeck.wires.mcp.agent_tools import (
+    ASK,
+    CONTINUE,
+    WAIT,
+    ask_request,
+    continue_request,
+    run_to_wait_for,
+)
 from holodeck.wires.mcp.approvals import form_answers
 from holodeck.wires.mcp.envelope import TASKS, Caller, McpCall, missing_capability
 
@@ -59,7 +66,7 @@ async def ask(request: Request, call: McpCall, given: dict[str, Any]) -> Respons
     """Sends a new message. With `requestState`, it is the same call again, with a person's decisions."""
     if call.caller.is_modern and call.params.get("requestState") is not None:
         return await _decided(request, call)
-    wanted = ask_arguments(given, server_of(request).settings.block.limits.message_characters).run_request()
+    wanted = ask_request(given, server_of(request).settings.block.limits.message_characters)
     return await _answer(request, call, await begin(Arrival(request, NAME, wanted, _fingerprint(given))))
 
 
@@ -71,7 +78,7 @@ async def _decided(request: Request, call: McpCall) -> Response:
         run = await server.stored_runs.find_settled(state, owner=owner_of(request))
     except RunNotFound as error:
         raise RpcError(INVALID_PARAMS, "There is no call with this requestState.") from error
-    interrupts = open_interrupts(run)
+    interrupts = interrupts_of(run.log.ending)
     answers = form_answers(call.params.get("inputResponses") or {}, interrupts)
     if not interrupts:
         raise InvalidRequest("The call with this requestState is not waiting for input.", field="requestState")
@@ -96,14 +103,14 @@ def _fingerprint(content: object) -> bytes:
 
 async def continue_run(request: Request, call: McpCall, given: dict[str, Any]) -> Response:
     """The tool `continue`: a person's decisions, for clients that cannot show a form."""
-    wanted = continue_arguments(given).run_request()
+    wanted = continue_request(given)
     return await _answer(request, call, await begin(Arrival(request, NAME, wanted, _fingerprint(given))))
 
 
 async def wait(request: Request, call: McpCall, given: dict[str, Any]) -> Response:
     """Returns the answer of a run that was unfinished when its call ended. Closing this request stops nothing."""
     require(request, RUNS_READ)
-    run = await _run_named(request, wait_arguments(given))
+    run = await _run_named(request, run_to_wait_for(given))
     await slot_of(request).take(request, owner_of(request))
     return await _answer(request, call, run, owns=False)
 
@@ -233,7 +240,7 @@ async def update_task(request: Request, call: McpCall) -> Response:
     A form that a person closes withdraws the decision before it. The log names the decisions when the run continues.
     """
     server, run = server_of(request), await _task_run(request, call)
-    interrupts = open_interrupts(run)
+    interrupts = interrupts_of(run.log.ending)
     answers = form_answers(call.params.get("inputResponses") or {}, interrupts)
     if answers.decided or answers.dismissed:
         require(request, APPROVE)  # before a decision is stored: another client's request may complete them

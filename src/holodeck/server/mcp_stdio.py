@@ -10,6 +10,7 @@ import signal
 import stat
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 from starlette.types import Message, Scope
@@ -193,7 +194,9 @@ async def _run(config: LoadedConfig, out: int, *, debug: bool, trace: Callable[[
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     async with server.running():
-        channel = StdioServer(Application(server), _Writer(out), max_line=settings.block.limits.request.max_body)
+        channel = StdioServer(
+            Application(server), partial(_write, out), max_line=settings.block.limits.request.max_body
+        )
         reading = asyncio.create_task(_read(channel, stop))
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -209,16 +212,11 @@ def _stores(config: LoadedConfig) -> Stores:
     return Stores(build_sqlite(config).sessions, MemoryRunStore())
 
 
-class _Writer:
-    """Writes whole lines. It may block: a desktop client that reads nothing has no other request to wait for."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def __call__(self, line: bytes) -> None:
-        data = memoryview(line + b"\n")
-        while data:
-            data = data[os.write(self._fd, data) :]
+def _write(fd: int, line: bytes) -> None:
+    """Writes a whole line. It may block: a desktop client that reads nothing has no other request to wait for."""
+    data = memoryview(line + b"\n")
+    while data:
+        data = data[os.write(fd, data) :]
 
 
 async def _read(channel: StdioServer, stop: asyncio.Event) -> None:

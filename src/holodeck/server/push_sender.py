@@ -14,6 +14,7 @@ import logging
 import time
 from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -225,12 +226,12 @@ class PushSender:
             await client.close()
 
 
+@dataclass
 class _Follower:
     """Sends the updates of one run. `addresses` are the ids of the configurations that it serves."""
 
-    def __init__(self, addresses: set[str]) -> None:
-        self.addresses = addresses
-        self.task: asyncio.Task[None] | None = None
+    addresses: set[str]
+    task: asyncio.Task[None] | None = None
 
 
 class _Update(NamedTuple):

@@ -298,8 +298,7 @@ class Quotas:
         kind, _, what = full.window.name.partition("-")
         shown = {"requests": "requests a minute", "tokens": "tokens a day", "money": "of money a day"}[what]
         limit = full.window.limit / MILLIONTHS if what == "money" else full.window.limit
-        whose = {"address": "address", "key": "key", "user": "user", "tenant": "tenant"}[kind]
-        error = RateLimited(f"This is more than the server allows to one {whose}: {limit:,g} {shown}.")
+        error = RateLimited(f"This is more than the server allows to one {kind}: {limit:,g} {shown}.")
         error.reason, error.retry_after = full.window.name, full.wait
         return error
 

@@ -80,19 +80,14 @@ class Routes:
         self,
         prefix: str = "",
         *,
-        tag: str | None = None,
         responses: ResponseSchemas | None = None,
-        schemas: Mapping[str, Any] | None = None,
-        before_ready: bool = False,
-        is_probe: bool = False,
-        takes_files: bool = False,
         answer_error: AnswerError = answer_to,
+        **common: Any,
     ) -> None:
         """The arguments after the prefix are those of `Operation`, and apply to every operation of these routes."""
         self.operations: list[Operation] = []
         self.prefix, self.answer_error = prefix, answer_error
-        self._tag, self._responses, self._schemas = tag, responses or {}, schemas or {}
-        self._flags = {"before_ready": before_ready, "is_probe": is_probe, "takes_files": takes_files}
+        self._responses, self._common = responses or {}, common
 
     def get(self, path: str, summary: str = "", **described: Any) -> Callable[[Endpoint], Endpoint]:
         return self._add("GET", path, summary, **described)
@@ -111,8 +106,7 @@ class Routes:
         *,
         access: RouteAccess,
         responses: ResponseSchemas | None = None,
-        parameters: Sequence[Mapping[str, Any]] = (),
-        body: Mapping[str, Any] | None = None,
+        **described: Any,
     ) -> Callable[[Endpoint], Endpoint]:
         def add(endpoint: Endpoint) -> Endpoint:
             self.operations.append(
@@ -122,13 +116,10 @@ class Routes:
                     endpoint=endpoint,
                     access=access,
                     summary=summary,
-                    tag=self._tag,
-                    parameters=parameters,
-                    body=body,
                     responses={**(responses or {}), **self._responses},
-                    schemas=self._schemas,
                     answer_error=self.answer_error,
-                    **self._flags,
+                    **self._common,
+                    **described,
                 )
             )
             return endpoint

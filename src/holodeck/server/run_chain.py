@@ -1,6 +1,5 @@
 """A task as other protocols mean it: a run, and the runs that answered its questions. Its id is the first run's."""
 
-from holodeck.core.events import Interrupt, interrupts_of
 from holodeck.core.owner import Owner
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
@@ -23,8 +22,3 @@ def _follower(server: AgentServer, run: Run) -> Run:
         if other.request.parent_run_id == run.run_id and other is not run:
             return other
     return run
-
-
-def open_interrupts(run: Run) -> tuple[Interrupt, ...]:
-    """Returns what a run that has ended waits for."""
-    return interrupts_of(run.log.ending)

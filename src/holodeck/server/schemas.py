@@ -87,15 +87,6 @@ class ToolServerHealth(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-class AgentHealthResponse(HealthResponse, frozen=True, kw_only=True):
-    """The same, with what it depends on."""
-
-    state: str
-    model: str
-    active_runs: int
-    tool_servers: list[ToolServerHealth]
-
-
 class RunResponse(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     session_id: str

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
@@ -15,13 +14,6 @@ from holodeck.runs.middleware import EventMiddleware
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
 from holodeck.wires.reply import ReplyText
-
-
-class SyncAnswer(NamedTuple):
-    """The result of a run, as far as its client may see it."""
-
-    content: str
-    executions: Sequence[ToolExecution]
 
 
 async def ending_of(runs: Runs, run: Run, receive: Receive) -> Ending:
@@ -52,12 +44,12 @@ def _last(run: Run) -> Ending:
     return last[0]
 
 
-def answer_of(run: Run, ending: Ending, middleware: EventMiddleware) -> SyncAnswer:
-    """Returns the run's own result or, with a middleware, the result of the events that it lets through."""
+def answer_of(run: Run, ending: Ending, middleware: EventMiddleware) -> tuple[str, Sequence[ToolExecution]]:
+    """Returns the run's own text and tools or, with a middleware, those of the events that it lets through."""
     result = run.result
     executions = result.executions if result is not None else ()
     if middleware.is_empty:
-        return SyncAnswer((result.text if result is not None else None) or "", executions)
+        return (result.text if result is not None else None) or "", executions
     text, shown = ReplyText(), set[str]()
     for event in map(bare, (event for _, event in middleware(enumerate(run.log.kept)))):
         if isinstance(event, StepStarted):
@@ -66,7 +58,7 @@ def answer_of(run: Run, ending: Ending, middleware: EventMiddleware) -> SyncAnsw
             text.add(event)
         elif isinstance(event, ToolFinished):
             shown.add(event.call_id)
-    return SyncAnswer(text.answer(ending), [each for each in executions if each.call_id in shown])
+    return text.answer(ending), [each for each in executions if each.call_id in shown]
 
 
 async def left(receive: Receive) -> None:

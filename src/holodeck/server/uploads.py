@@ -6,11 +6,11 @@ size of texts. `holodeck.files` reads what a file contains and decides what the 
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import msgspec
 from starlette.datastructures import FormData, UploadFile
@@ -34,20 +34,8 @@ MAX_FIELD_BYTES = 64 * 1024
 PARSED_FILES = 30  # more than are allowed; beyond this the parser gives up, below it we can explain the error
 
 
-class PostedChat(NamedTuple):
-    """The user's message, and the files as they arrived."""
-
-    chat: ChatRequest
-    uploads: list[Upload]
-
-    async def fingerprint(self) -> bytes:
-        """Returns a hash that is equal for two deliveries of one request. Large files are hashed in a thread."""
-        return await asyncio.to_thread(self._digest) if self.uploads else self._digest()
-
-    def _digest(self) -> bytes:
-        chat = self.chat
-        files = [(each.name, each.declared_type, sha256(each.data).hexdigest()) for each in self.uploads]
-        return sha256(sse.json_bytes((chat.message, chat.session_id, chat.resume, files))).digest()
+PostedChat: TypeAlias = tuple[ChatRequest, list[Upload]]
+"""The user's message, and the files as they arrived."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,11 +50,18 @@ class ChatBody:
         if self._posted is None:
             form = media_type_of(self._request) == FORM
             self._posted = await (_of_form if form else _of_json)(self._request, self._limits)
-            current().conversation_id = self._posted.chat.session_id
+            current().conversation_id = self._posted[0].session_id
         return self._posted
 
     async def fingerprint(self) -> bytes:
-        return await (await self.posted()).fingerprint()
+        """Returns a hash that is equal for two deliveries of one request. Large files are hashed in a thread."""
+        chat, uploads = await self.posted()
+        return await asyncio.to_thread(_digest, chat, uploads) if uploads else _digest(chat, uploads)
+
+
+def _digest(chat: ChatRequest, uploads: Sequence[Upload]) -> bytes:
+    files = [(each.name, each.declared_type, sha256(each.data).hexdigest()) for each in uploads]
+    return sha256(sse.json_bytes((chat.message, chat.session_id, chat.resume, files))).digest()
 
 
 async def _of_json(request: Request, limits: FileLimits) -> PostedChat:
@@ -74,7 +69,7 @@ async def _of_json(request: Request, limits: FileLimits) -> PostedChat:
         chat = decode(await json_body(request), limits.max_files)
     except UnsupportedMediaType:
         raise UnsupportedMediaType(f"The body must be JSON or a form: application/json or {FORM}.") from None
-    return PostedChat(chat, [await _decoded(each, f"files[{i}]", limits) for i, each in enumerate(chat.files)])
+    return chat, [await _decoded(each, f"files[{i}]", limits) for i, each in enumerate(chat.files)]
 
 
 async def _decoded(file: FileContent, field: str, limits: FileLimits) -> Upload:
@@ -88,7 +83,7 @@ async def _of_form(request: Request, limits: FileLimits) -> PostedChat:
         async with _form(request, max_files=limits.max_files + PARSED_FILES) as form:
             chat = chat_request(form.get("message"), form.get("session_id") or None, _decisions(form))
             found = _files(form, limits.max_files)
-            return PostedChat(chat, [await _uploaded(each, f"files[{i}]", limits) for i, each in enumerate(found)])
+            return chat, [await _uploaded(each, f"files[{i}]", limits) for i, each in enumerate(found)]
     except OSError as error:  # a temporary file could not be written
         log.error("no temporary file for a form: %s", error.strerror)  # noqa: TRY400  no defect of ours
         raise StorageFull("The server has no disk space for the files while it reads them.") from error

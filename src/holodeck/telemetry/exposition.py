@@ -6,7 +6,7 @@ what is counted, or how: `holodeck.telemetry.metrics` does.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import add
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -31,9 +31,6 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def only_grows(self) -> bool:
         return self.kind != "gauge"
-
-    def series(self) -> "Series":
-        return self
 
     def lines(self) -> Iterator[str]:
         yield from (f"# HELP {self.name} {self.meaning}", f"# TYPE {self.name} {self.kind}")
@@ -73,14 +70,8 @@ def combined(several: Iterable[Iterable[Series]]) -> list[Series]:
 _TOGETHER: dict[str, Callable[[float, float], float]] = {"sum": add, "max": max, "min": min}
 
 
-class Figure(Protocol):
-    """A metric under one name, counted or read. A series is one that does not change."""
-
-    def series(self) -> Series: ...
-
-
-def page(figures: Iterable[Figure]) -> bytes:
-    text = "".join(f"{line}\n" for figure in figures for line in figure.series().lines())
+def page(figures: Iterable[Series]) -> bytes:
+    text = "".join(f"{line}\n" for series in figures for line in series.lines())
     return text.encode("utf-8", "replace")
 
 

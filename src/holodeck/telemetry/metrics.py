@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sized
 
 from holodeck.core import events as e
 from holodeck.core.usage import TokenUsage
-from holodeck.telemetry.exposition import Figure, Labels, Series
+from holodeck.telemetry.exposition import Labels, Series
 
 MAX_SERIES = 512
 MAX_TOOLS = 128
@@ -136,8 +136,8 @@ class Metrics:
         self._tools: set[str] = set()
         self._models: set[str] = set()
 
-    def figures(self) -> list[Figure]:
-        return [each for each in vars(self).values() if isinstance(each, Counter | Histogram)]
+    def figures(self) -> list[Series]:
+        return [each.series() for each in vars(self).values() if isinstance(each, Counter | Histogram)]
 
     def answered(self, method: str, route: str | None, status: int | None, seconds: float) -> None:
         """`route` is the declared address, never the requested one. No status: the client disconnected first."""

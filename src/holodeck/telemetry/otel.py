@@ -105,24 +105,19 @@ class RunSpans(e.Observer):
 
     def tool_call_ended(self, event: e.ToolCallEnded) -> None:
         self._reply_ended = time.time_ns()
-        attributes = {
-            "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": event.name,
-            "gen_ai.tool.call.id": event.call_id,
-            "gen_ai.tool.type": "function",
-        }
+        attributes = {"gen_ai.tool.call.id": event.call_id, "gen_ai.tool.type": "function"}
         if self._kept is not None:
             attributes["gen_ai.tool.call.arguments"] = event.arguments[:MAX_CONTENT]
-        name = f"execute_tool {event.name}"
-        self._tools[event.call_id] = self._tracer.start_span(name, _in(self._run), attributes=attributes)
+        self._tools[event.call_id] = self._tool_span(event.name, attributes)
+
+    def _tool_span(self, tool: str, more: Attributes, begun: int | None = None) -> Span:
+        attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool, **more}
+        return self._tracer.start_span(f"execute_tool {tool}", _in(self._run), attributes=attributes, start_time=begun)
 
     def tool_finished(self, event: e.ToolFinished) -> None:
         span = self._tools.pop(event.call_id, None)
         if span is None:  # the previous run asked for it, and a person has approved it since
-            attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": event.name}
-            begun = time.time_ns() - round(event.seconds * 1e9)
-            name = f"execute_tool {event.name}"
-            span = self._tracer.start_span(name, _in(self._run), attributes=attributes, start_time=begun)
+            span = self._tool_span(event.name, {}, time.time_ns() - round(event.seconds * 1e9))
         if self._kept is not None:
             span.set_attribute("gen_ai.tool.call.result", text_of(event.content)[:MAX_CONTENT])
         if event.failed:

@@ -8,7 +8,7 @@ count of lost spans.
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from holodeck.errors import StartError
@@ -29,21 +29,11 @@ GRPC_PORT, HTTP_PORT = 4317, 4318
 SECONDS = 2.0  # how long an exit waits for a collector
 
 
-class Wanted(Protocol):
-    """The settings of an agent file (`observability`)."""
+def exporting(wanted: Any, *, agent: str, environment: Mapping[str, str] = os.environ) -> "Exporting":
+    """Opens the exporter that `observability` of an agent file wants.
 
-    @property
-    def otlp_endpoint(self) -> str: ...
-
-    @property
-    def service_name(self) -> str | None: ...
-
-    @property
-    def model_fields_set(self) -> set[str]: ...
-
-
-def exporting(wanted: Wanted, *, agent: str, environment: Mapping[str, str] = os.environ) -> "Exporting":
-    """Opens the exporter. The environment's collector replaces the file's default, not an explicit one."""
+    The environment's collector replaces the file's default, not an explicit one.
+    """
     return Exporting(
         service=wanted.service_name or agent,
         agent=agent,

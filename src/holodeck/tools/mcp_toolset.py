@@ -165,11 +165,9 @@ class McpToolset:
         if depth_exceeds(answer.structured_content, MAX_DEPTH):
             return ""  # `tool_result` leaves it out
         problems = problems_of(f"results of {name}", schema, answer.structured_content)
-        return (
-            f"Invalid structured content returned by {name}: {'; '.join(problem.text for problem in problems)}"
-            if problems
-            else ""
-        )
+        if not problems:
+            return ""
+        return f"Invalid structured content returned by {name}: {'; '.join(problem.text for problem in problems)}"
 
     async def _restarted(self, context: ToolContext) -> None:
         """Waits for a server that is being restarted, and shows that to the user."""

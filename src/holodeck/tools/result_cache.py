@@ -13,7 +13,7 @@ import msgspec
 from pydantic import Field
 
 from holodeck.blocks import Block
-from holodeck.core.messages import MediaPart, TextPart
+from holodeck.core.messages import TextPart
 from holodeck.core.tools import ToolResult
 from holodeck.tools.port import ToolContext
 
@@ -93,8 +93,4 @@ class ToolCache:
 def _size_of(result: ToolResult) -> int:
     if isinstance(result.content, str):
         return len(result.content)
-    return sum(len(part.text) if isinstance(part, TextPart) else _media_size(part) for part in result.content)
-
-
-def _media_size(part: MediaPart) -> int:
-    return len(str(getattr(part, "data", "")))
+    return sum(len(part.text if isinstance(part, TextPart) else part.data or "") for part in result.content)

@@ -11,6 +11,7 @@ import msgspec
 
 from holodeck.core.events import Emit, StatePatched, StateReplaced
 from holodeck.core.json_patch import PatchError, apply_patch
+from holodeck.core.json_schema import array, object_of, string
 from holodeck.core.json_values import MAX_DEPTH, depth_exceeds
 from holodeck.core.tools import ToolResult, ToolSchema
 from holodeck.tools.port import ToolContext, ToolsetHealth
@@ -18,31 +19,20 @@ from holodeck.tools.port import ToolContext, ToolsetHealth
 MAX_STATE_BYTES = 256 * 1024
 MAX_OPERATIONS = 100
 
+_OPERATION = object_of(
+    {
+        "op": {"enum": ["add", "remove", "replace", "move", "copy", "test"]},
+        "path": string("JSON Pointer, for example /steps/0/status"),
+        "from": string(),
+        "value": {},
+    },
+    required=["op", "path"],
+)
+_PATCH = array(_OPERATION, minItems=1, maxItems=MAX_OPERATIONS)
 UPDATE_STATE = ToolSchema(
     name="update_state",
     description="Changes the state that you share with the user interface, by JSON Patch operations (RFC 6902).",
-    parameters={
-        "type": "object",
-        "properties": {
-            "patch": {
-                "type": "array",
-                "minItems": 1,
-                "maxItems": MAX_OPERATIONS,
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "op": {"enum": ["add", "remove", "replace", "move", "copy", "test"]},
-                        "path": {"type": "string", "description": "JSON Pointer, for example /steps/0/status"},
-                        "from": {"type": "string"},
-                        "value": {},
-                    },
-                    "required": ["op", "path"],
-                },
-            }
-        },
-        "required": ["patch"],
-        "additionalProperties": False,
-    },
+    parameters={**object_of({"patch": _PATCH}, required=["patch"]), "additionalProperties": False},
 )
 
 

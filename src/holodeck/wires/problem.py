@@ -1,9 +1,8 @@
 """RFC 9457 problem details for errors before the first byte of a response (SRV-17).
 
-It builds the body and the headers of a problem; it does not know routes.
+It builds the body of a problem; it does not know routes.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,13 +31,6 @@ class ProblemDetail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     def to_json(self) -> bytes:
         return msgspec.json.encode(self)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        headers = {"Content-Type": CONTENT_TYPE}
-        if self.retry_after is not None:
-            headers["Retry-After"] = str(max(0, math.ceil(self.retry_after)))  # whole seconds: RFC 9110, 10.2.3
-        return headers
 
 
 def problem(error: HoloDeckError, instance: str | None = None) -> ProblemDetail:

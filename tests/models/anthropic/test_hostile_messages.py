@@ -9,11 +9,12 @@ from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.errors import ModelError
 from holodeck.models.anthropic.content_blocks import KEPT
 from holodeck.models.anthropic.message_answer import MessageAnswer
-from holodeck.models.anthropic.message_request import body_of, encoded
+from holodeck.models.anthropic.message_request import body_of
 from holodeck.models.chunks import InBandError, Malformed
 from holodeck.models.endpoint_settings import EndpointSettings
 from holodeck.models.port import Prompt
 from holodeck.models.response_body import AnswerStream
+from holodeck.models.streamed import encoded
 from tests.models.anthropic.message_streams import SHAPES
 from tests.models.recording_listener import RecordingListener
 

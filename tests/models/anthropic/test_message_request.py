@@ -7,10 +7,11 @@ import pytest
 
 from holodeck.core.messages import AssistantMessage, MediaPart, TextPart, ToolCall, ToolMessage, UserMessage
 from holodeck.models.anthropic.content_blocks import KEPT
-from holodeck.models.anthropic.message_request import body_of, encoded
+from holodeck.models.anthropic.message_request import body_of
 from holodeck.models.endpoint_settings import EndpointSettings, Reasoning
 from holodeck.models.port import Prompt
 from holodeck.models.restrictions import Restrictions
+from holodeck.models.streamed import encoded
 from tests.models.anthropic.asking_anthropic import LOOK, PROMPT, WITH_TOOLS
 from tests.models.anthropic.message_streams import SIGNED
 

@@ -26,8 +26,6 @@ TOOLS = (
             max_iterations=15,
             timeout_seconds=30.0,
             state=True,
-            images=True,
-            documents=True,
         ),
     ],
 )

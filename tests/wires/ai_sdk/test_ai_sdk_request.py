@@ -8,7 +8,7 @@ import pytest
 from holodeck.core.messages import AssistantMessage, MediaPart, TextPart, ToolMessage, UserMessage
 from holodeck.core.request import Resume
 from holodeck.errors import InvalidRequest, PayloadTooLarge
-from holodeck.wires.ai_sdk.request import UiRequest, decode, run_request
+from holodeck.wires.ai_sdk.request import UiRequest, decode
 
 Json = dict[str, Any]
 
@@ -39,10 +39,10 @@ def read(*messages: Json, **fields: Any) -> UiRequest:
 
 def test_a_new_message() -> None:
     ui = read(user(), trigger="submit-message")
-    (message,) = ui.messages
-    assert (ui.chat_id, message.id, message.content) == ("chat-1", "u1", "Hello")
-    assert (ui.new_message, ui.rewind_to, ui.continued) == ("u1", None, None)
-    request = run_request(ui, {})
+    (message,) = ui.run.messages
+    assert (ui.run.session_id, message.id, message.content) == ("chat-1", "u1", "Hello")
+    assert (ui.new_message, ui.run.rewind_to, ui.answer.continued) == ("u1", None, None)
+    request = ui.run
     assert (request.session_id, request.only_adds, request.keeps_history) == ("chat-1", True, False)
 
 
@@ -50,7 +50,7 @@ def test_files_keep_their_order() -> None:
     data = {"type": "file", "mediaType": "image/png", "filename": "a.png", "url": "data:image/png;base64,AAAA"}
     far = {"type": "file", "mediaType": "application/pdf", "url": "http://127.0.0.1/a.pdf"}
     own = {"type": "data-mine", "data": {}}
-    (message,) = read(user("u1", data, {"type": "text", "text": "See"}, far, own)).messages
+    (message,) = read(user("u1", data, {"type": "text", "text": "See"}, far, own)).run.messages
     assert message.content == (
         MediaPart(mime_type="image/png", data="AAAA", filename="a.png"),
         TextPart("See"),
@@ -70,7 +70,7 @@ def test_files_keep_their_order() -> None:
 )
 def test_which_message_is_answered_again(fields: Json, rewind_to: str | None) -> None:
     ui = read(user(), assistant("r1", {"type": "text", "text": "Hi"}), user("u2"), **fields)
-    assert ui.rewind_to == rewind_to
+    assert ui.run.rewind_to == rewind_to
     assert ui.new_message == (None if rewind_to else "u2")
 
 
@@ -78,34 +78,34 @@ def test_which_message_is_answered_again(fields: Json, rewind_to: str | None) ->
 def test_an_answer_to_an_approval(*, approved: bool) -> None:
     answered = tool("approval-responded", approval={"id": "i1", "approved": approved, "reason": "so"})
     ui = read(user(), assistant("r1", answered), messageId="r1")
-    assert ui.resume == (Resume(interrupt_id="i1", approved=approved, reason="so"),)
-    assert (ui.continued, ui.rewind_to) == ("r1", None)
-    assert ui.denied == (frozenset() if approved else {"c1"})
-    assert ui.open_calls["c1"].input == {"a": 1}
+    assert ui.run.resume == (Resume(interrupt_id="i1", approved=approved, reason="so"),)
+    assert (ui.answer.continued, ui.run.rewind_to) == ("r1", None)
+    assert ui.answer.denied == (() if approved else ("c1",))
+    assert ui.answer.open_calls["c1"].input == {"a": 1}
 
 
 def test_an_approval_in_a_message_that_is_not_the_last() -> None:
     answered = tool("approval-responded", approval={"id": "i1", "approved": True})
     ui = read(user(), assistant("r1", answered), user("u2"), messageId="r1")
-    assert ([each.interrupt_id for each in ui.resume], ui.continued) == (["i1"], "r1")
-    assert read(user(), assistant("r1", answered), user("u2")).resume == ()
+    assert ([each.interrupt_id for each in ui.run.resume], ui.answer.continued) == (["i1"], "r1")
+    assert read(user(), assistant("r1", answered), user("u2")).run.resume == ()
 
 
 @pytest.mark.parametrize("state", [[], {}, None])
 def test_a_call_whose_state_is_not_text_is_open(state: Any) -> None:
-    assert "c1" in read(user(), assistant("r1", {**tool("input-available"), "state": state})).open_calls
+    assert "c1" in read(user(), assistant("r1", {**tool("input-available"), "state": state})).answer.open_calls
 
 
 def test_outputs_of_the_clients_own_tools() -> None:
     own = {"type": "tool-paint", "toolCallId": "c2", "input": {}, "state": "output-available", "output": {"ok": True}}
     failed = {"type": "tool-paint", "toolCallId": "c3", "input": {}, "state": "output-error", "errorText": "no paint"}
     ui = read(user(), assistant("r1", tool("output-available", output="ours"), own, failed))
-    results = [message for message in ui.messages if isinstance(message, ToolMessage)]
+    results = [message for message in ui.run.messages if isinstance(message, ToolMessage)]
     assert [(each.call_id, each.name, each.content, each.failed) for each in results] == [
         ("c2", "paint", '{"ok":true}', False),
         ("c3", "paint", "no paint", True),
     ]
-    assert ui.settled == {"c2", "c3"}
+    assert ui.answer.settled == ("c2", "c3")
 
 
 def test_a_turn_is_read_step_by_step() -> None:
@@ -113,13 +113,13 @@ def test_a_turn_is_read_step_by_step() -> None:
     ui = read(
         user(), assistant("r1", start, text, tool("output-available"), start, {**text, "text": "Two"}), user("u2")
     )
-    kinds = [(type(each), each.id) for each in ui.messages]
+    kinds = [(type(each), each.id) for each in ui.run.messages]
     assert kinds == [(UserMessage, "u1"), (AssistantMessage, "r1-1"), (AssistantMessage, "r1"), (UserMessage, "u2")]
 
 
 def test_instructions_of_a_client_are_dropped() -> None:
     ui = read({"id": "s", "role": "system", "parts": [{"type": "text", "text": "Obey"}]}, user())
-    assert [message.id for message in ui.messages] == ["u1"]
+    assert [message.id for message in ui.run.messages] == ["u1"]
 
 
 @pytest.mark.parametrize(

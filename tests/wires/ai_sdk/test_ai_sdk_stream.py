@@ -9,7 +9,7 @@ from hypothesis import given
 from holodeck.core import events as e
 from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, ToolMessage, UserMessage
 from holodeck.wires.ai_sdk.history import chunks_of, last_turn, not_in, turn_parts, ui_messages
-from holodeck.wires.ai_sdk.request import KnownCall
+from holodeck.wires.ai_sdk.request import KnownCall, UiAnswer
 from holodeck.wires.ai_sdk.stream import UiMessageEncoder
 from tests.examples import examples
 from tests.wires.ai_sdk.ui_client import UiClient
@@ -76,7 +76,7 @@ def test_tools_of_the_server_are_dynamic_and_those_of_the_client_are_not() -> No
         True,
         True,
     )
-    client = shown(NAMED["frontend_tool"], UiMessageEncoder("m", client_tools={"change_background"}))
+    client = shown(NAMED["frontend_tool"], UiMessageEncoder("m", UiAnswer(client_tools=("change_background",))))
     (theirs,) = client.tools()
     assert (theirs["state"], theirs["input"]) == ("input-available", {"background": "red"})
     assert "dynamic" not in theirs
@@ -92,16 +92,16 @@ def test_an_approval_waits_with_the_id_of_its_interrupt() -> None:
 @pytest.mark.parametrize("denied", [True, False])
 def test_a_result_of_an_earlier_run_finds_its_call(*, denied: bool) -> None:
     known = {"c1": KnownCall(name="delete_todo", input={"id": 7})}
-    fresh = shown(NAMED["resumed"], UiMessageEncoder("m", open_calls=known, denied={"c1"} if denied else ()))
+    fresh = shown(NAMED["resumed"], UiMessageEncoder("m", UiAnswer(open_calls=known, denied=("c1",) if denied else ())))
     (tool,) = fresh.tools()
     assert (tool["input"], tool["state"]) == ({"id": 7}, "output-denied" if denied else "output-available")
     before = [{"type": "step-start"}, {"type": "tool", "toolCallId": "c1", "state": "approval-responded"}]
-    continued = shown(NAMED["resumed"], UiMessageEncoder("m", open_calls=known), before)
+    continued = shown(NAMED["resumed"], UiMessageEncoder("m", UiAnswer(open_calls=known)), before)
     assert len(continued.tools()) == 1
 
 
 def test_an_output_that_the_client_gave_is_not_replaced() -> None:
-    client = shown(NAMED["resumed"], UiMessageEncoder("m", client_tools={"delete_todo"}, settled={"c1"}))
+    client = shown(NAMED["resumed"], UiMessageEncoder("m", UiAnswer(client_tools=("delete_todo",), settled=("c1",))))
     assert client.tools() == []
 
 

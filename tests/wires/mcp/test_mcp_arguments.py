@@ -14,7 +14,12 @@ from holodeck.core.events import Interrupt
 from holodeck.core.messages import MediaPart
 from holodeck.core.request import Resume
 from holodeck.errors import HoloDeckError, InvalidRequest
-from holodeck.wires.mcp.agent_tools import ask_arguments, continue_arguments, tool_list, wait_arguments
+from holodeck.wires.mcp.agent_tools import (
+    ask_request,
+    continue_request,
+    run_to_wait_for,
+    tool_list,
+)
 from holodeck.wires.mcp.approvals import form_answers
 from holodeck.wires.mcp.envelope import MODERN, Caller
 from tests.examples import examples
@@ -35,7 +40,7 @@ def failure_of(read: Callable[[], object]) -> int | None:
 @given(given_arguments=OBJECTS)
 @examples(50)
 def test_whatever_the_arguments_are(given_arguments: dict[str, Any]) -> None:
-    for read in (partial(ask_arguments, max_text=100), continue_arguments, wait_arguments):
+    for read in (partial(ask_request, max_text=100), continue_request, run_to_wait_for):
         assert failure_of(partial(read, given_arguments)) in {None, 413, 422}
 
 
@@ -93,14 +98,14 @@ def test_an_unclear_answer_is_refused(answer: Any) -> None:
 
 
 def test_files_are_bytes_or_an_address() -> None:
-    asked = ask_arguments({"message": "read", "files": [{"data": "QUJD", "name": "a.txt"}, {"url": "http://a/b"}]}, 9)
-    assert asked.files == (
+    asked = ask_request({"message": "read", "files": [{"data": "QUJD", "name": "a.txt"}, {"url": "http://a/b"}]}, 9)
+    assert asked.messages[0].content[1:] == (
         MediaPart(mime_type="application/octet-stream", data="QUJD", filename="a.txt"),
         MediaPart(mime_type="application/octet-stream", url="http://a/b"),
     )
     for wrong in ({}, {"data": "QUJD", "url": "http://a/b"}, {"data": "é"}, {"data": 1}, {"url": 1}):
         with pytest.raises(InvalidRequest):
-            ask_arguments({"message": "read", "files": [wrong]}, 9)
+            ask_request({"message": "read", "files": [wrong]}, 9)
 
 
 @pytest.mark.parametrize(

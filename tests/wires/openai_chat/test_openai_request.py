@@ -10,7 +10,7 @@ from holodeck.core.request import RunOptions
 from holodeck.errors import InvalidRequest
 from holodeck.wires.openai_chat.error_form import chat_problem, model_not_found, retry_headers
 from holodeck.wires.openai_chat.parameters import INSTRUCTIONS
-from holodeck.wires.openai_chat.request import HARMLESS, decode, run_request
+from holodeck.wires.openai_chat.request import HARMLESS, decode
 
 HELLO = {"role": "user", "content": "Hello"}
 CALL = {"id": "c1", "type": "function", "function": {"name": "paint", "arguments": '{"colour": "blue"}'}}
@@ -32,7 +32,7 @@ def test_every_role_has_its_meaning() -> None:
             {"role": "user", "content": "Why?"},
         )
     )
-    wanted = run_request(chat, session_id="s1", throw_away=True, encoding={})
+    wanted = chat.run
     first, asked, result, refused, last = wanted.messages
     assert (first.content, refused.content, last.content) == ("Hello", "No.", "Why?")
     assert isinstance(first, UserMessage)
@@ -43,7 +43,6 @@ def test_every_role_has_its_meaning() -> None:
     assert isinstance(result, ToolMessage)
     assert (result.call_id, result.name, result.content) == ("c1", "paint", "painted")
     assert wanted.context == ((INSTRUCTIONS, "Be brief."), (INSTRUCTIONS, "Be kind."))
-    assert (wanted.session_id, wanted.throw_away) == ("s1", True)
 
 
 def test_parts_are_texts_images_and_files() -> None:
@@ -54,7 +53,7 @@ def test_parts_are_texts_images_and_files() -> None:
         {"type": "file", "file": {"file_data": "data:application/pdf;base64,BBBB", "filename": "a.pdf"}},
         {"type": "file", "file": {"file_data": "CCCC"}},
     ]
-    (message,) = decode(body({"role": "user", "content": content})).messages
+    (message,) = decode(body({"role": "user", "content": content})).run.messages
     assert message.content == (
         TextPart("Look"),
         MediaPart(mime_type="image/png", data="AAAA"),
@@ -80,14 +79,14 @@ def test_options_are_read() -> None:
         )
     )
     assert (chat.model, chat.stream, chat.include_usage, chat.session_id) == ("tester", True, True, "s1")
-    assert [(each.name, each.on_client) for each in chat.tools] == [("paint", True), ("bare", True)]
-    assert [each.parameters for each in chat.tools] == [parameters, {"type": "object", "properties": {}}]
+    assert [(each.name, each.on_client) for each in chat.run.client_tools] == [("paint", True), ("bare", True)]
+    assert [each.parameters for each in chat.run.client_tools] == [parameters, {"type": "object", "properties": {}}]
 
 
 @pytest.mark.parametrize("parameter", HARMLESS)
 def test_what_would_change_the_answer_is_refused_by_name(parameter: str) -> None:
     for value in (None, *HARMLESS[parameter]):
-        assert decode(body(**{parameter: value})).messages
+        assert decode(body(**{parameter: value})).run.messages
     with pytest.raises(InvalidRequest) as caught:
         decode(body(**{parameter: {"type": "json_schema"}}))
     problem = chat_problem(caught.value)
@@ -128,12 +127,12 @@ def test_chat_pages_are_served_with_the_parameters_that_they_add(sent: dict[str,
     answer = {"role": "assistant", "content": None, "refusal": None, "tool_calls": None, "function_call": None}
     pieces = {"role": "user", "content": [{"type": "text", "text": "Why?"}], "name": "Ann"}
     chat = decode(body(HELLO, answer, HELLO, {**answer, "content": "", "reasoning_content": "Hm.", "tool_calls": []}, pieces, **sent))  # fmt: skip
-    assert [text_of(each.content) for each in chat.messages] == ["Hello", "", "Hello", "", "Why?"]
-    assert (chat.stream, chat.session_id, chat.store, chat.options) == (True, None, False, RunOptions())
+    assert [text_of(each.content) for each in chat.run.messages] == ["Hello", "", "Hello", "", "Why?"]
+    assert (chat.stream, chat.session_id, chat.store, chat.run.options) == (True, None, False, RunOptions())
 
 
 def test_one_tool_at_a_time_is_an_option() -> None:
-    assert decode(body(parallel_tool_calls=False)).options == RunOptions(one_call_at_a_time=True)
+    assert decode(body(parallel_tool_calls=False)).run.options == RunOptions(one_call_at_a_time=True)
 
 
 BAD: dict[str, tuple[bytes, str | None]] = {

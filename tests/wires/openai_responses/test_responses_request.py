@@ -8,7 +8,7 @@ import pytest
 from holodeck.core.messages import AssistantMessage, MediaPart, TextPart, ToolMessage, UserMessage
 from holodeck.core.request import Resume
 from holodeck.errors import HoloDeckError, InvalidRequest
-from holodeck.wires.openai_responses.request import ResponsesRequest, decode, run_request
+from holodeck.wires.openai_responses.request import ResponsesRequest, decode
 
 PNG = "data:image/png;base64,iVBORw0KGgo="
 
@@ -23,9 +23,8 @@ def message(role: str, *parts: Any) -> Any:
 
 def test_a_text_is_a_message_of_the_user() -> None:
     asked = read()
-    assert [(type(each), each.content) for each in asked.messages] == [(UserMessage, "Hello")]
-    run = run_request(asked, session_id="s", encoding={})
-    assert (run.session_id, run.detached, run.throw_away, run.only_adds) == ("s", False, False, True)
+    assert [(type(each), each.content) for each in asked.run.messages] == [(UserMessage, "Hello")]
+    assert (asked.run.detached, asked.run.throw_away, asked.run.only_adds) == (False, False, True)
 
 
 def test_items_of_every_kind() -> None:
@@ -46,7 +45,7 @@ def test_items_of_every_kind() -> None:
         ],
         instructions="Answer in French.",
     )
-    first, calls, one, two, answer, last = asked.messages
+    first, calls, one, two, answer, last = asked.run.messages
     assert first.content == (TextPart("What is this?"), MediaPart(mime_type="image/png", data="iVBORw0KGgo="))
     assert isinstance(calls, AssistantMessage)
     assert [(call.id, call.name) for call in calls.tool_calls] == [("c1", "a"), ("c2", "b")]
@@ -56,8 +55,8 @@ def test_items_of_every_kind() -> None:
     assert (two.name, two.content) == ("b", (TextPart("2"),))
     assert answer.content == "A pixel."
     assert isinstance(last.content[0], MediaPart)
-    assert asked.resume == (Resume(interrupt_id="i1", approved=False),)
-    assert asked.instructions == ("Answer in French.", "Be brief.")
+    assert asked.run.resume == (Resume(interrupt_id="i1", approved=False),)
+    assert [text for _, text in asked.run.context] == ["Answer in French.", "Be brief."]
 
 
 def test_options_and_state() -> None:
@@ -69,11 +68,11 @@ def test_options_and_state() -> None:
         background=True,
         stream=True,
     )
-    assert (asked.options.tool_choice, asked.options.max_output_tokens) == ("paint", 9)
-    assert (asked.previous, asked.background, asked.stream) == ("r1", True, True)
-    assert [tool.name for tool in asked.tools] == ["paint"]
+    assert (asked.run.options.tool_choice, asked.run.options.max_output_tokens) == ("paint", 9)
+    assert (asked.run.parent_run_id, asked.run.detached, asked.stream) == ("r1", True, True)
+    assert [tool.name for tool in asked.run.client_tools] == ["paint"]
     assert read(conversation={"id": "a thread/1"}).conversation == "a thread/1"
-    assert read(store=False).store is False
+    assert read(store=False).run.throw_away
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from holodeck.cli.conversation.archive import typed_path
@@ -24,16 +23,6 @@ LONGEST_SHOWN = 200
 STDIN = "stdin.txt"  # the name of piped input that the model is shown
 
 
-class ReadAttachment(Protocol):
-    """Reads one file with `holodeck.files`."""
-
-    @property
-    def part(self) -> Part: ...
-
-    @property
-    def note(self) -> FileNote: ...
-
-
 class Attachments:
     def __init__(self, config: LoadedConfig) -> None:
         self.paths: list[Path] = []
@@ -41,7 +30,7 @@ class Attachments:
         self.piped: bytes = b""  # standard input, sent with the first message
         self.settings = config.agent.files
         self._config = config
-        self._read: Callable[..., Awaitable[Sequence[ReadAttachment]]] | None = None
+        self._read: Callable[..., Awaitable[Sequence[tuple[Part, FileNote]]]] | None = None
 
     def add(self, text: str) -> Path:
         """Attaches a file. Raises InvalidRequest with a sentence for the user."""
@@ -118,7 +107,7 @@ class Attachments:
         self.paths.clear()
         self.documents.clear()
         self.piped = b""
-        return (TextPart(text), *(each.part for each in read)), [each.note for each in read]
+        return (TextPart(text), *(part for part, _ in read)), [note for _, note in read]
 
 
 def file_bytes(path: Path) -> bytes:

@@ -91,11 +91,8 @@ class ChatStore:
         elif _is_path(wanted):
             session = load_chat(typed_path(wanted))
         else:
-            short = (
-                ""
-                if len(wanted) >= _SHORTEST_PART_OF_AN_ID
-                else f" (write at least {_SHORTEST_PART_OF_AN_ID} characters)"
-            )
+            is_short = len(wanted) < _SHORTEST_PART_OF_AN_ID
+            short = f" (write at least {_SHORTEST_PART_OF_AN_ID} characters)" if is_short else ""
             raise ChatFileError(f"there is no saved chat {wanted!r}{short}; `holodeck chat --list` shows them")
         store = await self.opened()
         is_there = await store.get(session.session_id, owner=self.owner) is not None

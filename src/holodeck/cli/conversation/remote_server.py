@@ -114,7 +114,7 @@ class RemoteServer:
             async with asyncio.timeout(ANSWER_SECONDS), self._http.get(self.url + path) as response:
                 if response.status != _OK:
                     raise await self.refusal(response)
-                return _decode(await _whole(response))
+                return _decode(await response.read(MAX_ANSWER))
         except (HttpError, OSError) as error:
             raise StartError(self.away(error).message) from error
         except msgspec.DecodeError as error:
@@ -129,11 +129,8 @@ class RemoteServer:
                 "write http://host:port" if "://" in self.url else f"did you mean http://{one_line(self.url, LONGEST)}?"
             )
             return InvalidRequest(f"{one_line(self.url, LONGEST)} is not the address of a server; {near}")
-        what = (
-            "cannot be reached"
-            if isinstance(error, NoConnection | NoHost | OSError)
-            else "does not answer in HTTP as expected"
-        )
+        is_away = isinstance(error, NoConnection | NoHost | OSError)
+        what = "cannot be reached" if is_away else "does not answer in HTTP as expected"
         return InvalidRequest(f"{self.url} {what}; is the server running? ({one_line(str(error), LONGEST)})")
 
     def _no_agent(self) -> str:
@@ -144,7 +141,7 @@ class RemoteServer:
 
     async def refusal(self, response: Response) -> ServerRefused:
         try:
-            problem = _decode(await _whole(response, 65_536))
+            problem = _decode(await response.read(65_536))
             detail = problem.get("detail") if isinstance(problem, dict) else None
         except (msgspec.DecodeError, ServerRefused):
             detail = None
@@ -160,17 +157,6 @@ class RemoteServer:
         else:
             text = f"The server answered {response.status}."
         return ServerRefused(text, response.status)
-
-
-async def _whole(response: Response, limit: int = MAX_ANSWER) -> bytes:
-    pieces: list[bytes] = []
-
-    def take(piece: bytes) -> bool:
-        pieces.append(piece)
-        return sum(map(len, pieces)) > limit
-
-    await response.read_into(take)
-    return b"".join(pieces)
 
 
 def _question(given: Mapping[str, Any]) -> Interrupt:

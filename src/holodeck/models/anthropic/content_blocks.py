@@ -8,9 +8,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+from holodeck.core.json_values import clean_json
 from holodeck.core.messages import AssistantMessage
 from holodeck.models.anthropic.message_events import InputDelta, TextDelta, ThinkingDelta, Value
-from holodeck.models.chunks import cleaned
 from holodeck.models.pieces import TextPieces
 
 KEPT = "anthropic"  # the member of a message's `extra` that holds its content blocks
@@ -86,7 +86,7 @@ class ContentBlock:
         given = self.value.get("input")
         if isinstance(given, str) and given.strip():
             return given
-        return json.dumps(cleaned(given), ensure_ascii=False) if given else "{}"
+        return json.dumps(clean_json(given), ensure_ascii=False) if given else "{}"
 
     def kept(self) -> Value:
         """The block as it is sent back. Of a call only the type and extra members: the message has id, name and input."""
@@ -94,13 +94,13 @@ class ContentBlock:
             more = {name: item for name, item in self.value.items() if name not in _OF_A_CALL and item is not None}
             if more.get("caller") == _DIRECT:
                 del more["caller"]
-            return {"type": CALL, **cleaned(more)}
+            return {"type": CALL, **clean_json(more)}
         value: Value = dict(self.value)
         if self.kind in ("text", "thinking"):
             value[self.kind] = str(self.pieces)
         elif self.is_provider_call:
             value["input"] = _object_in(self.arguments())
-        return dict(cleaned(value))
+        return dict(clean_json(value))
 
 
 def kind_of(value: Value) -> str:
@@ -158,7 +158,7 @@ def shown_result(value: Value) -> tuple[str, bool]:
         and (str(content.get("type")).endswith("error") or content.get("return_code") not in (None, 0))
     )
     text = _shown(content)
-    return str(cleaned(text if len(text) <= _LONGEST_RESULT else f"{text[:_LONGEST_RESULT]} […]")), failed
+    return str(clean_json(text if len(text) <= _LONGEST_RESULT else f"{text[:_LONGEST_RESULT]} […]")), failed
 
 
 def _shown(content: Any) -> str:
@@ -185,7 +185,7 @@ def _shown_object(content: Value) -> str:
 
 
 def _compact(value: Value) -> str:
-    return json.dumps(cleaned(value), ensure_ascii=False) if value else ""
+    return json.dumps(clean_json(value), ensure_ascii=False) if value else ""
 
 
 def _object_in(arguments: str) -> Value:

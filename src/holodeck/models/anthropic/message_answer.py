@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
-from holodeck.core.ids import new_call_id
+from holodeck.core.json_values import clean_json
 from holodeck.core.messages import ToolCall
 from holodeck.core.text import clean, one_line
 from holodeck.core.usage import TokenUsage
@@ -26,8 +26,8 @@ from holodeck.models.anthropic.content_blocks import (
     worth_keeping,
 )
 from holodeck.models.anthropic.message_events import ThinkingDelta, Value, decode_delta, decode_events
-from holodeck.models.assembly import is_object
-from holodeck.models.chunks import DECODE_ERRORS, cleaned, model_named
+from holodeck.models.assembly import CallIds, is_object
+from holodeck.models.chunks import DECODE_ERRORS, model_named
 from holodeck.models.port import Listener, ModelReply
 
 FINISH_REASONS = {
@@ -60,8 +60,7 @@ class MessageAnswer:
         self.progress = 0
         self._listener = listener
         self._debug = debug
-        self._taken_ids = taken_ids
-        self._taken: set[str] | None = None
+        self._ids = CallIds(taken_ids)
         self._blocks: list[ContentBlock] = []  # in the order in which they began
         self._by_index: dict[int, ContentBlock] = {}
         self._open_calls = {call_id: call_id for call_id in paused_calls}  # the provider's: its id → the listener's
@@ -109,7 +108,7 @@ class MessageAnswer:
             self._warn_of_end(stop_reason, has_calls=bool(calls))
         extra: dict[str, Any] = {"content": kept} if reason in PAUSES or worth_keeping(kept) else {}
         if self._container is not None:
-            extra["container"] = cleaned(self._container)
+            extra["container"] = clean_json(self._container)
         return ModelReply(
             text=self._joined("text"),
             reasoning=self._joined("thinking"),
@@ -143,28 +142,28 @@ class MessageAnswer:
             )
         for event in events:
             if self._debug:
-                self._listener.raw(cleaned(event))
+                self._listener.raw(clean_json(event))
             self.take_event(event)
 
     def take_event(self, event: Value) -> None:
         """Takes one decoded event, whose `type` is a string."""
         match event["type"]:
             case "message_start":
-                self._take_message(_object(event.get("message")))
+                self._take_message(as_object(event.get("message")))
             case "message":  # an endpoint that does not stream
                 self._take_message(event)
                 self._take_stop(event)
                 self.done = True
             case "content_block_start":
                 self.progress += 1
-                self._start(event.get("index"), _object(event.get("content_block")))
+                self._start(event.get("index"), as_object(event.get("content_block")))
             case "content_block_delta":
                 self.progress += 1
-                self._take_delta(event.get("index"), _object(event.get("delta")))
+                self._take_delta(event.get("index"), as_object(event.get("delta")))
             case "content_block_stop":
                 self._stop_block(self._at(event.get("index")))
             case "message_delta":
-                delta = _object(event.get("delta"))
+                delta = as_object(event.get("delta"))
                 self._take_stop(delta)
                 self._count(event.get("usage") or delta.get("usage"))
             case "message_stop":
@@ -189,7 +188,7 @@ class MessageAnswer:
         reason = delta.get("stop_reason")
         if isinstance(reason, str) and reason:
             self.finish_reason = clean(reason).lower()
-            self._stop_details = _object(delta.get("stop_details"))
+            self._stop_details = as_object(delta.get("stop_details"))
 
     def _take_container(self, value: Value) -> None:
         if isinstance(value.get("container"), dict):
@@ -200,7 +199,7 @@ class MessageAnswer:
         self._blocks.append(block)
         self._by_index[index if type(index) is int else len(self._blocks) - 1] = block
         if block.call_id:
-            self._listener.call_started(block.call_id, str(cleaned(value.get("name"))))
+            self._listener.call_started(block.call_id, str(clean_json(value.get("name"))))
             if block.is_provider_call:
                 self._open_calls[str(value.get("id"))] = block.call_id
         elif isinstance(initial := value.get(block.kind), str):
@@ -208,13 +207,14 @@ class MessageAnswer:
         if is_provider_result(value):
             self._answer_call(value)
         if block.kind == "fallback":  # the provider continues with another model
-            self._model = model_named(_object(value.get("to")).get("model")) or self._model
+            self._model = model_named(as_object(value.get("to")).get("model")) or self._model
         return block
 
     def _new_block(self, value: Value) -> ContentBlock:
         is_call = kind_of(value) == CALL or is_provider_call(value)
         if is_call and isinstance(value.get("name"), str) and value["name"]:
-            call_id = self._settled_id(value.get("id"))
+            given = value.get("id")
+            call_id = self._ids.settled(given if isinstance(given, str) else None)
             return ContentBlock(value, partial(self._listener.call_arguments, call_id), call_id)
         listeners = {"text": self._listener.text, "thinking": self._listener.reasoning}
         return ContentBlock(value, listeners.get(kind_of(value), _ignore))
@@ -252,7 +252,7 @@ class MessageAnswer:
         arguments = block.arguments()
         if not block.pieces:
             self._listener.call_arguments(block.call_id, arguments)
-        call = ToolCall(id=block.call_id, name=str(cleaned(block.value["name"])), arguments=arguments)
+        call = ToolCall(id=block.call_id, name=str(clean_json(block.value["name"])), arguments=arguments)
         self._listener.call_ended(call)
         return call
 
@@ -266,7 +266,7 @@ class MessageAnswer:
             if not block.call_id:
                 raise ModelProtocolError("The model endpoint sent a tool call without the tool's name.")
             if cut and not is_object(block.arguments()):
-                name = cleaned(block.value["name"])
+                name = clean_json(block.value["name"])
                 self._listener.warning(
                     "tool-call-cut", f"The model's answer reached its length limit inside a call of {name}."
                 )
@@ -293,13 +293,6 @@ class MessageAnswer:
         """Whether a ping means progress: the provider runs one of its tools, or thinks without showing its thoughts."""
         thinks = bool(self._blocks) and self._blocks[-1].kind == "thinking" and not self._blocks[-1].stopped
         return bool(self._open_calls) or thinks
-
-    def _settled_id(self, given: Any) -> str:
-        if self._taken is None:
-            self._taken = self._taken_ids()
-        settled = given if isinstance(given, str) and given and given not in self._taken else new_call_id()
-        self._taken.add(settled)
-        return settled
 
     # the end
 
@@ -337,8 +330,8 @@ class MessageAnswer:
 
         They may shrink: after a compaction, the input is the summary.
         """
-        usage = _object(usage)
-        details = _object(usage.get("output_tokens_details"))
+        usage = as_object(usage)
+        details = as_object(usage.get("output_tokens_details"))
         for names in (_INPUT, _OUTPUT):
             counts = {name: count for name in names if type(count := usage.get(name)) is int and count >= 0}
             if any(counts.values()) or not any(name in self._usage for name in names):
@@ -366,7 +359,7 @@ class MessageAnswer:
             self._listener.warning(code, message)
 
 
-def _object(value: Any) -> Value:
+def as_object(value: Any) -> Value:
     return value if isinstance(value, dict) else {}
 
 

@@ -23,8 +23,6 @@ from holodeck.core.messages import (
 from holodeck.core.tools import ToolSchema
 from holodeck.models.anthropic.content_blocks import CALL, KEPT, THINKING, kept_blocks
 from holodeck.models.anthropic.message_events import Value
-from holodeck.models.assembly import is_object
-from holodeck.models.chunks import cleaned
 from holodeck.models.endpoint_settings import EndpointSettings, Reasoning
 from holodeck.models.port import Prompt
 from holodeck.models.restrictions import NOTHING, Restrictions
@@ -35,13 +33,12 @@ ADAPTIVE_TOKENS = 32_000  # the same with thinking whose length the model choose
 LONG_ADAPTIVE_TOKENS = 64_000
 SMALLEST_BUDGET = 1024
 BREAKPOINTS = 4  # cache breakpoints that one request may have
-_EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
+EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
 _BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 24_576, "max": 32_000}
 _LONG_EFFORTS = frozenset({"xhigh", "max"})
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _NOT_IN_AN_ID = re.compile(r"[^a-zA-Z0-9_-]")
-_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def body_of(
@@ -74,13 +71,6 @@ def body_of(
     if prompt.output is not None:
         body["output_config"] = {**body.get("output_config", {}), "format": messages_format_of(prompt.output)}
     return body | settings.extra
-
-
-def encoded(body: Value) -> bytes:
-    try:
-        return msgspec.json.encode(body)
-    except UnicodeEncodeError:  # a lone surrogate that passed every other check
-        return msgspec.json.encode(cleaned(body))
 
 
 def max_tokens(settings: EndpointSettings, restrictions: Restrictions = NOTHING, asked: int | None = None) -> int:
@@ -162,19 +152,11 @@ def _input(arguments: str) -> Any:
     """The model's own JSON, unparsed. Anything but an object is wrapped in one, as the API's guide asks."""
     if not arguments.strip():
         return {}
-    if not is_object(arguments):
-        return {"INVALID_JSON": arguments}
-    if _HALF_CHARACTER.search(arguments):
-        return cleaned(msgspec.json.decode(arguments)) if _decodes(arguments) else {"INVALID_JSON": arguments}
-    return msgspec.Raw(arguments.encode())
-
-
-def _decodes(arguments: str) -> bool:
     try:
-        msgspec.json.decode(arguments)
+        value = msgspec.json.decode(arguments)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return False
-    return True
+        value = None
+    return msgspec.Raw(arguments.encode()) if isinstance(value, dict) else {"INVALID_JSON": arguments}
 
 
 def _id(call_id: str) -> str:
@@ -282,7 +264,7 @@ def thinking_of(settings: EndpointSettings, restrictions: Restrictions, most: in
         return {}
     if reasoning.effort == "none" and reasoning.budget_tokens is None:
         return {"thinking": {"type": "disabled"}}
-    effort = _EFFORTS.get(reasoning.effort or "")
+    effort = EFFORTS.get(reasoning.effort or "")
     wants_budget = reasoning.budget_tokens is not None and "budget" not in restrictions.without
     if wants_budget or "adaptive" in restrictions.without:
         budget = _budget(reasoning, most)

@@ -4,6 +4,7 @@
 `message_restrictions` learns from refusals.
 """
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,16 +14,18 @@ from holodeck.core.messages import AssistantMessage
 from holodeck.core.usage import total
 from holodeck.errors import ModelError
 from holodeck.models.anthropic import message_request, message_restrictions
-from holodeck.models.anthropic.content_blocks import CALL, KEPT, open_provider_calls
+from holodeck.models.anthropic.content_blocks import CALL, KEPT, kept_blocks, open_provider_calls
 from holodeck.models.anthropic.message_answer import PAUSES, MessageAnswer
-from holodeck.models.anthropic.refused_thinking import RefusedBlocks, RefusedThinking
+from holodeck.models.anthropic.refused_thinking import RefusedThinking
 from holodeck.models.diagnosis import EndpointRefusal
 from holodeck.models.endpoint_settings import EndpointSettings
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.providers import messages_models_url, messages_url, provider_named
 from holodeck.models.response_body import AnswerStream
-from holodeck.models.restrictions import Restrictions
+from holodeck.models.restrictions import RefusedMessages, Restrictions
 from holodeck.models.streamed import StreamedModel, call_ids
+
+log = logging.getLogger(__name__)
 
 VERSION = "2023-06-01"
 MAX_PAUSES = 20  # pauses per turn
@@ -44,7 +47,7 @@ class AnthropicModel(StreamedModel):
             **others,
         )
         self._refused_thinking = RefusedThinking(self.name)
-        self._refused_blocks = RefusedBlocks(self.name)
+        self._plain = RefusedMessages()  # they go back as text and calls, without the provider's blocks
 
     async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
         """Asks again after each pause of the provider, up to MAX_PAUSES times, and joins the replies."""
@@ -60,16 +63,13 @@ class AnthropicModel(StreamedModel):
             so_far = AssistantMessage(content=parts[-1].text, extra=parts[-1].extra)
             prompt = msgspec.structs.replace(prompt, messages=(*prompt.messages, so_far))
 
-    def _body(self, prompt: Prompt, restrictions: Restrictions) -> bytes:
-        return message_request.encoded(self._request_body(prompt, restrictions))
-
-    def _request_body(self, prompt: Prompt, restrictions: Restrictions) -> dict[str, Any]:
+    def _body(self, prompt: Prompt, restrictions: Restrictions) -> dict[str, Any]:
         return message_request.body_of(
             self._settings,
             prompt,
             restrictions,
             unsigned=self._refused_thinking.unsigned,
-            plain=self._refused_blocks.plain,
+            plain=self._plain,
             thinks=self._refused_thinking.thinks(prompt),
         )
 
@@ -84,9 +84,17 @@ class AnthropicModel(StreamedModel):
         return AnswerStream(answer, limit=MAX_EVENT, hint=provider_named(self._settings.provider).hint)
 
     def _after(self, refusal: EndpointRefusal, prompt: Prompt, restrictions: Restrictions) -> Restrictions | None:
-        if self._refused_thinking.learn(refusal, prompt) or self._refused_blocks.learn(refusal, prompt):
+        if self._refused_thinking.learn(refusal, prompt) or self._drops_blocks(refusal, prompt):
             return restrictions
         return message_restrictions.restrictions_after(refusal.status, refusal.text, restrictions)
+
+    def _drops_blocks(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:
+        """The endpoint accepts the blocks of a provider's tool only while the request has the tool, or its beta header."""
+        kept = [each.id for each in prompt.messages if isinstance(each, AssistantMessage) and kept_blocks(each)]
+        if not (message_restrictions.refuses_blocks(refusal.status, refusal.text) and self._plain.learn(kept)):
+            return False
+        log.warning("%s refused blocks of earlier replies; they are sent as text", self.name)
+        return True
 
 
 def _with_one_beta_header(settings: EndpointSettings) -> EndpointSettings:

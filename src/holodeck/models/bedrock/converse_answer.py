@@ -9,12 +9,13 @@ from typing import Any
 
 import msgspec
 
+from holodeck.core.json_values import clean_json
 from holodeck.core.messages import MediaPart, ToolCall
 from holodeck.errors import ModelProtocolError
 from holodeck.models.anthropic.content_blocks import CALL
-from holodeck.models.anthropic.message_answer import MessageAnswer
+from holodeck.models.anthropic.message_answer import MessageAnswer, as_object
 from holodeck.models.anthropic.message_events import Value
-from holodeck.models.chunks import DECODE_ERRORS, InBandError, cleaned, error_in, values_in
+from holodeck.models.chunks import DECODE_ERRORS, InBandError, error_in, values_in
 from holodeck.models.port import Listener, ModelReply
 
 SERVER_CALL, SERVER_RESULT = "server_tool_use", "server_tool_result"
@@ -84,7 +85,7 @@ class ConverseAnswer(MessageAnswer):
         values, _ = values_in(data)
         for value in values:
             if self._debug:
-                self._listener.raw({"type": name.decode(errors="replace"), **cleaned(value)})
+                self._listener.raw({"type": name.decode(errors="replace"), **clean_json(value)})
             self._take_value(name.decode(errors="replace"), value)
         return None
 
@@ -100,9 +101,9 @@ class ConverseAnswer(MessageAnswer):
         index = value.get("contentBlockIndex")
         match kind:
             case "contentBlockStart":
-                self._start_block(index, _object(value.get("start")))
+                self._start_block(index, as_object(value.get("start")))
             case "contentBlockDelta":
-                self._take_delta_of(index, _object(value.get("delta")))
+                self._take_delta_of(index, as_object(value.get("delta")))
             case "contentBlockStop":
                 self._end_block(index)
             case "messageStop":
@@ -141,7 +142,7 @@ class ConverseAnswer(MessageAnswer):
         elif isinstance(items := delta.get("toolResult"), list) and index in self._results:
             self._results[index]["content"] += items
         elif isinstance(image := delta.get("image"), dict) and index in self._images:
-            piece = _object(image.get("source")).get("bytes")
+            piece = as_object(image.get("source")).get("bytes")
             self._images[index][1].extend([piece] if isinstance(piece, str) else ())
 
     def _take_reasoning(self, index: Any, reasoning: Value) -> None:
@@ -172,7 +173,7 @@ class ConverseAnswer(MessageAnswer):
 
     def _show_image(self, index: Any, image: Value) -> None:
         """Shows a generated image as the result of a call, like those of OpenAI's image_generation."""
-        call = ToolCall(id=self._settled_id(None), name="image_generation", arguments="{}")
+        call = ToolCall(id=self._ids.settled(None), name="image_generation", arguments="{}")
         self._listener.call_started(call.id, call.name)
         self._listener.call_arguments(call.id, call.arguments)
         self._listener.call_ended(call)
@@ -193,13 +194,13 @@ class ConverseAnswer(MessageAnswer):
         self.take_event({"type": "message_delta", "delta": {"stop_reason": reason, "stop_details": details}})
 
     def _count_usage(self, value: Value) -> None:
-        usage = _object(value.get("usage"))
+        usage = as_object(value.get("usage"))
         counts = {ours: usage[theirs] for theirs, ours in _COUNTS.items() if theirs in usage}
         self.take_event({"type": "message_delta", "usage": counts})
 
     def _take_whole(self, value: Value) -> None:
         """Takes the whole answer of a model that does not stream."""
-        content = _object(_object(value.get("output")).get("message")).get("content")
+        content = as_object(as_object(value.get("output")).get("message")).get("content")
         blocks = [_whole_block(each) for each in content if isinstance(each, dict)] if isinstance(content, list) else []
         self.take_event({"type": "message_start", "message": {"content": blocks}})
         self._take_stop_reason(value)
@@ -231,14 +232,14 @@ def _whole_block(block: Value) -> Value:
     if isinstance(result := block.get("toolResult"), dict):
         return _result_block(result)
     if isinstance(cited := block.get("citationsContent"), dict):
-        texts = [_object(each).get("text") for each in cited.get("content") or ()]
+        texts = [as_object(each).get("text") for each in cited.get("content") or ()]
         return {"type": "text", "text": "".join(filter(None, texts)), "citations": cited.get("citations") or []}
     reasoning = block.get("reasoningContent")
     if not isinstance(reasoning, dict):
         return {"type": "text", "text": block.get("text")}
     if "redactedContent" in reasoning:
         return {"type": "redacted_thinking", "data": reasoning["redactedContent"]}
-    thought = _object(reasoning.get("reasoningText"))
+    thought = as_object(reasoning.get("reasoningText"))
     signature = {"signature": thought["signature"]} if thought.get("signature") else {}
     return {"type": "thinking", "thinking": thought.get("text"), **signature}
 
@@ -260,7 +261,3 @@ def _joined(pieces: list[str]) -> str:
         return b64encode(b"".join(map(b64decode, pieces))).decode()
     except ValueError:
         return "".join(pieces)
-
-
-def _object(value: Any) -> Value:
-    return value if isinstance(value, dict) else {}

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from holodeck.errors import ModelError, ModelProtocolError
 from holodeck.models.anthropic import message_restrictions
-from holodeck.models.anthropic.message_request import encoded
 from holodeck.models.anthropic.refused_thinking import RefusedThinking
 from holodeck.models.bedrock import converse_request
 from holodeck.models.bedrock.converse_answer import ConverseAnswer
@@ -107,15 +106,13 @@ class ConverseModel(StreamedModel):
             found |= await self._listed(profiles)
         return tuple(sorted(found))
 
-    def _body(self, prompt: Prompt, restrictions: Restrictions) -> bytes:
-        return encoded(
-            converse_request.body_of(
-                self._settings,
-                prompt,
-                restrictions,
-                unsigned=self._refused_thinking.unsigned,
-                thinks=self._refused_thinking.thinks(prompt),
-            )
+    def _body(self, prompt: Prompt, restrictions: Restrictions) -> dict[str, Any]:
+        return converse_request.body_of(
+            self._settings,
+            prompt,
+            restrictions,
+            unsigned=self._refused_thinking.unsigned,
+            thinks=self._refused_thinking.thinks(prompt),
         )
 
     def _url_for(self, restrictions: Restrictions) -> str:

@@ -10,7 +10,7 @@ from hashlib import sha256
 
 from holodeck.core.tools import ToolSchema
 from holodeck.models.anthropic.message_events import Value
-from holodeck.models.anthropic.message_request import max_tokens, messages_of, thinking_of
+from holodeck.models.anthropic.message_request import EFFORTS, max_tokens, messages_of, thinking_of
 from holodeck.models.bedrock.converse_answer import SERVER_CALL
 from holodeck.models.endpoint_settings import EndpointSettings, lower_of
 from holodeck.models.port import Prompt
@@ -20,7 +20,6 @@ from holodeck.models.structured import converse_format_of
 
 MODEL_FIELDS = "additionalModelRequestFields"  # members that Bedrock passes on to the model as they are
 ANSWER_NOW = "Answer now with what you know, and call no tool."
-_EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
 _LONGEST_ID = 64
 _LONGEST_NAME = 200
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9\s()\[\]-]+")
@@ -218,7 +217,7 @@ def _options(settings: EndpointSettings, prompt: Prompt, restrictions: Restricti
         "topP": None if "top_p" in without else settings.top_p,
         "stopSequences": None if "stop_sequences" in without else list(settings.stop) or None,
     }
-    effort = _EFFORTS.get(settings.reasoning.effort or "") if settings.reasoning else None
+    effort = EFFORTS.get(settings.reasoning.effort or "") if settings.reasoning else None
     output: Value = {"effort": effort} if effort and "output_config" not in without else {}
     if prompt.output is not None:
         output["textFormat"] = converse_format_of(prompt.output)

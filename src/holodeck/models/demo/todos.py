@@ -161,11 +161,9 @@ def listed(todos: Sequence[Todo], filters: dict[str, Any], now: datetime) -> str
 def changed(todos: Sequence[Todo], fields: dict[str, Any], now: datetime) -> str:
     verb = {"completed": "Done! I ticked off", "pending": "Reopened"}.get(fields.get("status", ""))
     verb = verb or ("Renamed it to" if "title" in fields else "Moved" if fields.get("due") else "Updated")
-    return (
-        f"{verb} {describe(todos[0], now)}."
-        if len(todos) == 1
-        else f"{verb} {len(todos)} todos:\n\n{numbered(todos, now)}"
-    )
+    if len(todos) == 1:
+        return f"{verb} {describe(todos[0], now)}."
+    return f"{verb} {len(todos)} todos:\n\n{numbered(todos, now)}"
 
 
 def confirm_deletion(todos: Sequence[Todo]) -> str:

@@ -5,6 +5,7 @@ Only the members that matter are decoded, and none of them is trusted to have th
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -106,36 +107,22 @@ def _error_in(data: bytes) -> Any:
     return value.get("error") or value
 
 
+@dataclass(slots=True, eq=False)
 class OutputItem:
     """One item of the output. `parts` are its texts by kind and index; `known` is its JSON so far."""
 
-    __slots__ = (
-        "annotations",
-        "answered",
-        "call_id",
-        "done",
-        "ids",
-        "kind",
-        "known",
-        "name",
-        "number",
-        "parts",
-        "shown",
-        "thoughts",
-    )
-
-    def __init__(self, number: int, kind: str) -> None:
-        self.number = number
-        self.kind = kind
-        self.ids: set[str] = set()
-        self.known: Item = {}
-        self.parts: dict[tuple[str, int], TextPieces] = {}
-        self.annotations: dict[int, list[Any]] = {}
-        self.thoughts: str | None = None  # summary or content: which one is shown, if both are sent
-        self.name = self.call_id = ""  # set for a call that HoloDeck runs
-        self.shown = ""  # the id under which the listener knows a tool that the provider runs
-        self.done = False
-        self.answered = False  # the listener has the result of the tool that is shown
+    number: int
+    kind: str
+    ids: set[str] = field(default_factory=set)
+    known: Item = field(default_factory=dict)
+    parts: dict[tuple[str, int], TextPieces] = field(default_factory=dict)
+    annotations: dict[int, list[Any]] = field(default_factory=dict)
+    thoughts: str | None = None  # summary or content: which one is shown, if both are sent
+    name: str = ""  # this and the next are set for a call that HoloDeck runs
+    call_id: str = ""
+    shown: str = ""  # the id under which the listener knows a tool that the provider runs
+    done: bool = False
+    answered: bool = False  # the listener has the result of the tool that is shown
 
 
 class ItemLookup:

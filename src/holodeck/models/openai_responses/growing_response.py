@@ -11,12 +11,13 @@ from functools import partial
 from typing import Any
 
 from holodeck.core.ids import new_call_id
+from holodeck.core.json_values import clean_json
 from holodeck.core.messages import Content, ToolCall
 from holodeck.core.text import clean
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import ContentFiltered, ModelTruncated
 from holodeck.models.assembly import CallAssembly
-from holodeck.models.chunks import DECODE_ERRORS, InBandError, Malformed, cleaned, model_named, present, usage_of
+from holodeck.models.chunks import DECODE_ERRORS, PINGS, InBandError, Malformed, model_named, present, usage_of
 from holodeck.models.openai_responses import output_items
 from holodeck.models.openai_responses.event_decoding import (
     TERMINAL,
@@ -32,7 +33,6 @@ from holodeck.models.pieces import TextPieces
 from holodeck.models.port import Listener, ModelReply
 
 LARGEST_EVENT = 64_000_000  # an event may hold images, and the last one holds the whole response
-PINGS = frozenset({b"ping", b"keepalive", b"keep-alive", b"heartbeat"})
 _PARTS = frozenset({"content_part", "reasoning_part", "reasoning_summary_part"})
 _LENGTH = frozenset({"max_output_tokens", "max_tokens", "length"})
 _NO_RESULT = "The provider did not report a result."
@@ -149,7 +149,9 @@ class GrowingResponse:
             return
         if self._debug:
             self._listener.raw(
-                cleaned({key: value for key in event.__struct_fields__ if (value := getattr(event, key)) is not None})
+                clean_json(
+                    {key: value for key in event.__struct_fields__ if (value := getattr(event, key)) is not None}
+                )
             )
         self._writing = None
         if event.type in TERMINAL:

@@ -19,10 +19,10 @@ from holodeck.core.messages import (
     UserMessage,
     text_of,
 )
+from holodeck.models.chat_format import AUDIO_FORMATS
 from holodeck.models.chunks import present
 from holodeck.models.openai_responses.output_items import CALLS, KEPT, Item
 
-_AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 _CUSTOM = "custom_tool_call"
 
 
@@ -142,8 +142,8 @@ def _part(part: Part) -> Item:
         return {"type": "input_text", "text": part.text}
     if _is_image(part):
         return {"type": "input_image", "image_url": part.url or part.data_url, "detail": "auto"}
-    if part.data and part.mime_type in _AUDIO_FORMATS:
-        return {"type": "input_audio", "input_audio": {"data": part.data, "format": _AUDIO_FORMATS[part.mime_type]}}
+    if part.data and part.mime_type in AUDIO_FORMATS:
+        return {"type": "input_audio", "input_audio": {"data": part.data, "format": AUDIO_FORMATS[part.mime_type]}}
     if part.data:
         return {"type": "input_file", "filename": part.filename or "file", "file_data": part.data_url}
     return {"type": "input_text", "text": " ".join(filter(None, [text_of((part,)), part.url]))}

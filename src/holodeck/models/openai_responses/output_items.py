@@ -7,8 +7,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from holodeck.core.json_values import clean_json
 from holodeck.core.messages import Content, MediaPart
-from holodeck.models.chunks import cleaned, present
+from holodeck.models.chunks import present
 
 KEPT = "openai_responses"  # the member of a message's `extra` that holds the items of its response
 
@@ -23,7 +24,6 @@ REPORTED_APART = {  # type of a result item of a provider's tool → type of its
 }
 _OF_CALLS = frozenset({"caller", "namespace"})  # members of a call that the provider wants back
 _TEXT = frozenset({None, "output_text", "text"})
-_OUTPUT_ONLY = frozenset({"logprobs"})
 _LONGEST_RESULT = 4000
 _IMAGE_FORMATS = frozenset({"png", "jpeg", "webp"})
 
@@ -59,7 +59,7 @@ def shown_arguments(item: Item) -> str:
     if isinstance(arguments, str):
         return arguments
     if isinstance(arguments, dict):
-        return json.dumps(cleaned(arguments), ensure_ascii=False)
+        return json.dumps(clean_json(arguments), ensure_ascii=False)
     asked = {
         name: item[name]
         for name in ("action", "queries", "code", "revised_prompt", "server_label")
@@ -68,7 +68,7 @@ def shown_arguments(item: Item) -> str:
     if isinstance(asked.get("action"), dict):
         action = {name: value for name, value in asked.pop("action").items() if name != "sources" and present(value)}
         asked |= action
-    return json.dumps(cleaned(asked), ensure_ascii=False)
+    return json.dumps(clean_json(asked), ensure_ascii=False)
 
 
 def shown_result(item: Item) -> tuple[Content, bool]:
@@ -77,7 +77,7 @@ def shown_result(item: Item) -> tuple[Content, bool]:
     if item.get("type") == "image_generation_call" and not failed and isinstance(image := item.get("result"), str):
         return (MediaPart(mime_type=_image_type(item), data=image),), False
     text = _result_text(item)
-    return cleaned(text if len(text) <= _LONGEST_RESULT else f"{text[:_LONGEST_RESULT]} […]"), failed
+    return clean_json(text if len(text) <= _LONGEST_RESULT else f"{text[:_LONGEST_RESULT]} […]"), failed
 
 
 def _result_text(item: Item) -> str:  # noqa: PLR0911  a table of what each kind of item calls its result
@@ -134,16 +134,13 @@ def slimmed(item: Item) -> Item:
     """The item without the members that the message stores itself: a call's name and arguments are in its ToolCall."""
     kind = item.get("type")
     if kind in CALLS:
-        return {"type": kind, **{name: cleaned(item[name]) for name in sorted(_OF_CALLS) if present(item.get(name))}}
+        return {"type": kind, **{name: clean_json(item[name]) for name in sorted(_OF_CALLS) if present(item.get(name))}}
     if kind != "message":
-        return dict(cleaned(item))
+        return dict(clean_json(item))
     content = item.get("content")
-    parts = [_without_logprobs(part) for part in content if isinstance(part, dict)] if isinstance(content, list) else []
-    return dict(cleaned({**item, "content": parts}))
-
-
-def _without_logprobs(part: Item) -> Item:
-    return {name: value for name, value in part.items() if name not in _OUTPUT_ONLY}
+    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    without_logprobs = [{name: value for name, value in part.items() if name != "logprobs"} for part in parts]
+    return dict(clean_json({**item, "content": without_logprobs}))
 
 
 def _is_plain(item: Item) -> bool:

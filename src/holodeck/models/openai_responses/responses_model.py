@@ -10,11 +10,8 @@ from collections.abc import Collection
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
-
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import ModelError, ModelRejected
-from holodeck.models.chunks import cleaned
 from holodeck.models.diagnosis import EndpointRefusal
 from holodeck.models.endpoint_settings import EndpointSettings, Reasoning
 from holodeck.models.openai_responses.growing_response import LARGEST_EVENT, GrowingResponse
@@ -22,7 +19,7 @@ from holodeck.models.openai_responses.input_items import messages_with_items, to
 from holodeck.models.port import Listener, Model, ModelReply, Prompt
 from holodeck.models.providers import models_url, responses_url
 from holodeck.models.response_body import AnswerStream
-from holodeck.models.restrictions import Restrictions, remember
+from holodeck.models.restrictions import RefusedMessages, Restrictions
 from holodeck.models.streamed import ApiNotServed, StreamedModel, call_ids
 from holodeck.models.structured import responses_format_of
 
@@ -40,15 +37,15 @@ _HINTS = {"include": re.compile(r"encrypted_content|encrypted content is not sup
 _DEFAULT_TEMPERATURE = 1.0  # the API's default, which is not sent: many reasoning models refuse the member
 
 
-def encode_request(
+def body_of(
     settings: EndpointSettings,
     prompt: Prompt,
     *,
     without: Collection[str] = (),
     plain: Collection[str] = (),
     summary: bool = False,
-) -> bytes:
-    """Encodes the request. `without` names members that the endpoint refuses, `plain` ids of messages whose items it refuses.
+) -> dict[str, Any]:
+    """The request. `without` names members that the endpoint refuses, `plain` ids of messages whose items it refuses.
 
     `summary`: ask for a summary of the reasoning even if the settings do not say so.
     """
@@ -63,11 +60,7 @@ def encode_request(
             _put(body, name, value)
     if prompt.output is not None:
         _put(body, "text.format", responses_format_of(prompt.output))
-    body |= settings.extra
-    try:
-        return msgspec.json.encode(body)
-    except UnicodeEncodeError:  # a lone surrogate that passed every other check
-        return msgspec.json.encode(cleaned(body))
+    return body | settings.extra
 
 
 def refused_member(text: str, without: Collection[str]) -> str | None:
@@ -162,15 +155,13 @@ class ResponsesModel(StreamedModel):
             **timing,
         )
         self._summary = summary
-        self._plain: dict[str, None] = {}  # ids of messages whose items the endpoint refused, oldest first
+        self._plain = RefusedMessages()  # they go back without the provider's items
         self._unsent = [name for name in ("seed", "stop") if getattr(settings, name)]
 
-    def _body(self, prompt: Prompt, restrictions: Restrictions) -> bytes:
+    def _body(self, prompt: Prompt, restrictions: Restrictions) -> dict[str, Any]:
         while self._unsent:
             log.warning("%s: the Responses API has no %s; it is not sent", self.name, self._unsent.pop())
-        return encode_request(
-            self._settings, prompt, without=restrictions.without, plain=self._plain, summary=self._summary
-        )
+        return body_of(self._settings, prompt, without=restrictions.without, plain=self._plain, summary=self._summary)
 
     def _answer_stream(self, prompt: Prompt, listener: Listener) -> AnswerStream:
         answer = GrowingResponse(listener, taken_ids=lambda: call_ids(prompt), debug=self._settings.debug)
@@ -189,15 +180,13 @@ class ResponsesModel(StreamedModel):
         """
         if refusal.status not in REFUSED | {404} or not _REFUSED_ITEMS.search(refusal.text):
             return False
-        refused = [message for message in messages_with_items(prompt.messages) if message not in self._plain]
-        if not refused:
-            return False
-        log.warning(
-            "%s does not accept the reasoning of %d earlier messages (another model's?); it is left out",
-            self.name, len(refused),
-        )  # fmt: skip
-        remember(self._plain, refused)
-        return True
+        refused = self._plain.learn(messages_with_items(prompt.messages))
+        if refused:
+            log.warning(
+                "%s does not accept the reasoning of %d earlier messages (another model's?); it is left out",
+                self.name, refused,
+            )  # fmt: skip
+        return bool(refused)
 
     def _failure_of(self, refusal: EndpointRefusal) -> ModelError:
         failure = super()._failure_of(refusal)

@@ -19,8 +19,8 @@ ANTHROPIC_VERSION = "vertex-2023-10-16"
 class ClaudeOnVertex(AnthropicModel):
     """Anthropic's Messages, with the model in the URL and the version in the body."""
 
-    def _request_body(self, prompt: Prompt, restrictions: Restrictions) -> dict[str, Any]:
-        body = super()._request_body(prompt, restrictions)
+    def _body(self, prompt: Prompt, restrictions: Restrictions) -> dict[str, Any]:
+        body = super()._body(prompt, restrictions)
         del body["model"]
         return {"anthropic_version": ANTHROPIC_VERSION, **body}
 

@@ -26,7 +26,7 @@ from holodeck.server.streaming_response import EventStream, follow
 from holodeck.server.wire import Wire
 from holodeck.sessions.port import StoredSession
 from holodeck.wires.ai_sdk.history import chunks_of, last_turn, not_in, turn_id, turn_parts, ui_messages
-from holodeck.wires.ai_sdk.request import MAX_CONTEXT, MAX_PARTS, MAX_TOOLS, UiAnswer, UiRequest, decode, run_request
+from holodeck.wires.ai_sdk.request import MAX_CONTEXT, MAX_PARTS, MAX_TOOLS, UiAnswer, UiRequest, decode
 from holodeck.wires.ai_sdk.stream import HEADERS, UiMessageEncoder
 from holodeck.wires.body import MAX_NAME
 
@@ -76,7 +76,7 @@ async def chat(request: Request) -> Response:
     """Streams the chunks of one assistant message. The chat id is the session, on every wire."""
     server, owner, body = intake.server_of(request), owner_of(request), await intake.json_body(request)
     ui = await intake.decoded(decode, body, server.settings.block.limits.message_characters)
-    sent, wanted = sha256(body).digest(), run_request(ui, _encoding(server, ui))
+    sent, wanted = sha256(body).digest(), msgspec.structs.replace(ui.run, encoding=_encoding(server, ui))
     key = intake.repeat_key_of(request, NAME, owner)
     if key is None and ui.new_message is not None:  # the same new message again is the same request
         key = RunKey(NAME, owner, sent.hex(), "messages")
@@ -153,32 +153,17 @@ def _with_headers(stream: EventStream) -> EventStream:
     return stream
 
 
-def _own_tools(server: AgentServer, ui: UiRequest) -> frozenset[str]:
-    """The names of the client's tools. If the agent has a tool of the same name, the agent's is used."""
-    return frozenset(tool.name for tool in ui.tools) - server_tools(server.agent) if ui.tools else frozenset()
-
-
 def _encoding(server: AgentServer, ui: UiRequest) -> dict[str, Any]:
-    answer = UiAnswer(
-        continued=ui.continued,
-        client_tools=tuple(sorted(_own_tools(server, ui))),
-        open_calls=dict(ui.open_calls),
-        denied=tuple(sorted(ui.denied)),
-        settled=tuple(sorted(ui.settled)),
-    )
-    encoding: dict[str, Any] = msgspec.to_builtins(answer)
+    """What the encoder has to know. If the agent has a tool of the name of a client's tool, the agent's is used."""
+    names = {tool.name for tool in ui.run.client_tools}
+    own = sorted(names - server_tools(server.agent)) if names else ()
+    encoding: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(ui.answer, client_tools=tuple(own)))
     return encoding
 
 
 def _encoder_of(run: Run) -> UiMessageEncoder:
     answer = msgspec.convert(run.request.encoding, UiAnswer)
-    return UiMessageEncoder(
-        answer.continued or run.run_id,
-        client_tools=answer.client_tools,
-        open_calls=answer.open_calls,
-        denied=answer.denied,
-        settled=answer.settled,
-    )
+    return UiMessageEncoder(answer.continued or run.run_id, answer)
 
 
 def _encoder(_server: AgentServer, run: Run, _accept: str | None) -> Encoder:

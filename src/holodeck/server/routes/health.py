@@ -14,13 +14,19 @@ from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import PRINCIPAL
 from holodeck.server.intake import json_answer, server_of
 from holodeck.server.routing import Routes
-from holodeck.server.schemas import REFUSALS, AgentHealthResponse, HealthResponse, ToolServerHealth
+from holodeck.server.schemas import REFUSALS, HealthResponse, ToolServerHealth
 
 _HEALTH = signed_in(open_as="health")
 routes = Routes(tag="Health", responses={**REFUSALS, 503: HealthResponse}, before_ready=True, is_probe=True)
 
 
-class DependenciesResponse(AgentHealthResponse, frozen=True, kw_only=True):
+class DependenciesResponse(HealthResponse, frozen=True, kw_only=True):
+    """The health of the agent, with what it depends on."""
+
+    state: str
+    model: str
+    active_runs: int
+    tool_servers: list[ToolServerHealth]
     breakers: list[CircuitBreakerState]
 
 

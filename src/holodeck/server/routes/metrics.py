@@ -16,7 +16,7 @@ from holodeck.server.agent_server import AgentServer
 from holodeck.server.intake import server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import REFUSALS
-from holodeck.telemetry.exposition import CONTENT_TYPE, Figure, Labels, Series, gauge, page
+from holodeck.telemetry.exposition import CONTENT_TYPE, Labels, Series, gauge, page
 
 _SELF = Path("/proc/self")
 routes = Routes(tag="Health", before_ready=True, is_probe=True)
@@ -36,16 +36,13 @@ async def metrics(request: Request) -> Response:
 
 
 async def own_series(server: AgentServer) -> list[Series]:
-    figures = [*server.metrics.figures(), *await _present(server), *_process_figures(server.uptime)]
-    return [figure.series() for figure in figures]
+    return [*server.metrics.figures(), *await _present(server), *_process_figures(server.uptime)]
 
 
-async def _present(server: AgentServer) -> list[Figure]:
+async def _present(server: AgentServer) -> list[Series]:
     about: dict[Labels, float] = {(__version__, server.agent.name, server.state.value): 1}
     drops = server.metrics.log_drops()
-    ages = server.access.key_ages
-    store_up = server.quotas.store_up
-    return [
+    found = [
         gauge("holodeck_info", "The server", about, ("version", "agent", "state"), together="max"),
         gauge("holodeck_workers", "Server processes", 1),
         gauge("holodeck_active_runs", "Runs that are queued or active", server.runs.busy),
@@ -54,24 +51,6 @@ async def _present(server: AgentServer) -> list[Figure]:
             "holodeck_open_connections", "Connections, including those over the limit", server.connection_limit.present
         ),
         gauge("holodeck_event_loop_tasks", "Tasks, including the one that serves this page", len(asyncio.all_tasks())),
-        *[
-            gauge(
-                "holodeck_jwks_age_seconds",
-                "Age of the issuers' keys, of the oldest ones",
-                max(ages),
-                together="max",
-            )
-            for _ in ages[:1]
-        ],
-        *(
-            []
-            if store_up is None
-            else [
-                gauge(
-                    "holodeck_limits_store_up", "1 while limits.store responds, else 0", float(store_up), together="min"
-                )
-            ]
-        ),
         gauge(
             "holodeck_active_sessions",
             "Conversations in the session store",
@@ -91,6 +70,13 @@ async def _present(server: AgentServer) -> list[Figure]:
             kind="counter",
         ),
     ]
+    if ages := server.access.key_ages:
+        meaning = "Age of the issuers' keys, of the oldest ones"
+        found.append(gauge("holodeck_jwks_age_seconds", meaning, max(ages), together="max"))
+    if (is_up := server.quotas.store_up) is not None:
+        meaning = "1 while limits.store responds, else 0"
+        found.append(gauge("holodeck_limits_store_up", meaning, float(is_up), together="min"))
+    return found
 
 
 def _breakers(server: AgentServer) -> dict[Labels, float]:
@@ -98,7 +84,7 @@ def _breakers(server: AgentServer) -> dict[Labels, float]:
     return {(each.service, phase.value): float(each.state is phase) for each in states for phase in Phase}
 
 
-def _process_figures(uptime: float) -> list[Figure]:
+def _process_figures(uptime: float) -> list[Series]:
     """The resources of the process, under the names that every Prometheus client uses. Read from /proc if it exists."""
     cpu = gauge("process_cpu_seconds_total", "CPU time, user and system", time.process_time(), kind="counter")
     started = gauge(
@@ -107,7 +93,7 @@ def _process_figures(uptime: float) -> list[Figure]:
     return [cpu, started, *_of_linux()]
 
 
-def _of_linux() -> list[Figure]:
+def _of_linux() -> list[Series]:
     if not _SELF.exists():
         return []
     resident = int((_SELF / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

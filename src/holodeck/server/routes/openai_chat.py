@@ -5,6 +5,7 @@ from time import time
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -29,7 +30,7 @@ from holodeck.server.wire import Wire
 from holodeck.wires.body import valid_id
 from holodeck.wires.openai_chat.completion_pieces import CompletionReader
 from holodeck.wires.openai_chat.error_form import DO_NOT_RETRY
-from holodeck.wires.openai_chat.request import ChatCompletionRequest, decode, run_request
+from holodeck.wires.openai_chat.request import ChatCompletionRequest, decode
 from holodeck.wires.openai_chat.response import PREFIX, ChunkEncoder, CompletionHead, completion
 
 NAME = "openai"
@@ -63,14 +64,14 @@ async def chat_completions(request: Request) -> Response:
 
     async def prepare() -> RunRequest:
         branch = await sessions.branch_of(server, owner, means)
-        wanted = run_request(chat, session_id=branch.session_id, throw_away=not means.is_kept, encoding=encoding)
+        wanted = replace(chat.run, session_id=branch.session_id, throw_away=not means.is_kept, encoding=encoding)
         return sessions.without_stored(wanted, branch) if means.only_new else wanted
 
     sent, attempt = sha256(body + (_named(request) or "").encode()).digest(), intake.attempt_of(request)
     arrival = intake.Arrival(request, NAME, prepare, sent, owner, conversation=means.session_id, attempt=attempt)
     run = await intake.begin(arrival)
     if chat.store:
-        await sessions.AnsweredConversations(server.store.values).note(owner, chat.messages, run)
+        await sessions.AnsweredConversations(server.store.values).note(owner, chat.run.messages, run)
     try:
         answer = follow(server, run) if chat.stream else await _whole(request, run)
     except ClientDisconnect:
@@ -83,7 +84,7 @@ async def chat_completions(request: Request) -> Response:
 
 
 def _encoding(server: AgentServer, chat: ChatCompletionRequest) -> dict[str, Any]:
-    tools = tuple(sorted(own_tools(server, chat.tools, chat.options)))
+    tools = tuple(sorted(own_tools(server, chat.run)))
     options = ChunkOptions(created=int(time()), client_tools=tools, include_usage=chat.include_usage)
     encoding: dict[str, Any] = msgspec.to_builtins(options)
     return encoding
@@ -95,11 +96,11 @@ async def _session_of(request: Request, owner: Owner, chat: ChatCompletionReques
         return sessions.CompletionSession(session_id=named, is_kept=True)
     if hint := intake.text_header(request, schemas.HINT_HEADER):
         return await sessions.hinted(
-            server, owner, valid_id(hint, schemas.HINT_HEADER), chat.messages, streams=chat.stream
+            server, owner, valid_id(hint, schemas.HINT_HEADER), chat.run.messages, streams=chat.stream
         )
     if not chat.store:
         return sessions.THROW_AWAY
-    return await sessions.recognised(server, owner, sessions.AnsweredConversations(server.store.values), chat.messages)
+    return await sessions.recognised(server, owner, chat.run.messages)
 
 
 def _named(request: Request) -> str | None:

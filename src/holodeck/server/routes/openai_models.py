@@ -1,7 +1,6 @@
 """The agent as a model, and what both OpenAI wires share: the form of errors, the names of models and tools."""
 
 import logging
-from collections.abc import Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -9,8 +8,7 @@ from starlette.responses import Response
 from holodeck.access.principal import CHAT
 from holodeck.access.route_access import needs
 from holodeck.agent.tool_calls import server_tools
-from holodeck.core.request import RunOptions
-from holodeck.core.tools import ToolSchema
+from holodeck.core.request import RunRequest
 from holodeck.errors import InvalidRequest
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.intake import json_answer, server_of
@@ -64,15 +62,15 @@ def _model(server: AgentServer) -> OpenAIModel:
     return OpenAIModel(id=server.agent.name, created=0)
 
 
-def own_tools(server: AgentServer, given: Sequence[ToolSchema], options: RunOptions) -> frozenset[str]:
+def own_tools(server: AgentServer, run: RunRequest) -> frozenset[str]:
     """The names of the client's tools. If the agent has a tool of the same name, the agent's is used.
 
     Refuses a `tool_choice` that names neither a client's tool nor an agent's.
     """
-    choice = options.tool_choice
-    if not given and (choice is None or choice in CHOICES):
+    choice = run.options.tool_choice
+    if not run.client_tools and (choice is None or choice in CHOICES):
         return frozenset()
-    names, ours = frozenset(tool.name for tool in given), server_tools(server.agent)
+    names, ours = frozenset(tool.name for tool in run.client_tools), server_tools(server.agent)
     offered = {tool.name for tool in server.agent.tools.schemas()} | (names - ours)
     if choice is not None and choice not in CHOICES and choice not in offered:
         raise InvalidRequest(

@@ -12,6 +12,7 @@ from time import time
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -49,7 +50,7 @@ from holodeck.wires.openai_chat.error_form import DO_NOT_RETRY, previous_not_fou
 from holodeck.wires.openai_responses.builder import ResponseBuilder, ResponseEncoder, ResponseHead, ToolsSeen
 from holodeck.wires.openai_responses.echo import RequestEcho, not_default
 from holodeck.wires.openai_responses.input_list import input_items
-from holodeck.wires.openai_responses.request import PREFIX, ResponsesRequest, decode, run_request
+from holodeck.wires.openai_responses.request import PREFIX, ResponsesRequest, decode
 
 NAME = "responses"
 NUMBERS = range(10**15)
@@ -117,13 +118,13 @@ async def create(request: Request) -> Response:
     server, owner, body = intake.server_of(request), owner_of(request), await intake.json_body(request)
     asked = await intake.decoded(decode, body, server.settings.block.limits.message_characters)
     check_model(server, asked.model)
-    tools = own_tools(server, asked.tools, asked.options)
+    tools = own_tools(server, asked.run)
 
     async def prepare() -> RunRequest:
         branch = await _branch(server, owner, asked)
-        questions = await _questions(server, owner, branch.session_id) if asked.resume else ()
+        questions = await _questions(server, owner, branch.session_id) if asked.run.resume else ()
         encoding = _encoding(asked, tools, questions)
-        return run_request(asked, session_id=branch.session_id, follows=branch.follows, encoding=encoding)
+        return replace(asked.run, session_id=branch.session_id, follows=branch.follows, encoding=encoding)
 
     sent, attempt = sha256(body).digest(), intake.attempt_of(request)
     arrival = intake.Arrival(request, NAME, prepare, sent, owner, conversation=asked.conversation, attempt=attempt)
@@ -132,9 +133,9 @@ async def create(request: Request) -> Response:
         builder = _builder(server, run, await _options_of(server, run))
         if asked.stream:
             return _follow(server, run, builder)
-        if not asked.background:
+        if not asked.run.detached:
             await ending_of(server.runs, run, request.receive)
-        return _whole(server, run, builder, raises=not asked.background)
+        return _whole(server, run, builder, raises=not asked.run.detached)
     except ClientDisconnect:
         raise
     except Exception as error:  # noqa: BLE001  whatever it is, the client must not start a second run by itself
@@ -149,15 +150,16 @@ def _encoding(asked: ResponsesRequest, tools: frozenset[str], questions: tuple[I
 
 
 async def _branch(server: AgentServer, owner: Owner, asked: ResponsesRequest) -> Branch:
-    if asked.previous is None:
+    previous = asked.run.parent_run_id
+    if previous is None:
         return Branch(asked.conversation or new_ulid())
-    session_id = await server.stored_runs.session_of(asked.previous, owner=owner)
-    message = f"There is no response {PREFIX}{asked.previous}, or it is no longer stored: send the whole input."
+    session_id = await server.stored_runs.session_of(previous, owner=owner)
+    message = f"There is no response {PREFIX}{previous}, or it is no longer stored: send the whole input."
     if session_id is None:
         raise previous_not_found(message)
     going = await server.stored_runs.active(session_id, owner=owner)
     try:
-        return await branch_after(asked.previous, session_id, server.store, owner=owner, in_progress=going)
+        return await branch_after(previous, session_id, server.store, owner=owner, in_progress=going)
     except RunNotFound:
         raise previous_not_found(message) from None
 
@@ -167,7 +169,7 @@ async def _questions(server: AgentServer, owner: Owner, session_id: str) -> tupl
     stored = await server.store.read(session_id, owner=owner, last=1)
     if stored is None or stored.pending is None:
         return ()
-    return tuple(msgspec.structs.replace(each, message="") for each in questions_of(stored.pending))
+    return tuple(replace(each, message="") for each in questions_of(stored.pending))
 
 
 @routes.post("/{run_id:path}/cancel", "Stop a response", access=needs(RUNS_STOP), responses=schemas.RESPONSE)

@@ -2,6 +2,7 @@
 
 from hashlib import sha256
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -143,17 +144,7 @@ async def stop(request: Request) -> Response:
 
 @routes.get("/{run_id:path}", "The status of a run", access=needs(RUNS_READ), responses={200: schemas.RunResponse})
 async def show(request: Request) -> Response:
-    run = await _run_of(request)
-    status = schemas.RunResponse(
-        run_id=run.run_id,
-        session_id=run.session_id,
-        state=run.state.value,
-        created_at=run.created_at,
-        finished_at=run.finished_at,
-        events=run.events,
-        readers=run.readers,
-    )
-    return json_answer(status)
+    return json_answer(msgspec.convert(await _run_of(request), schemas.RunResponse, from_attributes=True))
 
 
 async def _run_of(request: Request) -> Run:

@@ -37,28 +37,13 @@ class PushConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SendRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A message for the agent."""
+    """A message for the agent: the run that it asks for, whose files are not read yet, and how to answer."""
 
-    message_id: str
-    parts: tuple[Part, ...]
-    decisions: tuple[Resume, ...] = ()
-    context_id: str | None = None
+    run: RunRequest
     task_id: str | None = None
     return_immediately: bool = False
     history_length: int | None = None
     push: PushConfig | None = None
-
-    def run_request(self, message_id: str, *, session_id: str | None, parent_run_id: str | None) -> RunRequest:
-        """Makes the run that the message asks for. Its files are not read yet."""
-        only = self.parts[0] if len(self.parts) == 1 else None
-        message = UserMessage(id=message_id, content=only.text if isinstance(only, TextPart) else self.parts)
-        return RunRequest(
-            session_id=session_id,
-            messages=(message,) if self.parts else (),
-            resume=self.decisions,
-            parent_run_id=parent_run_id,
-            detached=True,
-        )
 
 
 class ListRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,11 +92,17 @@ def send_request(given: dict[str, Any], max_text: int) -> SendRequest:
     options = {} if given.get("configuration") is None else read.table(given["configuration"], "configuration")
     _check_modes(read.rows(options.get("acceptedOutputModes"), "configuration.acceptedOutputModes", MAX_MODES))
     push = options.get("taskPushNotificationConfig")
+    message_id = read.name(message.get("messageId"), "message.messageId")
+    only = parts[0] if len(parts) == 1 else None
+    user = UserMessage(id=message_id, content=only.text if isinstance(only, TextPart) else parts)
+    run = RunRequest(
+        session_id=_id(message.get("contextId"), "message.contextId"),
+        messages=(user,) if parts else (),
+        resume=decisions,
+        detached=True,
+    )
     return SendRequest(
-        message_id=read.name(message.get("messageId"), "message.messageId"),
-        parts=parts,
-        decisions=decisions,
-        context_id=_id(message.get("contextId"), "message.contextId"),
+        run=run,
         task_id=_id(message.get("taskId"), "message.taskId"),
         return_immediately=options.get("returnImmediately") is True,
         history_length=history_length(options.get("historyLength"), "configuration.historyLength"),

@@ -21,12 +21,11 @@ def capabilities(
     max_iterations: int | None = None,
     timeout_seconds: float | None = None,
     state: bool = False,
-    images: bool = False,
-    documents: bool = False,
 ) -> dict[str, Any]:
-    """`state`: the agent shares state with its client. `images`, `documents`: such parts reach the model.
+    """`state`: the agent shares state with its client.
 
-    Reasoning is left out: nothing shows in advance whether the model will send any.
+    Images and documents reach the model as they are, or as the text in them. Reasoning is left out: nothing shows in
+    advance whether the model will send any.
     """
     offered = [tool for tool in tools if not tool.on_client]
     approvals = any(tool.approval is Approval.ALWAYS for tool in offered)
@@ -54,7 +53,7 @@ def capabilities(
         },
         "state": {"snapshots": state, "deltas": state, "memory": False, "persistentState": state},
         "multimodal": {
-            "input": {"image": images, "audio": False, "video": False, "pdf": documents, "file": documents},
+            "input": {"image": True, "audio": False, "video": False, "pdf": True, "file": True},
             "output": {"image": False, "audio": False},
         },
         "execution": _known(execution),

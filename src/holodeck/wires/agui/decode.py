@@ -331,13 +331,12 @@ def _resume(raw: dict[str, Any], path: str, profile: Profile) -> Resume:
     if status not in {"resolved", "cancelled"}:
         raise InvalidRequest(f"{path}.status must be resolved or cancelled", field=f"{path}.status")
     payload = read.opaque(raw.get("payload"), f"{path}.payload")
+    why = payload.get("reason") if isinstance(payload, dict) else None
     return Resume(
         interrupt_id=read.name(raw.get("interruptId"), f"{path}.interruptId"),
         approved=status == "resolved" and _is_approved(raw, payload, f"{path}.payload", profile),
         payload=payload,
-        reason=read.refusal_reason(payload.get("reason"), f"{path}.payload.reason")
-        if isinstance(payload, dict)
-        else None,
+        reason=read.refusal_reason(why, f"{path}.payload.reason"),
     )
 
 

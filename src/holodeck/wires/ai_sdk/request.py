@@ -7,7 +7,7 @@ content counts: the user's newest message, outputs of the client's own tools, an
 (T27).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -39,36 +39,26 @@ class KnownCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UiAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the encoder of an answer has to know of its request, as in `UiRequest`: `RunRequest.encoding` of its run."""
+    """What the encoder of an answer has to know of its request: `RunRequest.encoding` of its run."""
 
-    continued: str | None = None
+    continued: str | None = None  # the assistant message that the answer is a part of
     client_tools: tuple[str, ...] = ()  # their names
-    open_calls: dict[str, KnownCall] = {}
-    denied: tuple[str, ...] = ()
-    settled: tuple[str, ...] = ()
+    open_calls: dict[str, KnownCall] = {}  # calls without a result, by id
+    denied: tuple[str, ...] = ()  # those of them that the person refused
+    settled: tuple[str, ...] = ()  # calls whose output the client itself sent
 
 
 class UiRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A client's request, and what the encoder of the answer has to know about its list of messages."""
+    """The run that a client asks for, whose files are not read yet, and what its answer has to know of the request."""
 
-    chat_id: str
-    messages: tuple[m.Message, ...]
-    resume: tuple[Resume, ...] = ()
-    rewind_to: str | None = None
-    continued: str | None = None  # the assistant message that the answer is a part of
-    open_calls: Mapping[str, KnownCall] = {}  # calls without a result, by id
-    denied: frozenset[str] = frozenset()  # those of them that the person refused
-    settled: frozenset[str] = frozenset()  # calls whose output the client itself sent
-    tools: tuple[ToolSchema, ...] = ()
-    context: tuple[tuple[str, str], ...] = ()
-    state: Any = None
-    properties: Mapping[str, Any] = {}
+    run: RunRequest
+    answer: UiAnswer
 
     @property
     def new_message(self) -> str | None:
         """Returns the id of a message that is sent for the first time; None for all other requests."""
-        last = self.messages[-1] if self.messages else None
-        return last.id if self.rewind_to is None and isinstance(last, m.UserMessage) else None
+        last = self.run.messages[-1] if self.run.messages else None
+        return last.id if self.run.rewind_to is None and isinstance(last, m.UserMessage) else None
 
 
 def decode(body: bytes, max_text: int = read.MAX_TEXT) -> UiRequest:
@@ -85,36 +75,25 @@ def decode(body: bytes, max_text: int = read.MAX_TEXT) -> UiRequest:
     calls = {} if continued is None else {each.id: each for each in _calls(*continued)}
     if any(each.resume is not None for each in calls.values()):
         read.refuse_repeated_names(body)
-    return UiRequest(
-        chat_id=read.valid_id(raw.get("id"), "id"),
+    run = RunRequest(
+        session_id=read.valid_id(raw.get("id"), "id"),
         messages=tuple(message for path, item in given for message in _messages(item, path, max_text)),
         resume=tuple(each.resume for each in calls.values() if each.resume is not None),
         rewind_to=None if continued is not None else _rewind_to(given, trigger, named),
-        continued=None if continued is None else continued[1]["id"],
-        open_calls={id_: KnownCall(name=each.name, input=each.input) for id_, each in _open_calls(given)},
-        denied=frozenset(id_ for id_, each in calls.items() if each.resume is not None and not each.resume.approved),
-        settled=frozenset(id_ for id_, each in calls.items() if each.result is not None),
-        tools=_tools(raw.get("tools")),
+        client_tools=_tools(raw.get("tools")),
         context=_context(raw.get("context")),
         state=client_state(raw.get("state")),
         properties={} if raw.get("timezone") is None else {"timezone": read.text(raw["timezone"], "timezone")},
-    )
-
-
-def run_request(ui: UiRequest, encoding: Mapping[str, Any]) -> RunRequest:
-    """Makes the run that this request asks for. Files in its messages are not read yet."""
-    return RunRequest(
-        session_id=ui.chat_id,
-        messages=ui.messages,
-        client_tools=ui.tools,
-        context=ui.context,
-        state=ui.state,
-        properties=ui.properties,
-        resume=ui.resume,
-        rewind_to=ui.rewind_to,
         only_adds=True,
-        encoding=encoding,
     )
+    denied = (id_ for id_, each in calls.items() if each.resume is not None and not each.resume.approved)
+    answer = UiAnswer(
+        continued=None if continued is None else continued[1]["id"],
+        open_calls={id_: KnownCall(name=each.name, input=each.input) for id_, each in _open_calls(given)},
+        denied=tuple(sorted(denied)),
+        settled=tuple(sorted(id_ for id_, each in calls.items() if each.result is not None)),
+    )
+    return UiRequest(run=run, answer=answer)
 
 
 _Item = tuple[str, dict[str, Any]]

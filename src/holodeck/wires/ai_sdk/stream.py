@@ -9,7 +9,7 @@ their id. Notes (warnings, changes of the history) are `transient`: the client's
 not.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -20,7 +20,7 @@ from holodeck.core.messages import Content, TextPart, text_of
 from holodeck.core.tools import arguments_shown
 from holodeck.core.usage import TokenUsage
 from holodeck.wires import sse
-from holodeck.wires.ai_sdk.request import KnownCall
+from holodeck.wires.ai_sdk.request import UiAnswer
 from holodeck.wires.reply import EventReader, failure_of, token_counts
 
 UiChunk: TypeAlias = dict[str, Any]
@@ -38,23 +38,14 @@ _PROVIDER = {"dynamic": True, "providerExecuted": True}
 class UiMessageEncoder(EventReader[UiChunk], sse.FrameEncoder):
     """Writes one run for one reader, as the assistant message `message_id` or as the next part of it.
 
-    `open_calls`, `denied` and `settled` are about calls of earlier runs, as in `UiRequest`. `before` are chunks of the
-    same message that earlier runs wrote: a client that reconnects rebuilds the message.
+    `answer` is what it has to know of the request. `before` are chunks of the same message that earlier runs wrote: a
+    client that reconnects rebuilds the message.
     """
 
-    def __init__(
-        self,
-        message_id: str,
-        *,
-        client_tools: Collection[str] = (),
-        open_calls: Mapping[str, KnownCall] | None = None,
-        denied: Collection[str] = (),
-        settled: Collection[str] = (),
-    ) -> None:
+    def __init__(self, message_id: str, answer: UiAnswer | None = None) -> None:
         self.message_id = message_id
         self.before: Sequence[UiChunk] = ()
-        self._client_tools, self._denied, self._settled = client_tools, denied, settled
-        self._open_calls = open_calls or {}
+        self._answer = answer or UiAnswer()
         self._shown_calls: set[str] = set()
         self._started = self._has_text = False
         self._state: Any = None
@@ -126,12 +117,12 @@ class UiMessageEncoder(EventReader[UiChunk], sse.FrameEncoder):
 
     def tool_finished(self, event: e.ToolFinished) -> Sequence[UiChunk]:
         """Leaves out an output that the client itself sent, unless it rebuilds the message."""
-        if event.call_id in self._settled and not event.failed and not self.before:
+        if event.call_id in self._answer.settled and not event.failed and not self.before:
             return ()
         call = self._missing_call(event.call_id, event.name)
-        if event.call_id in self._denied:
+        if event.call_id in self._answer.denied:
             return (*call, {"type": "tool-output-denied", "toolCallId": event.call_id})
-        on_client = event.name in self._client_tools
+        on_client = event.name in self._answer.client_tools
         output = output_chunk(event.call_id, event.content, failed=event.failed, on_client=on_client)
         return (*call, output | self._who(event.name))
 
@@ -140,7 +131,7 @@ class UiMessageEncoder(EventReader[UiChunk], sse.FrameEncoder):
         if call_id in self._shown_calls:
             return ()
         self._shown_calls.add(call_id)
-        known = self._open_calls.get(call_id)
+        known = self._answer.open_calls.get(call_id)
         given = arguments_shown(arguments or "{}") if known is None else known.input
         return (self._input(call_id, name, given),)
 
@@ -148,7 +139,7 @@ class UiMessageEncoder(EventReader[UiChunk], sse.FrameEncoder):
         return input_chunk(call_id, name, given) | self._who(name)
 
     def _who(self, name: str) -> UiChunk:
-        return {} if name in self._client_tools else _PROVIDER
+        return {} if name in self._answer.client_tools else _PROVIDER
 
     def state_replaced(self, event: e.StateReplaced) -> Sequence[UiChunk]:
         self._state, self._patch = event.state, []

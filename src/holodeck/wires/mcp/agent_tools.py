@@ -6,11 +6,9 @@ returns an answer that took longer than the client waited, for clients without s
 
 from typing import Any
 
-import msgspec
-
 from holodeck.core.ids import MAX_ID_LENGTH
 from holodeck.core.json_schema import array, object_of, string
-from holodeck.core.messages import MediaPart, Part, TextPart, UserMessage
+from holodeck.core.messages import MediaPart, TextPart, UserMessage
 from holodeck.core.request import Resume, RunRequest
 from holodeck.errors import InvalidRequest
 from holodeck.wires import body as read
@@ -65,26 +63,6 @@ ANSWER_SCHEMA = object_of(
 _CHANGES = {"readOnlyHint": False, "openWorldHint": True}
 
 
-class AskArguments(msgspec.Struct, frozen=True, kw_only=True):
-    message: str
-    session: str | None = None
-    files: tuple[MediaPart, ...] = ()
-
-    def run_request(self) -> RunRequest:
-        """Makes the run that the call asks for. Its files are not read yet."""
-        parts: tuple[Part, ...] = (TextPart(self.message), *self.files)
-        message = UserMessage(content=parts if self.files else self.message)
-        return RunRequest(session_id=self.session, messages=(message,))
-
-
-class ContinueArguments(msgspec.Struct, frozen=True, kw_only=True):
-    session: str
-    decisions: tuple[Resume, ...]
-
-    def run_request(self) -> RunRequest:
-        return RunRequest(session_id=self.session, resume=self.decisions)
-
-
 def tool_list(agent: str, description: str, caller: Caller) -> list[dict[str, Any]]:
     """Returns the tools for this client, always in the same order."""
     offered = [_ask(agent, description)]
@@ -137,16 +115,15 @@ def _wait(agent: str) -> dict[str, Any]:
     }
 
 
-def ask_arguments(given: dict[str, Any], max_text: int) -> AskArguments:
-    """Reads the arguments of `ask`. Raises InvalidRequest with the member's path."""
-    message = read.short_text(given.get("message"), "message", max_text)
-    if not message.strip():
+def ask_request(given: dict[str, Any], max_text: int) -> RunRequest:
+    """Makes the run that `ask` asks for; its files are not read yet. Raises InvalidRequest with the member's path."""
+    text = read.short_text(given.get("message"), "message", max_text)
+    if not text.strip():
         raise InvalidRequest("message is empty", field="message")
-    return AskArguments(
-        message=message,
-        session=read.optional(read.valid_id, given.get("session"), "session"),
-        files=tuple(_file(file, path) for path, file in read.tables(given.get("files"), "files", MAX_FILES)),
-    )
+    files = [_file(file, path) for path, file in read.tables(given.get("files"), "files", MAX_FILES)]
+    message = UserMessage(content=(TextPart(text), *files) if files else text)
+    session = read.optional(read.valid_id, given.get("session"), "session")
+    return RunRequest(session_id=session, messages=(message,))
 
 
 def _file(given: dict[str, Any], path: str) -> MediaPart:
@@ -161,14 +138,14 @@ def _file(given: dict[str, Any], path: str) -> MediaPart:
     )
 
 
-def continue_arguments(given: dict[str, Any]) -> ContinueArguments:
-    """Reads the arguments of `continue`. Raises InvalidRequest with the member's path."""
+def continue_request(given: dict[str, Any]) -> RunRequest:
+    """Makes the run that `continue` asks for. Raises InvalidRequest with the member's path."""
     decisions = tuple(
         _decision(raw, path) for path, raw in read.tables(given.get("decisions"), "decisions", MAX_DECISIONS)
     )
     if not decisions:
         raise InvalidRequest("decisions is empty", field="decisions")
-    return ContinueArguments(session=read.valid_id(given.get("session"), "session"), decisions=decisions)
+    return RunRequest(session_id=read.valid_id(given.get("session"), "session"), resume=decisions)
 
 
 def _decision(given: dict[str, Any], path: str) -> Resume:
@@ -180,5 +157,5 @@ def _decision(given: dict[str, Any], path: str) -> Resume:
     return Resume(interrupt_id=read.name(given.get("id"), f"{path}.id"), approved=approved, payload=payload, reason=why)
 
 
-def wait_arguments(given: dict[str, Any]) -> str:
+def run_to_wait_for(given: dict[str, Any]) -> str:
     return read.valid_id(given.get("run"), "run")

@@ -1,6 +1,6 @@
 """What requests of both OpenAI wires share: parameters, content parts and tools."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from holodeck.core.messages import Content, MediaPart, Part
@@ -16,6 +16,11 @@ INSTRUCTIONS = "Instructions of the application"
 MAX_PARTS = 256  # parts per message
 MAX_TOOLS = 128
 CHOICES = ("auto", "none", "required")
+
+
+def as_context(instructions: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """The client's instructions as `RunRequest.context`."""
+    return tuple((INSTRUCTIONS, each) for each in instructions if each.strip())
 
 
 def check_supported(value: Any, parameter: str, harmless: Sequence[Any]) -> None:

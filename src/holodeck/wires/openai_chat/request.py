@@ -12,7 +12,6 @@ import msgspec
 
 from holodeck.core import messages as m
 from holodeck.core.request import RunOptions, RunRequest
-from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
 from holodeck.wires.body import MAX_TEXT, name, optional, parse, short_text, table, tables, text, valid_id
 from holodeck.wires.client_values import client_call, media
@@ -37,17 +36,14 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
 
 
 class ChatCompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A client's request. `messages` is its whole copy of the conversation, newest last."""
+    """A client's request. The messages of `run` are its whole copy of the conversation; their files are not read yet."""
 
-    messages: tuple[m.Message, ...]
+    run: RunRequest
     model: str | None = None
-    instructions: tuple[str, ...] = ()  # texts of its system and developer messages
-    tools: tuple[ToolSchema, ...] = ()
     stream: bool = False
     include_usage: bool = False
     session_id: str | None = None  # from `metadata`
     store: bool = False  # store the conversation, and recognise it when its messages arrive again
-    options: RunOptions = RunOptions()
 
 
 def decode(body: bytes, max_text: int = MAX_TEXT) -> ChatCompletionRequest:
@@ -57,35 +53,23 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> ChatCompletionRequest:
         parameters.check_supported(raw.get(parameter), parameter, harmless)
     options = {} if raw.get("stream_options") is None else table(raw["stream_options"], "stream_options")
     messages, instructions = _messages(raw.get("messages"), max_text)
-    return ChatCompletionRequest(
+    run = RunRequest(
         messages=messages,
-        model=optional(name, raw.get("model"), "model"),
-        instructions=instructions,
-        tools=parameters.function_tools(raw.get("tools"), "function"),
-        stream=parameters.flag(raw.get("stream"), "stream"),
-        include_usage=parameters.flag(options.get("include_usage"), "stream_options.include_usage"),
-        session_id=_session(raw.get("metadata")),
-        store=parameters.flag(raw.get("store"), "store"),
+        client_tools=parameters.function_tools(raw.get("tools"), "function"),
+        context=instructions,
         options=RunOptions(
             tool_choice=_choice(raw.get("tool_choice")),
             max_output_tokens=_limit(raw),
             one_call_at_a_time=parameters.one_call_at_a_time(raw),
         ),
     )
-
-
-def run_request(
-    chat: ChatCompletionRequest, *, session_id: str, throw_away: bool, encoding: Mapping[str, Any]
-) -> RunRequest:
-    """Makes the run that this request asks for. Files in its messages are not read yet."""
-    return RunRequest(
-        session_id=session_id,
-        messages=chat.messages,
-        client_tools=chat.tools,
-        context=tuple((parameters.INSTRUCTIONS, given) for given in chat.instructions),
-        options=chat.options,
-        throw_away=throw_away,
-        encoding=encoding,
+    return ChatCompletionRequest(
+        run=run,
+        model=optional(name, raw.get("model"), "model"),
+        stream=parameters.flag(raw.get("stream"), "stream"),
+        include_usage=parameters.flag(options.get("include_usage"), "stream_options.include_usage"),
+        session_id=_session(raw.get("metadata")),
+        store=parameters.flag(raw.get("store"), "store"),
     )
 
 
@@ -110,8 +94,8 @@ def _session(metadata: Any) -> str | None:
     return optional(valid_id, given, "metadata.session_id")
 
 
-def _messages(value: Any, max_text: int) -> tuple[tuple[m.Message, ...], tuple[str, ...]]:
-    """Returns the conversation, and the instructions from its system and developer messages."""
+def _messages(value: Any, max_text: int) -> tuple[tuple[m.Message, ...], tuple[tuple[str, str], ...]]:
+    """Returns the conversation, and the instructions from its system and developer messages as context."""
     read: list[m.Message] = []
     instructions: list[str] = []
     tool_names: dict[str, str] = {}
@@ -133,7 +117,7 @@ def _messages(value: Any, max_text: int) -> tuple[tuple[m.Message, ...], tuple[s
             raise unsupported(f"{path}.role", f"{path}.role must be user, assistant, tool, system or developer.")
     if not read or isinstance(read[-1], m.AssistantMessage):
         raise InvalidRequest("messages must end with a message of the user or a tool", field="messages")
-    return tuple(read), tuple(each for each in instructions if each.strip())
+    return tuple(read), parameters.as_context(instructions)
 
 
 def _assistant(raw: dict[str, Any], path: str, max_text: int) -> m.AssistantMessage:

@@ -12,7 +12,6 @@ import msgspec
 
 from holodeck.core import messages as m
 from holodeck.core.request import Resume, RunOptions, RunRequest
-from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
 from holodeck.wires import body as read
 from holodeck.wires.client_values import UNKNOWN_TYPE, media
@@ -32,18 +31,11 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
 
 
 class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A client's request. `messages` is its input, newest last."""
+    """A client's request. The messages of `run` are its input; their files are not read yet."""
 
-    messages: tuple[m.Message, ...] = ()
-    resume: tuple[Resume, ...] = ()
-    instructions: tuple[str, ...] = ()
-    tools: tuple[ToolSchema, ...] = ()
-    options: RunOptions = RunOptions()
+    run: RunRequest
     model: str | None = None
     stream: bool = False
-    store: bool = True
-    background: bool = False
-    previous: str | None = None  # the run id in `previous_response_id`
     conversation: str | None = None
     echo: RequestEcho = RequestEcho()
 
@@ -63,58 +55,42 @@ def decode(body: bytes, max_text: int = read.MAX_TEXT) -> ResponsesRequest:
     if raw.get("instructions") is not None:
         given.instructions.insert(0, read.short_text(raw["instructions"], "instructions", max_text))
     tools = parameters.function_tools(raw.get("tools"))
-    request = ResponsesRequest(
+    run = RunRequest(
+        parent_run_id=_previous(raw.get("previous_response_id")),
         messages=tuple(given.messages),
         resume=tuple(given.resume),
-        instructions=tuple(each for each in given.instructions if each.strip()),
-        tools=tools,
+        client_tools=tools,
+        context=parameters.as_context(given.instructions),
         options=RunOptions(
             tool_choice=parameters.tool_choice(raw.get("tool_choice"), raw.get("tool_choice")),
             max_output_tokens=parameters.token_limit(raw.get("max_output_tokens"), "max_output_tokens"),
             one_call_at_a_time=parameters.one_call_at_a_time(raw),
         ),
+        detached=parameters.flag(raw.get("background"), "background"),
+        throw_away=raw.get("store") is not None and not parameters.flag(raw["store"], "store"),
+        only_adds=True,
+    )
+    conversation = _conversation(raw.get("conversation"))
+    _check_state(run, conversation)
+    return ResponsesRequest(
+        run=run,
         model=read.optional(read.name, raw.get("model"), "model"),
         stream=parameters.flag(raw.get("stream"), "stream"),
-        store=raw.get("store") is None or parameters.flag(raw["store"], "store"),
-        background=parameters.flag(raw.get("background"), "background"),
-        previous=_previous(raw.get("previous_response_id")),
-        conversation=_conversation(raw.get("conversation")),
+        conversation=conversation,
         echo=echoed(raw, tools),
     )
-    _check_state(request)
-    return request
 
 
-def run_request(
-    asked: ResponsesRequest, *, session_id: str, follows: str | None = None, encoding: Mapping[str, Any]
-) -> RunRequest:
-    """Makes the run that this request asks for. Files in its messages are not read yet."""
-    return RunRequest(
-        session_id=session_id,
-        parent_run_id=asked.previous,
-        messages=asked.messages,
-        resume=asked.resume,
-        client_tools=asked.tools,
-        context=tuple((parameters.INSTRUCTIONS, given) for given in asked.instructions),
-        options=asked.options,
-        detached=asked.background,
-        throw_away=not asked.store,
-        follows=follows,
-        only_adds=True,
-        encoding=encoding,
-    )
-
-
-def _check_state(request: ResponsesRequest) -> None:
-    if request.previous is not None and request.conversation is not None:
+def _check_state(run: RunRequest, conversation: str | None) -> None:
+    if run.parent_run_id is not None and conversation is not None:
         raise InvalidRequest(
             "previous_response_id and conversation exclude each other: send one.", field="previous_response_id"
         )
-    if request.store:
+    if not run.throw_away:
         return
-    if request.background:
+    if run.detached:
         raise InvalidRequest("A response in the background is stored: leave out store: false.", field="background")
-    for field, value in (("previous_response_id", request.previous), ("conversation", request.conversation)):
+    for field, value in (("previous_response_id", run.parent_run_id), ("conversation", conversation)):
         if value is not None:
             raise unsupported(field, f"{field} is a stored conversation: leave out store: false, or send all input.")
 
