@@ -32,12 +32,12 @@ $(VENV)/development: $(VENV)/runtime
 	@$(PIP) install --quiet --constraint constraints.txt --editable '.[test,check]'
 	@touch $@
 
-$(VENV)/clients.ready: $(VENV)/development tests/clients/package.json tests/clients/requirements.txt tests/clients/setup.sh
+$(VENV)/clients.ready: $(VENV)/development tests/clients/package.json tests/clients/requirements.txt tests/clients/setup.sh tests/npm_install.sh
 	@echo "Installing the clients that the tests run …"
 	@PYTHON=$(BIN)/python tests/clients/setup.sh
 	@touch $@
 
-$(VENV)/browser.ready: $(VENV)/development tests/playground/package.json tests/playground/setup.sh
+$(VENV)/browser.ready: $(VENV)/development tests/playground/package.json tests/playground/setup.sh tests/npm_install.sh
 	@echo "Installing the browser that the playground is tested in …"
 	@tests/playground/setup.sh
 	@touch $@

@@ -31,7 +31,7 @@ from holodeck.core.request import Resume, RunRequest
 from holodeck.core.tools import Approval
 from holodeck.core.usage import TokenUsage
 from holodeck.core.zones import is_zone
-from holodeck.errors import Cancelled, InvalidRequest, by_code
+from holodeck.errors import Cancelled, ConfigError, InvalidRequest, by_code
 from holodeck.files.upload import Upload
 from holodeck.models.port import Model
 from holodeck.runs.log import follow
@@ -95,6 +95,8 @@ class Agent:
         output_type: Any = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
+        if model is None:  # such as an environment variable that is not set: the demo model must be asked for
+            raise ConfigError('model is None; write provider/name, "demo", or pass a Model')
         described: dict[str, Any] = {"name": name, "model": {"provider": "demo"}, **(settings or {})}
         if instructions:
             described["instructions"] = {"inline": instructions}
@@ -192,7 +194,7 @@ class Agent:
         *,
         session: str | None = None,
         user_id: str = ANONYMOUS_OWNER.user,
-        files: Sequence[str | Path] = (),
+        files: str | Path | Sequence[str | Path] = (),
         approve: Approve | bool | None = None,
         timezone: str | None = None,
     ) -> Reply:
@@ -215,9 +217,10 @@ class Agent:
 
     async def resume(self, session: str, answers: Mapping[str, bool], *, user_id: str = ANONYMOUS_OWNER.user) -> Reply:
         """Answers the questions of a reply that waits: interrupt id → approved."""
+        owner, session = _owner_of(user_id), _text(session, "session", "reply.session")
         await self.start()
         decided = tuple(Resume(interrupt_id=key, approved=approved) for key, approved in answers.items())
-        request = RunRequest(session_id=session, owner=Owner(ANONYMOUS_OWNER.tenant, user_id), resume=decided)
+        request = RunRequest(session_id=session, owner=owner, resume=decided)
         return await self._reply_of(await self._runs.start(request))
 
     async def stream(
@@ -226,7 +229,7 @@ class Agent:
         *,
         session: str | None = None,
         user_id: str = ANONYMOUS_OWNER.user,
-        files: Sequence[str | Path] = (),
+        files: str | Path | Sequence[str | Path] = (),
         timezone: str | None = None,
     ) -> AsyncIterator[Event]:
         """Yields the events of a run as they happen (`holodeck.events`). Leaving the loop early stops the run."""
@@ -256,22 +259,29 @@ class Agent:
                 portal.close()
 
     async def _begin(
-        self, message: str, session: str | None, user_id: str, files: Sequence[str | Path], timezone: str | None
+        self,
+        message: str,
+        session: str | None,
+        user_id: str,
+        files: str | Path | Sequence[str | Path],
+        timezone: str | None,
     ) -> Run:
         if not isinstance(message, str) or not message.strip():
             raise InvalidRequest("message must be a non-empty string.", field="message")
-        if session is not None and not is_valid_id(session):
+        if session is not None and not is_valid_id(_text(session, "session", "reply.session")):
             raise InvalidRequest(f"session must have 1 to {MAX_ID_LENGTH} printable characters.", field="session")
         if timezone is not None and not is_zone(timezone):
             raise InvalidRequest("timezone must be an IANA name, e.g. Europe/Berlin.", field="timezone")
+        owner = _owner_of(user_id)
         await self.start()
-        uploads = [Upload(data=await asyncio.to_thread(_bytes, Path(each)), name=Path(each).name) for each in files]
+        paths = [files] if isinstance(files, str | Path) else files  # a text is also a sequence of its letters
+        uploads = [Upload(data=await asyncio.to_thread(_bytes, Path(each)), name=Path(each).name) for each in paths]
         read = await build_files(self._config, self._config.agent.files.limits).read(uploads) if uploads else []
         content = (TextPart(message), *(each.part for each in read)) if read else message
         return await self._runs.start(
             RunRequest(
                 session_id=session or new_ulid(),
-                owner=Owner(ANONYMOUS_OWNER.tenant, user_id),
+                owner=owner,
                 messages=(UserMessage(content=content),),
                 files=tuple(each.note for each in read),
                 properties={"timezone": timezone} if timezone else {},
@@ -341,6 +351,17 @@ async def _decided(interrupt: Interrupt, *, approve: Approve | bool) -> bool:
     decision = approve if isinstance(approve, bool) else approve(interrupt)
     answer = await decision if inspect.isawaitable(decision) else decision
     return answer is True
+
+
+def _text(value: object, name: str, example: str) -> str:
+    """Refuses the mistakes of programs that are not type-checked: a whole reply, a number from a database."""
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{name} must be a string, e.g. {example}, not {type(value).__name__}.", field=name)
+    return value
+
+
+def _owner_of(user_id: object) -> Owner:
+    return Owner(ANONYMOUS_OWNER.tenant, _text(user_id, "user_id", "str(user.id)"))
 
 
 def _bytes(path: Path) -> bytes:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 import holodeck
-from holodeck import Agent, errors, events
+from holodeck import Agent, Reply, errors, events
 from holodeck.core.events import Outcome
 from holodeck.models.scripted import Turn
 from holodeck.stores.sqlite_file import SqliteFile
@@ -202,6 +202,7 @@ async def test_load_takes_a_file_with_other_model_tools_and_variables(tmp_path):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
+        (lambda: Agent(None), "model is None; write provider/name"),
         (lambda: Agent("nonsense"), "provider/name, e.g. openai/nonsense"),
         (lambda: Agent("openai"), "provider/name, e.g. openai/gpt-5"),
         (lambda: Agent("opnai/gpt-5"), "there is no provider 'opnai'; did you mean openai?"),
@@ -230,10 +231,19 @@ async def test_bad_arguments_of_ask_are_explained():
         ({"session": "x" * 129}, "session must have 1 to 128 printable characters"),
         ({"timezone": "Mars/Olympus"}, "timezone must be an IANA name"),
         ({"files": ["nope.pdf"]}, "nope.pdf cannot be read"),
+        ({"files": "nope.pdf"}, "nope.pdf cannot be read"),
+        ({"user_id": 5}, r"user_id must be a string, e.g. str\(user.id\), not int"),
+        ({"user_id": None}, "user_id must be a string"),
+        (
+            {"session": Reply(text="", session="s", run_id="r")},
+            "session must be a string, e.g. reply.session, not Reply",
+        ),
     ):
         with pytest.raises(errors.InvalidRequest, match=sentence):
             await agent.ask("hi", **options)
     assert (await agent.ask("convert miles=5")).waits, "one name is one tool, not its letters"
+    with pytest.raises(errors.InvalidRequest, match="session must be a string"):
+        await agent.resume(await agent.ask("convert miles=5"), {"x": True})
     await agent.close()
     with pytest.raises(errors.InvalidRequest, match="This agent is closed"):
         await agent.ask("hi")

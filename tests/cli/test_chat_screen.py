@@ -162,6 +162,20 @@ async def test_an_approval_is_asked_inline(tmp_path, fake_model, keys, wiped):
         assert (written.read_text() if written.exists() else None) == wiped
 
 
+@pytest.mark.parametrize("key", ["\x03", "\x04"], ids=["Ctrl+C", "Ctrl+D"])
+async def test_a_question_that_is_left_open_says_what_becomes_of_the_call(tmp_path, fake_model, key):
+    async with chat(tmp_path) as terminal:
+        await terminal.prompt()
+        terminal.enter("wipe it")
+        fake_model.call("wipe", {"what": "all"})
+        fake_model.end("tool_calls")
+        await terminal.wait_for("allow?")
+        terminal.type(key)
+        await terminal.wait_for("(wipe was not run; your next message continues without it)")
+        await terminal.prompt()
+        assert not (tmp_path / "wiped").exists()
+
+
 @pytest.mark.req("CHT-01", "CHT-03", "CHT-04")
 async def test_a_chat_can_be_resumed(tmp_path, fake_model):
     async with chat(tmp_path) as terminal:

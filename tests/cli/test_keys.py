@@ -5,6 +5,8 @@ import stat
 
 import pytest
 
+from holodeck.config.auth import build_access
+from holodeck.config.load import load_config
 from tests.cli.process import holodeck
 
 
@@ -48,6 +50,15 @@ def test_a_key_from_its_making_to_its_end(keys, tmp_path):
         assert text not in written + keys("list").out + keys("list", "--json").out + checked.out
 
 
+def test_the_first_key_comes_with_the_line_that_makes_the_server_ask_for_it(keys, tmp_path):
+    hint = "To require keys, write into agent.yaml: "
+    (line,) = [each for each in keys("create", "--name", "a").err.splitlines() if each.startswith(hint)]
+    assert hint not in keys("create", "--name", "b").err
+    (tmp_path / "agent.yaml").write_text(f"name: x\nmodel: {{provider: demo}}\n{line.removeprefix(hint)}\n")
+    config = load_config(tmp_path)
+    assert build_access(config).keys is not None
+
+
 def test_a_key_expires_in_a_year_unless_never_is_written(keys):
     keys("create", "--name", "a")
     keys("create", "--name", "b", "--expires", "never")
@@ -61,6 +72,8 @@ def test_a_key_expires_in_a_year_unless_never_is_written(keys):
     [
         (("create",), "", 2, "--name"),
         (("create", "--name", "x", "--expires", "soon"), "", 2, "90d"),
+        (("create", "--name", "x", "--expires", "0d"), "", 2, "cannot be used"),
+        (("create", "--name", "x", "--expires", "9999y"), "", 2, "at most 100y, or never"),
         (("create", "--name", "x", "--scope", "everything"), "", 2, "everything"),
         (("create", "--name", "x", "--user", "anonymous"), "", 2, "user name"),
         (("create", "--name", ""), "", 2, "name"),

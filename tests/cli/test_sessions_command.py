@@ -49,6 +49,7 @@ def test_they_are_listed_and_shown(folder):
     lines = ran(folder, "list").out.splitlines()
     assert [line.split()[0] for line in lines] == ["both", "both", "second", "first"]
     assert "acme/ada" in lines[0]
+    assert len({(line.index(" messages"), line.index("hello")) for line in lines}) == 1, "columns"
     assert lines[2].endswith("hello from ada")
     listed = [json.loads(line) for line in ran(folder, "list", "--json", "--limit", "2").out.splitlines()]
     assert [(each["session_id"], each["message_count"]) for each in listed] == [("both", 4), ("both", 4)]

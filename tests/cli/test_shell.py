@@ -153,7 +153,7 @@ def test_call_runs_a_tool_without_a_model(project):
     [
         (["convrt", "miles=5"], 2, "no tool 'convrt'; did you mean convert?\n"),
         (["nothing"], 2, "no tool 'nothing'; `holodeck check` lists them.\n"),
-        (["convert", "miles"], 2, "not NAME=VALUE"),
+        (["convert", "5"], 2, "'5' is not NAME=VALUE; convert takes miles, note; "),
         (["convert", "miles=far"], 4, "miles"),
         (["convert"], 4, "miles"),
         (["wipe"], 2, "--yes"),

@@ -20,14 +20,14 @@ raise SystemExit(1)
 """
 
 
-def test_a_worker_that_fails_after_its_start_is_replaced_and_one_that_cannot_start_is_not(
-    monkeypatch, tmp_path, capsys
-):
+def test_a_worker_that_fails_after_its_start_is_replaced_and_one_that_cannot_start_is_not(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(workers, "RESTART_SECONDS", 0)
     monkeypatch.setattr(workers, "PAUSE", 0.01)
     monkeypatch.setattr(workers.signal, "signal", lambda *_: None)
     ended = []
+    lines = []
+    monkeypatch.setattr(workers.event_log, "error", lambda event, **details: lines.append((event, details)))
     store = SimpleNamespace(descriptors=(), ended=ended.append)
     with socket.socket() as listener:
         parent = workers._Workers(1, [], listener, store, str(tmp_path))
@@ -35,7 +35,7 @@ def test_a_worker_that_fails_after_its_start_is_replaced_and_one_that_cannot_sta
         assert parent.run() == 1
     assert (tmp_path / "starts").read_text() == "xx"
     assert len(set(ended)) == 2
-    assert capsys.readouterr().err == "Worker 1 ended with exit code 1; starting another one.\n"
+    assert lines == [("worker_restarted", {"worker": 1, "exit_code": 1})]
 
 
 @pytest.mark.parametrize("at", [1, 2], ids=["while the first starts", "while the last starts"])

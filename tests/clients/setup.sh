@@ -16,8 +16,8 @@ if ! command -v npm >/dev/null; then
   echo "No Node.js here: the AG-UI clients in JavaScript will not be tested." >&2
   exit 0
 fi
-npm install --prefix "$here" --no-package-lock --no-audit --no-fund --loglevel=error
+"$here/../npm_install.sh" "$here"
 if [ "${REACT:-}" = 1 ]; then
-  npm install --prefix "$here/react" --no-package-lock --no-audit --no-fund --loglevel=error
+  "$here/../npm_install.sh" "$here/react"
   (cd "$here/react" && npm run --silent bundle)
 fi

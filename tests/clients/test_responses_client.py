@@ -334,6 +334,6 @@ async def test_unknown_and_foreign_things_are_named_in_the_sdks_own_errors() -> 
             await client.responses.create(model="gpt-9", input="x")
         assert refused.value.param == "model"
         for call in (client.responses.retrieve, client.responses.cancel, client.responses.delete):
-            with pytest.raises(openai.NotFoundError):
+            with pytest.raises(openai.NotFoundError, match="There is no response 'resp_nothing'"):
                 await call("resp_nothing")
         assert s.model.prompts == []

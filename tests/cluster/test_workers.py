@@ -6,7 +6,7 @@ import os
 import signal
 import sqlite3
 import sys
-from asyncio.subprocess import DEVNULL, PIPE
+from asyncio.subprocess import PIPE
 from contextlib import closing, suppress
 
 import aiohttp
@@ -45,6 +45,12 @@ async def children(process, count, *, without=()):
     return found
 
 
+def restarts_in(log):
+    """What the parent's lines say; the workers write to the same file."""
+    lines = map(json.loads, log.read_text().splitlines())
+    return [line["details"] for line in lines if line["event"] == "worker_restarted"]
+
+
 def replicas_in(database):
     with closing(psycopg.connect(database, autocommit=True)) as connection:
         return [name for (name,) in connection.execute("SELECT id FROM holodeck.replicas").fetchall()]
@@ -66,7 +72,9 @@ async def test_workers_share_a_port_and_one_that_dies_is_replaced(tmp_path, post
         "--port",
         str(server.port),
     )
-    process = await asyncio.create_subprocess_exec(*words, cwd=tmp_path, stdout=DEVNULL, stderr=PIPE)
+    log = tmp_path / "log"
+    with log.open("wb") as stdout:
+        process = await asyncio.create_subprocess_exec(*words, cwd=tmp_path, stdout=stdout, stderr=PIPE)
     try:
         workers = await children(process, 2)
         await answers(server)
@@ -89,7 +97,7 @@ async def test_workers_share_a_port_and_one_that_dies_is_replaced(tmp_path, post
         process.terminate()
         _, err = await asyncio.wait_for(process.communicate(), PATIENCE)
         assert process.returncode == 0, err
-        assert b"was killed by signal 9; starting another one" in err
+        assert [each["signal"] for each in restarts_in(log)] == [9]
     finally:
         if process.returncode is None:
             process.terminate()
@@ -116,9 +124,11 @@ async def test_workers_on_one_file_survive_each_other_and_end_with_their_parent(
         (tmp_path / "agent.yaml").write_text(FILE_AGENT.format(endpoint=endpoint.url, approval="never"))
         server = Server(tmp_path)
         words = ("serve", "--workers", "2", "--protocol", "all", "--port", str(server.port))
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "holodeck", *words), cwd=tmp_path, stdout=DEVNULL, stderr=PIPE
-        )
+        log = tmp_path / "log"
+        with log.open("wb") as stdout:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "holodeck", *words), cwd=tmp_path, stdout=stdout, stderr=PIPE
+            )
         try:
             workers = await children(process, 2)
             await answers(server)
@@ -141,8 +151,8 @@ async def test_workers_on_one_file_survive_each_other_and_end_with_their_parent(
             left = [*map(psutil.Process, await children(process, 2, without=[victim]))]
 
             process.kill()
-            _, err = await asyncio.wait_for(process.communicate(), PATIENCE)
-            assert b"was killed by signal 9; starting another one" in err
+            await asyncio.wait_for(process.communicate(), PATIENCE)
+            assert [each["signal"] for each in restarts_in(log)] == [9]
             _, alive = await asyncio.to_thread(psutil.wait_procs, left, PATIENCE)
             assert not alive
             with closing(sqlite3.connect(tmp_path / "sessions.db")) as connection:

@@ -1,5 +1,7 @@
 """Agent files with one mistake each: the text, and the message that has to come (without the file's name)."""
 
+PROVIDERS = "openai, anthropic, gemini, azure_openai, ollama, openai_compatible, bedrock, vertex, demo"
+NAME_RULE = "may hold letters, digits, spaces and . _ - and starts with a letter or digit, e.g. todo-assistant"
 START = "name: a\nmodel: {provider: demo}\n"
 
 BAD = {
@@ -11,6 +13,30 @@ BAD = {
     "tools of the provider by chat completions": (
         "name: a\nmodel:\n  provider: openai\n  name: x\n  api: chat\n  provider_tools: [{type: web_search}]\n",
         ":6:19: model.provider_tools: chat completions have no such tools; set api: responses, or leave them out",
+    ),
+    "a Cyrillic letter in a key": (
+        "n\u0430me: a\nmodel: {provider: demo}\n",
+        ":1:1: n\u0430me: unknown key; did you mean name, without U+0430 (CYRILLIC SMALL LETTER A)?",
+    ),
+    "an invisible character in a value": (
+        "name: a\nmodel: {provider: de\u200bmo}\n",
+        f":2:19: model.provider: 'demo' is not one of {PROVIDERS}; did you mean demo, without U+200B (ZERO WIDTH SPACE)?",
+    ),
+    "typographic quotes": (
+        "name: “a”\nmodel: {provider: demo}\n",
+        f":1:7: name: {NAME_RULE}; it contains U+201C (LEFT DOUBLE QUOTATION MARK)",
+    ),
+    "a dash of a word processor": (
+        START + "tools:\n  \u2013 name: x\n",
+        ":4:3: tools: must be a list (lines that start with -), not a block; it contains U+2013 (EN DASH)",
+    ),
+    "a number with its unit": (
+        "name: a\nmodel: {provider: demo, timeout: 30s}\n",
+        ":2:34: model.timeout: must be a number, not '30s'; leave out the unit",
+    ),
+    "a key without its unit": (
+        START + "sessions: {ttl: 60}\n",
+        ":3:12: sessions.ttl: unknown key; did you mean ttl_seconds?",
     ),
     "empty": ("", ": the file is empty; `holodeck init` writes one to start from"),
     "only a comment": ("# todo\n", ": the file is empty; `holodeck init` writes one to start from"),
@@ -132,7 +158,7 @@ BAD = {
     ),
     "a provider by another name": (
         "name: a\nmodel: {provider: google, name: x}\n",
-        ":2:19: model.provider: 'google' is not one of openai, anthropic, gemini, azure_openai, ollama, openai_compatible, bedrock, vertex, demo; did you mean gemini?",
+        f":2:19: model.provider: 'google' is not one of {PROVIDERS}; did you mean gemini?",
     ),
     "a provider behind OpenAI's API": (
         "name: a\nmodel: {provider: Mistral, name: x}\n",
@@ -154,10 +180,7 @@ BAD = {
     ),
     "provider": (
         "name: a\nmodel:\n  provider: gemni\n  name: x\n",
-        (
-            ":3:13: model.provider: 'gemni' is not one of openai, anthropic, gemini, azure_openai, ollama, openai_compatible, bedrock, vertex, demo; "
-            "did you mean gemini?"
-        ),
+        (f":3:13: model.provider: 'gemni' is not one of {PROVIDERS}; did you mean gemini?"),
     ),
     "thinking with a small budget": (
         "name: a\nmodel:\n  provider: anthropic\n  name: x\n  reasoning: {budget_tokens: 500}\n",

@@ -26,8 +26,7 @@ def is_installed() -> bool:
 
 
 def install() -> None:
-    command = ["npm", "install", "--prefix", str(HERE), "--no-package-lock", "--no-audit", "--no-fund"]
-    subprocess.run([*command, "--loglevel=error"], check=True, timeout=SECONDS)
+    subprocess.run([str(ROOT / "tests" / "npm_install.sh"), str(HERE)], check=True, timeout=SECONDS)
 
 
 @contextmanager

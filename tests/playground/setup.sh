@@ -19,4 +19,4 @@ if ! command -v npm >/dev/null; then
   echo "No Node.js here: the playground's modules and its accessibility will not be tested." >&2
   exit 0
 fi
-npm install --prefix "$here" --no-package-lock --no-audit --no-fund --loglevel=error
+"$here/../npm_install.sh" "$here"

@@ -94,6 +94,19 @@ async def test_an_approval_is_given_edited_or_refused(browser, choice, result, s
         assert await browser.run("return document.querySelector('.call').dataset.status") == status
 
 
+async def test_a_turn_without_text_offers_nothing_to_copy(browser):
+    async with serving_page(DELETE, says("As you wish.")) as page_server:
+        await browser.open(page_server.url)
+        await say(browser, "delete it")
+        await browser.shows(".call .status", "needs your approval")
+        await say(browser, "never mind")
+        await see_answer(browser, "As you wish.")
+        await browser.reload()
+        await see_answer(browser, "As you wish.")
+        turns = "return [...document.querySelectorAll('.turn')].map((e) => !!e.querySelector('[aria-label=\"Copy answer\"]'))"
+        assert await browser.run(turns) == [False, True]
+
+
 async def test_several_approvals_are_answered_together_and_survive_a_reload(browser):
     both = calls(("delete_file", '{"name": "a.txt"}'), ("delete_file", '{"name": "b.txt"}'))
     async with serving_page(both, says("Done.")) as page_server:

@@ -139,7 +139,13 @@ async def test_approving_needs_its_own_scope(tmp_path):
 
 BAD = {
     "unknown": ({"Authorization": "Bearer hdk_nonsense"}, 401, "invalid_token", "This key is not valid."),
-    "basic": ({"Authorization": "Basic abc"}, 401, "invalid_token", "This credential is not valid."),
+    "basic": ({"Authorization": "Basic abc"}, 401, "invalid_token", "not valid: send Authorization: Bearer <key"),
+    "no Bearer": (
+        {"Authorization": "hdk_nonsense"},
+        401,
+        "invalid_token",
+        "not valid: send Authorization: Bearer <key",
+    ),
     "two": ({"Authorization": "Bearer a", "X-Api-Key": "b"}, 400, "invalid_request", "Send exactly one credential"),
 }
 

@@ -106,3 +106,33 @@ async def test_what_follows_a_plain_request_is_the_next_one(head):
     async with served() as s:
         received = await answers_to(s, head)
         assert received.count(b"HTTP/1.1 200") == 2
+
+
+REFUSED_BY_THE_SERVER = {
+    "an invalid header": b" /health HTTP/1.1\r\nHost: localhost\r\nX\0: a\r\n\r\n",
+    "an invalid version": b" /health HTTP/1.2\r\nHost: localhost\r\n\r\n",
+    "too many headers": b" /health HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 500 + b"\r\n",
+    "an unfinished head that is too large": b" /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100_000,
+    "an invalid chunk": b" /health HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+}
+
+
+@pytest.mark.parametrize("rest", REFUSED_BY_THE_SERVER.values(), ids=REFUSED_BY_THE_SERVER)
+async def test_the_refusal_of_a_head_request_has_no_body_and_that_of_another_has_one(rest):
+    async with served() as s:
+        for method, has_body in ((b"HEAD", False), (b"GET", True)):
+            head, _, body = (await answers_to(s, method + rest)).rpartition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 ")
+            assert bool(body) is has_body
+
+
+async def test_bytes_that_are_no_request_are_refused_with_a_body_after_a_head_request():
+    async with served() as s:
+        reader, writer = await s.connect()
+        writer.write(b"HEAD /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+        writer.write(b"\0\0\0\r\n\r\n")
+        refusal = await asyncio.wait_for(reader.read(), PATIENCE)
+        writer.close()
+        assert refusal.startswith(b"HTTP/1.1 400")
+        assert refusal.endswith(b"}")

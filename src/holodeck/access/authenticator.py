@@ -22,7 +22,7 @@ import msgspec
 
 from holodeck.access.api_key import PREFIX
 from holodeck.access.attempts import Attempts, network_of
-from holodeck.access.failure import IN_QUERY, NO_CREDENTIAL, TWO_CREDENTIALS, Failure
+from holodeck.access.failure import IN_QUERY, NO_CREDENTIAL, NOT_BEARER, TWO_CREDENTIALS, Failure
 from holodeck.access.hook import Hook
 from holodeck.access.key_file import KeyLimits
 from holodeck.access.key_ring import KeyRing
@@ -190,7 +190,7 @@ class Authenticator:
         if self._hook is not None:
             return await self._hook.check(head)
         if sent and (self.keys is not None or self._tokens is not None):
-            return Failure(kind="invalid", reason="malformed", message="This credential is not valid.")
+            return NOT_BEARER
         return NO_CREDENTIAL
 
     def _is_ours(self, credential: str) -> bool:

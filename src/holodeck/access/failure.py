@@ -48,6 +48,11 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 NO_CREDENTIAL = Failure(
     kind="missing", reason="missing", message="Authentication is required: send Authorization: Bearer <key or token>."
 )
+NOT_BEARER = Failure(
+    kind="invalid",
+    reason="malformed",
+    message="This credential is not valid: send Authorization: Bearer <key or token>.",
+)
 TWO_CREDENTIALS = Failure(
     kind="two-credentials", reason="malformed", message="Send exactly one credential, in one header."
 )

@@ -88,7 +88,8 @@ def _arguments(pairs: tuple[str, ...], schema: ToolSchema) -> dict[str, Any]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise InvalidRequest(f"'{pair}' is not NAME=VALUE; put values with spaces into quotes.")
+            known = f"; {schema.name} takes {', '.join(properties)}" if properties else ""
+            raise InvalidRequest(f"'{pair}' is not NAME=VALUE{known}; put values with spaces into quotes.")
         wanted = properties.get(name, {})
         arguments[name] = value if isinstance(wanted, dict) and wanted.get("type") == "string" else _value(value)
     return arguments

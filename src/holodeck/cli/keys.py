@@ -20,6 +20,7 @@ from holodeck.core.text import one_line, terminal_safe
 _DURATION = re.compile(r"(\d{1,6})\s*(m|h|d|w|y)")
 _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _YEAR = timedelta(days=365)
+_LONGEST = 100 * _YEAR
 _MAX_KEY = 4096
 
 file_option = click.option(
@@ -50,7 +51,12 @@ class Duration(click.ParamType[timedelta | None]):
         if found is None:
             examples = "30m, 24h, 90d, 2w or 1y" + (", or never" if self._never else "")
             self.fail(f"{one_line(text)!r} is not a duration; write e.g. {examples}", param, ctx)
-        return int(found[1]) * _UNITS.get(found[2], _YEAR)
+        duration = int(found[1]) * _UNITS.get(found[2], _YEAR)
+        if duration > _LONGEST:
+            self.fail("at most 100y" + (", or never" if self._never else ""), param, ctx)
+        if self._never and not duration:
+            self.fail("a key that expires immediately cannot be used", param, ctx)
+        return duration
 
 
 @click.group("keys")
@@ -100,8 +106,11 @@ def create(
             limits=None if rpm is None else KeyLimits(requests_per_minute=rpm),
         )
 
+    is_first = not path.exists()
     key, text = change_key_file(path, add)
     _print_new(key, text, path)
+    if is_first:
+        click.echo(f"To require keys, write into agent.yaml: {_setting(path)}", err=True)
 
 
 @command.command("list")
@@ -155,6 +164,10 @@ def check(*, path: Path) -> int:
         return 1
     click.echo(json.dumps(found.described(), indent=2))
     return 0 if found.state(_now()) == "active" else 1
+
+
+def _setting(path: Path) -> str:
+    return f"server: {{auth: {{mode: api_key, api_key: {{file: {json.dumps(terminal_safe(str(path)))}}}}}}}"
 
 
 def _print_new(key: StoredKey, text: str, path: Path) -> None:

@@ -5,6 +5,7 @@ needs `--user`.
 """
 
 import asyncio
+import math
 import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -77,10 +78,12 @@ def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> None:
         for each in found:
             click.echo(msgspec.json.encode(each).decode())
         return
-    for each in found:
-        used, size = each.last_activity.astimezone().strftime("%Y-%m-%d %H:%M"), f"{each.size / 1024:.0f} kB"
-        about = f"{each.message_count:>5} messages  {size:>9}  {_user_of(each)}  {one_line(each.title)}"
-        click.echo(f"{one_line(each.session_id)}  {used}  {about}".rstrip())
+    names, users = [one_line(each.session_id) for each in found], [_user_of(each) for each in found]
+    of_name, of_user = max(map(len, names), default=0), max(map(len, users), default=0)
+    for each, name, user in zip(found, names, users, strict=True):
+        used, size = each.last_activity.astimezone().strftime("%Y-%m-%d %H:%M"), f"{math.ceil(each.size / 1024)} kB"
+        about = f"{each.message_count:>5} messages  {size:>9}  {user:<{of_user}}  {one_line(each.title)}"
+        click.echo(f"{name:<{of_name}}  {used}  {about}".rstrip())
     if not found:
         click.echo(
             "No sessions: none is stored yet, or all have expired. Answers to a single question are stored only with --session ID.",

@@ -13,10 +13,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 
-import click
 import msgspec
 
 from holodeck.config.build_stores import WorkersStore, open_for_workers
@@ -24,6 +24,8 @@ from holodeck.config.serving import WORKER_VARIABLE, ServeOptions, WorkerSeat
 from holodeck.core.ids import new_ulid
 from holodeck.errors import StartError
 from holodeck.server.listen import bind
+from holodeck.telemetry import logs
+from holodeck.telemetry.logs import event_log
 from holodeck.telemetry.worker_figures import socket_of
 
 PAUSE = 0.1  # seconds between two checks
@@ -40,6 +42,7 @@ def serve_with(count: int, words: Sequence[str], options: ServeOptions) -> int:
         bind(options.host, options.port) as listener,
         open_for_workers(options.config) as store,
         tempfile.TemporaryDirectory(prefix="holodeck-", dir=_folder_of_folders()) as folder,
+        closing(logs.configure(level=options.log_level, style=options.log_format)),
     ):
         return _Workers(count, words, listener, store, folder).run()
 
@@ -106,8 +109,8 @@ class _Workers:
             self._code = code
             self._stop_all()
         else:
-            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            click.echo(f"Worker {seat.number + 1} {how}; starting another one.", err=True)
+            cause = {"signal": -code} if code < 0 else {"exit_code": code}
+            event_log.error("worker_restarted", worker=seat.number + 1, **cause)
             time.sleep(RESTART_SECONDS)
             if not self._is_ending:
                 self._start(seat.number)

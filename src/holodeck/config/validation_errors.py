@@ -4,6 +4,8 @@ A line repeats the value only if the file spells it out. It never shows a value 
 a secret.
 """
 
+import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
@@ -19,6 +21,7 @@ from holodeck.models.providers import ProviderName
 
 MAX_PROBLEMS = 10
 SECRET_PLACES = frozenset({"api_key", "auth_token", "headers", "env", "extra", "provider_tools", "secret"})
+_WITH_UNIT = re.compile(r"'\d[\d.]* ?[a-zA-Z]+'")  # as it is shown: '30s', '5 min'
 
 _BARE = {
     "missing": "is required",
@@ -104,14 +107,16 @@ def _wording(details: ErrorDetails, keys: Keys, document: YamlDocument) -> str:
     if kind == "extra_forbidden":
         return _unknown_key(details["loc"])
     if kind in ("literal_error", "enum"):
-        return _not_one_of(_shown(details, keys, document), _options(context["expected"]))
+        shown, given = _shown(details, keys, document), _given(details, keys, document)
+        return _not_one_of(shown, _options(context["expected"]), given)
     if kind == "union_tag_invalid":
-        return _not_one_of(repr(context["tag"]), _options(context["expected_tags"]))
+        return _not_one_of(repr(context["tag"]), _options(context["expected_tags"]), context["tag"])
     if kind == "union_tag_not_found":
         return f"is required: {one_of(tags_at(details['loc']))}"
     if kind == "string_pattern_mismatch":
         key = "the agent's name" if keys == ("name",) else str(keys[-1])
-        return _PATTERNS.get(key, "has a character that is not allowed here")
+        rule = _PATTERNS.get(key, "has a character that is not allowed here")
+        return rule + _contains(_given(details, keys, document))
     return _plain_wording(details, keys, document)
 
 
@@ -125,6 +130,10 @@ def _plain_wording(details: ErrorDetails, keys: Keys, document: YamlDocument) ->
         text += f", not {shown}"
     if kind == "string_type" and isinstance(details["input"], int | float):
         text += "; put it in quotes"
+    elif kind.endswith("_parsing") and _WITH_UNIT.fullmatch(shown):
+        text += "; leave out the unit"
+    elif kind in ("list_type", "tuple_type") and isinstance(details["input"], dict):
+        text += _contains(str(next(iter(details["input"]), "")))  # a dash of a word processor
     return text if keys in document.substituted else text + _short_model(keys, details["input"])
 
 
@@ -142,25 +151,35 @@ def _short_model(keys: Keys, value: object) -> str:
 
 def _shown(details: ErrorDetails, keys: Keys, document: YamlDocument) -> str:
     value = details["input"]
-    if keys in document.substituted or SECRET_PLACES.intersection(keys):
+    if _is_hidden(keys, document):
         return "" if details["type"] != "literal_error" else "its value"
     if isinstance(value, str | int | float | bool):
         return repr(one_line(value, 40)) if isinstance(value, str) else str(value).lower()
     return {dict: "a block", list: "a list", type(None): "empty"}.get(type(value), "")
 
 
+def _given(details: ErrorDetails, keys: Keys, document: YamlDocument) -> str:
+    """Returns a text as the file has it, unless it must not be shown."""
+    value = details["input"]
+    return value if isinstance(value, str) and not _is_hidden(keys, document) else ""
+
+
+def _is_hidden(keys: Keys, document: YamlDocument) -> bool:
+    return keys in document.substituted or not SECRET_PLACES.isdisjoint(keys)
+
+
 def _options(text: str) -> list[str]:
     return [option.strip().strip("'") for option in text.replace(" or ", ", ").split(",")]
 
 
-def _not_one_of(value: str, options: Iterable[str]) -> str:
+def _not_one_of(value: str, options: Iterable[str], given: str) -> str:
     options = [option for option in options if option != "own"]  # the member of a union that has no type
     word = value.strip("'")
     if "openai_compatible" in options and word.lower() in GATEWAYS:
         return f"{value} is not a provider here; write provider: openai_compatible and its address as endpoint"
     meant = OTHER_PROVIDERS.get(word.lower())
     close = meant if meant in options else nearest(word, options, cutoff=0.6)  # few, short options: `mpc` for mcp
-    return f"{value} is not one of {', '.join(options)}" + (f"; did you mean {close}?" if close else "")
+    return f"{value} is not one of {', '.join(options)}" + (f"; {_did_you_mean(close, given)}" if close else "")
 
 
 def _unknown_key(loc: tuple[str | int, ...]) -> str:
@@ -170,16 +189,33 @@ def _unknown_key(loc: tuple[str | int, ...]) -> str:
             f"unknown key; it is an option: holodeck serve --{option}, or HOLODECK_{option.upper().replace('-', '_')}"
         )
     return (
-        f"unknown key; did you mean {close}?"
+        f"unknown key; {_did_you_mean(close, str(loc[-1]))}"
         if close
         else f"unknown key; known here: {', '.join(known_keys(loc[:-1]))}"
     )
 
 
+def _did_you_mean(close: str, word: str) -> str:
+    odd = _odd_character(word)
+    return f"did you mean {close}, without {odd}?" if odd else f"did you mean {close}?"
+
+
+def _contains(text: str) -> str:
+    odd = _odd_character(text)
+    return f"; it contains {odd}" if odd else ""
+
+
+def _odd_character(text: str) -> str:
+    """Names a character that may look like another one, or is invisible: a reader would not see what is wrong."""
+    odd = next((each for each in text if not each.isascii()), None)
+    return f"U+{ord(odd):04X} ({unicodedata.name(odd, 'no name')})" if odd else ""
+
+
 def _meant(loc: tuple[str | int, ...]) -> str | None:
-    key = str(loc[-1])
+    key, known = str(loc[-1]), known_keys(loc[:-1])
     slips = SLIPS if len(loc) == 1 else SLIPS_OF_MODEL if loc[0] == "model" else {}
-    return slips.get(key) or nearest(key, known_keys(loc[:-1]))
+    with_unit = next((each for each in known if each.startswith(f"{key}_")), None)  # ttl for ttl_seconds
+    return slips.get(key) or nearest(key, known) or with_unit
 
 
 def known_keys(loc: tuple[str | int, ...]) -> list[str]:

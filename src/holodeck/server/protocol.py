@@ -482,9 +482,12 @@ class ServerConnection(asyncio.Protocol):
         answering, self._answering, self._reading = self._answering, None, None
         if answering is not None:  # the application may still read: to it, the client has disconnected
             answering.disconnect()
+            is_head = answering.is_head
+        else:  # the parser knows the method when it has seen the target
+            is_head = bool(self._url) and self._parser.get_method() == b"HEAD"
         body = problem(error).to_json()
         head = b"content-type: application/problem+json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
-        self.transport.write(_STATUS_LINES[error.status] + head + body)
+        self.transport.write(_STATUS_LINES[error.status] + head + (b"" if is_head else body))
         self._linger()
 
     def _close(self) -> None:
@@ -555,7 +558,7 @@ class ServerExchange:
 
     def __init__(self, connection: ServerConnection, *, is_head: bool, may_chunk: bool) -> None:
         self._connection, self.transport = connection, connection.transport
-        self._is_head, self._may_chunk = is_head, may_chunk
+        self.is_head, self._may_chunk = is_head, may_chunk
         self.scope: dict[str, Any] | None = None  # until the application has it: it refers to this object
         self.body = bytearray()  # what the application has not taken
         self.has_whole_body = False
@@ -666,8 +669,8 @@ class ServerExchange:
             elif key == b"connection" and b"close" in value.lower():
                 says_close, self.keep_alive = True, False
             lines.append(line)
-        if self._is_head or status in _NO_BODY:
-            self._is_head, self._left = True, None
+        if self.is_head or status in _NO_BODY:
+            self.is_head, self._left = True, None
         elif self._left is None and self._may_chunk:
             self._is_chunked = True
             lines.append(b"transfer-encoding: chunked\r\n")
@@ -697,7 +700,7 @@ class ServerExchange:
                 pieces += b"%x\r\n" % len(body), body, b"\r\n"
             if not more:
                 pieces.append(b"0\r\n\r\n")
-        elif not self._is_head:
+        elif not self.is_head:
             pieces.append(body)
         if len(body) > NOT_COPIED:
             self.transport.writelines(pieces)

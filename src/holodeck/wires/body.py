@@ -130,6 +130,8 @@ def _parse_halves(body: bytes, reason: Exception) -> Any:
     A JavaScript client that cuts a text in the middle of an emoji sends an escaped half of a surrogate pair. That is
     JSON, and json.loads reads it; `clean` repairs it later.
     """
+    if not body.strip():
+        raise InvalidRequest("The body is empty; it must be a JSON object", status=400) from reason
     if not _SURROGATE_ESCAPE.search(body):
         where = (
             f": {reason}" if isinstance(reason, msgspec.DecodeError) and not isinstance(reason, UnicodeError) else ""

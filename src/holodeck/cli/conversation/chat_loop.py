@@ -215,15 +215,16 @@ class ChatLoop(ABC):
         await self._show_state(time.monotonic() - begun)
 
     def _leave_open(self, interrupts: Sequence[Interrupt], consequence: str = "") -> None:
-        """Reports unanswered calls to a script. A user at the prompt has just left the question open."""
-        if self._interactive:
-            return
+        """Reports unanswered calls."""
         self._waits = True
-        for name in dict.fromkeys(interrupt.tool for interrupt in interrupts):
-            self._io.complain(
-                f"✗ {one_line(name, 100)} was not run: it needs approval; answer on a terminal or with --lines"
-                + (f"; {consequence}" if consequence else "")
-            )
+        for name in dict.fromkeys(one_line(interrupt.tool, 100) for interrupt in interrupts):
+            if self._interactive:
+                self._io.say(self._io.paint.dim(f"({name} was not run; your next message continues without it)"))
+            else:
+                self._io.complain(
+                    f"✗ {name} was not run: it needs approval; answer on a terminal or with --lines"
+                    + (f"; {consequence}" if consequence else "")
+                )
 
     async def _decide(self, interrupts: Sequence[Interrupt]) -> list[Resume]:
         answers = []

@@ -149,13 +149,14 @@ async def _numbered(context: ChatContext, argument: str) -> str:
 
 
 def listed(entries: Sequence[ServerSession], agent_name: str) -> list[str]:
-    return [_entry_line(each, agent_name) for each in entries] or ["There are no saved chats."]
+    width = max((len(one_line(each.session_id)) for each in entries), default=0)
+    return [_entry_line(each, width, agent_name) for each in entries] or ["There are no saved chats."]
 
 
-def _entry_line(entry: ServerSession, agent_name: str) -> str:
+def _entry_line(entry: ServerSession, width: int, agent_name: str) -> str:
     when = entry.last_activity.astimezone()
     title = one_line(entry.title, SHORT_DESCRIPTION)
-    return f"{one_line(entry.session_id)}  {when:%Y-%m-%d %H:%M}  {one_line(agent_name, 20)}  {title}"
+    return f"{one_line(entry.session_id):<{width}}  {when:%Y-%m-%d %H:%M}  {one_line(agent_name, 20)}  {title}"
 
 
 async def _tools(context: ChatContext, argument: str) -> None:

@@ -131,7 +131,7 @@ class TurnView {
   update(item) {
     const again = h("button", { type: "button", class: "text-button retry", onclick: () => this.act.retry() }, icon("retry"), item.outcome === "unanswered" ? "Ask again" : "Retry");
     const more = item.cutRun ? h("button", { type: "button", class: "text-button retry", onclick: () => this.act.goOn(item.cutRun) }, icon("chevron"), "Continue") : null;
-    const copy = item.outcome === "success" ? copyButton("Copy answer", () => this.act.answerBefore(item.id)) : null;
+    const copy = item.outcome === "success" && this.act.answerBefore(item.id) ? copyButton("Copy answer", () => this.act.answerBefore(item.id)) : null;
     const ending = item.outcome === "error" ? failureNode(item) : ENDINGS[item.outcome] ? h("p", { class: "ending" }, ENDINGS[item.outcome]) : null;
     const waits = item.outcome === "interrupt" || item.status === "client_tools";
     const marks = marksOf(item).map(([name, value]) => h("span", { class: "mark", title: name }, value));

@@ -69,7 +69,7 @@ export function historyWords({ adopted = 0, left_out: leftOut = 0, messages = 0,
   if (messages > 0) return summarized ? `The agent now works with a summary of the first ${messages} messages.` : `The agent no longer sees the first ${messages} messages.`;
   const lost = "The server does not know this session: it was deleted or has expired.";
   if (adopted > 0) {
-    const left = leftOut > 0 ? ` ${leftOut} tool calls and results were left out, since the server cannot verify them.` : "";
+    const left = leftOut > 0 ? " Its tool calls and results were left out, since the server cannot verify them." : "";
     return `${lost} The agent continues from ${adopted} ${adopted === 1 ? "message" : "messages"} that this page had.${left}`;
   }
   return leftOut > 0 ? `${lost} The agent does not see the messages above.` : "";

@@ -229,8 +229,11 @@ async def delete(request: Request) -> Response:
 
 
 async def _run_of(request: Request) -> Run:
-    run_id = request.path_params["run_id"].removeprefix(PREFIX)
-    return await intake.server_of(request).stored_runs.find(run_id, owner=owner_of(request))
+    given = request.path_params["run_id"]
+    try:
+        return await intake.server_of(request).stored_runs.find(given.removeprefix(PREFIX), owner=owner_of(request))
+    except RunNotFound:
+        raise RunNotFound(f"There is no response {given!r}, or it is no longer stored.") from None
 
 
 async def _options_of(server: AgentServer, run: Run) -> ResponseOptions:

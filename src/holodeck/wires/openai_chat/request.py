@@ -116,7 +116,8 @@ def _messages(value: Any, max_text: int) -> tuple[tuple[m.Message, ...], tuple[t
         else:
             raise unsupported(f"{path}.role", f"{path}.role must be user, assistant, tool, system or developer.")
     if not read or isinstance(read[-1], m.AssistantMessage):
-        raise InvalidRequest("messages must end with a message of the user or a tool", field="messages")
+        wrong = "must end with a message of the user or a tool" if value else "is missing or empty"
+        raise InvalidRequest(f"messages {wrong}", field="messages")
     return tuple(read), parameters.as_context(instructions)
 
 

@@ -125,7 +125,8 @@ class _Input:
                 self._item(raw, path)
         last = self.messages[-1] if self.messages else None
         if isinstance(last, m.AssistantMessage) or (last is None and not self.resume):
-            raise InvalidRequest("input must end with a message of the user or the result of a tool", field="input")
+            wrong = "must end with a message of the user or the result of a tool" if value else "is missing or empty"
+            raise InvalidRequest(f"input {wrong}", field="input")
 
     def _item(self, raw: dict[str, Any], path: str) -> None:
         kind = raw.get("type", "message" if "role" in raw else None)
