@@ -12,6 +12,7 @@ from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.errors import (
     RunInterrupted,
     StartError,
+    StoreRefused,
     StoreUnavailable,
 )
 from holodeck.runs.replica import Replica
@@ -123,6 +124,22 @@ async def test_nothing_is_left_in_a_connection_s_session(opened, postgres_databa
         " (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')"
     )
     assert left == [(0, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        ("SELECT 'x'::integer", StoreRefused),  # its data
+        ("UPDATE holodeck.sessions SET agent = NULL", StoreRefused),
+        ("SELECT * FROM holodeck.missing", StoreUnavailable),  # an operator can repair it
+    ],
+)
+async def test_a_statement_is_refused_for_good_only_because_of_its_data(opened, statement, error):
+    store = await opened()
+    await say(store, "kept")
+    with pytest.raises(error):
+        await store.database.rows(statement)
+    assert await texts(store) == ["kept"]
 
 
 @pytest.mark.req("D05")

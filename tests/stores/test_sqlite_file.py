@@ -12,7 +12,7 @@ from benchmarks.stores import FRAME_HEADER, PAGE, PAGES, answered_ms
 from holodeck.core.events import RunFinished
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
-from holodeck.errors import SessionBroken, StartError, StorageFull, StoreUnavailable
+from holodeck.errors import SessionBroken, StartError, StorageFull, StoreRefused, StoreUnavailable
 from holodeck.runs.port import RunRecord
 from holodeck.stores import sqlite_file
 from holodeck.stores.migrations import APPLICATION_ID, MIGRATIONS
@@ -201,7 +201,7 @@ async def test_a_statement_that_sqlite_refuses_harms_no_other_job(opened):
     refused = store.file.write(lambda connection: connection.execute(twice).rowcount)
     after = store.file.write(lambda connection: connection.execute("SELECT 1").fetchone())
     gate.set()
-    with pytest.raises(StoreUnavailable, match="UNIQUE"):
+    with pytest.raises(StoreRefused, match="UNIQUE"):
         await refused
     await asyncio.gather(blocked, before)
     assert await after == (1,)

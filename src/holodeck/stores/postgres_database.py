@@ -21,7 +21,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from holodeck.core.cancellations import noticing_cancellation
-from holodeck.errors import HoloDeckError, StartError, StorageFull, StoreUnavailable
+from holodeck.errors import HoloDeckError, StartError, StorageFull, StoreRefused, StoreUnavailable
 from holodeck.stores.postgres_schema import LOCK, MIGRATIONS
 
 log = logging.getLogger(__name__)
@@ -306,6 +306,8 @@ def _parts_of(url: str) -> dict[str, Any]:
 def _failure(error: BaseException) -> HoloDeckError:
     if getattr(error, "sqlstate", None) in _FULL:
         return StorageFull("The disk of the database that holds the sessions is full.")
+    if isinstance(error, psycopg.DataError | psycopg.IntegrityError):
+        return StoreRefused("The session store refuses this: the server's log has the reason.")
     return StoreUnavailable("Sessions cannot be stored at the moment: the database cannot be used.")
 
 

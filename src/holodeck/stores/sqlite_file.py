@@ -28,7 +28,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeAlias, TypeVar
 
-from holodeck.errors import HoloDeckError, StartError, StorageFull, StoreUnavailable
+from holodeck.errors import HoloDeckError, StartError, StorageFull, StoreRefused, StoreUnavailable
 from holodeck.stores.migrations import APPLICATION_ID, MIGRATIONS
 
 log = logging.getLogger(__name__)
@@ -433,7 +433,7 @@ def _try(connection: sqlite3.Connection, task: _Task) -> bool:
         if not connection.in_transaction:  # SQLite has rolled it back, with the writes of earlier tasks
             raise
         log.warning("a part of the sessions cannot be read or stored: %s", error)
-        task.error = _failure(error)
+        task.error = _refusal(error) or _failure(error)
     except OSError:
         raise
     except Exception as error:  # a defect of one job: its caller gets it, the thread continues
@@ -451,6 +451,14 @@ def _close_cursors(error: BaseException) -> None:
     transaction open: this connection could write nothing more after another process has written, and would not see it.
     """
     traceback.clear_frames(error.__traceback__)
+
+
+def _refusal(error: sqlite3.Error) -> StoreRefused | None:
+    """The error for a job whose data the file refuses: a constraint, a value that is too long, or a damaged page."""
+    is_damaged = getattr(error, "sqlite_errorname", "").startswith("SQLITE_CORRUPT")
+    if is_damaged or isinstance(error, sqlite3.IntegrityError | sqlite3.DataError):
+        return StoreRefused(f"The session store refuses this: {error}")
+    return None
 
 
 def _failure(error: BaseException) -> HoloDeckError:
