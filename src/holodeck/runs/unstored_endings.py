@@ -92,8 +92,7 @@ class UnstoredEndings:
                 continue  # dropped meanwhile
             try:
                 await self._records.end(record, record.ending)
-            except (StoreUnavailable, StorageFull) as error:  # the next attempt begins with the other endings
-                log.info("the ending of run %s is still not stored: %s", record.run_id, error.message)
+            except (StoreUnavailable, StorageFull):  # the next attempt begins with the other endings
                 if self.kept.get(run) is record:
                     self.kept[run] = self.kept.pop(run)
                 return False
