@@ -24,6 +24,7 @@ from holodeck.stores.postgres_schema import MIGRATIONS
 from holodeck.stores.postgres_sessions import PostgresSessionStore
 from tests.ports import free_port
 from tests.postgres_server import socket_of
+from tests.store_faults.failover_backends import postgres_pair
 from tests.store_faults.fault_proxy import FaultProxy
 from tests.stores.processes import opened_on_postgres, sql
 from tests.stores.stored_sessions import begun, run, say, texts
@@ -95,6 +96,24 @@ async def test_another_application_s_tables_are_not_touched(opened, postgres_dat
         assert sql(postgres_database, "SELECT * FROM public.sessions") == []
     finally:
         sql(postgres_database, "DROP TABLE public.sessions")
+
+
+@pytest.mark.req("D07")
+async def test_the_state_of_standbys_is_reported_as_unknown_to_a_role_that_may_not_see_it(tmp_path, monkeypatch):
+    """Only a superuser and `pg_read_all_stats` see the state of a standby; applications rarely have either."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # without it the package of the server warns when it is imported
+    with postgres_pair() as pair:
+        grants = "CREATE ROLE app LOGIN; GRANT ALL ON DATABASE postgres TO app"
+        sql(pair.url("one"), grants)
+        database = PostgresDatabase(pair.url("one").replace("postgres@", "app@"))
+        await database.open()
+        try:
+            unknown = await database.durability()
+            assert "is not known" in unknown
+            sql(pair.url("one"), unknown[unknown.index("GRANT") : unknown.index(" (")])
+            assert "a failover loses nothing" in await database.durability()
+        finally:
+            await database.close()
 
 
 @pytest.mark.req("D07")

@@ -129,13 +129,19 @@ class PostgresDatabase:
             "SELECT current_setting('fsync'), current_setting('synchronous_commit'),"
             " current_setting('synchronous_standby_names'),"
             " (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')),"
-            " (SELECT count(*) FROM pg_stat_replication)"
+            " (SELECT count(*) FROM pg_stat_replication),"
+            " (SELECT count(*) FROM pg_stat_replication WHERE sync_state IS NULL), quote_ident(current_user)"  # hidden from this role
         )
-        fsync, commit, names, synchronous, standbys = found or ("off", "off", "", 0, 0)
+        fsync, commit, names, synchronous, standbys, hidden, role = found or ("off", "off", "", 0, 0, 0, "")
         if fsync != "on" or commit == "off":
             return f"a power failure may lose the last messages (fsync {fsync}, synchronous_commit {commit})"
         if names and commit != "local" and synchronous:
             return f"a power failure or a failover loses nothing (synchronous_commit {commit}, synchronous standby)"
+        if hidden:
+            return (
+                "what a failover loses is not known, because this role may not see the state of the standbys: "
+                f"GRANT pg_read_all_stats TO {role} (synchronous_commit {commit})"
+            )
         if standbys or names:
             return f"a failover may lose the last messages: no standby is synchronous (synchronous_commit {commit})"
         return f"a power failure loses nothing that was acknowledged (synchronous_commit {commit}, no standby)"
