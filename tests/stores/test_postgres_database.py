@@ -101,7 +101,9 @@ async def test_another_application_s_tables_are_not_touched(opened, postgres_dat
 @pytest.mark.req("D07")
 async def test_the_state_of_standbys_is_reported_as_unknown_to_a_role_that_may_not_see_it(tmp_path, monkeypatch):
     """Only a superuser and `pg_read_all_stats` see the state of a standby; applications rarely have either."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # without it the package of the server warns when it is imported
+    monkeypatch.setenv(
+        "XDG_RUNTIME_DIR", str(tmp_path)
+    )  # without it the package of the server warns when it is imported
     with postgres_pair() as pair:
         grants = "CREATE ROLE app LOGIN; GRANT ALL ON DATABASE postgres TO app"
         sql(pair.url("one"), grants)
