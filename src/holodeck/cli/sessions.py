@@ -271,8 +271,8 @@ def vacuum(*, path: str | None, demo: bool) -> None:
 def backup(*, target: Path, path: str | None, demo: bool) -> None:
     """Copy the whole file, even while a server uses it.
 
-    A server that starts on the copy ends the runs that are in progress now as interrupted. To restore it, stop the server, put the copy in the place of the original, and delete the files beside it that end
-    in -wal and -shm.
+    A server that starts on the copy ends the runs that are in progress now as interrupted. To restore the copy, stop
+    the server, put it in the place of the original, and delete the files beside it that end in -wal and -shm.
     """
     config = chosen(path, demo=demo)
     if _in_database(config):

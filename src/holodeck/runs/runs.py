@@ -246,7 +246,7 @@ class Runs:
             run.end_unless_read(self.settings.detach_grace, partial(self.stop, run))
 
     def note_reader_elsewhere(self, run: Run) -> None:
-        """Restarts the grace period of a run: another process has a reader that follows it."""
+        """Restarts the grace period of a run, as a reader that leaves at once would: another process has a reader."""
         with self.attached(run):
             pass
 
