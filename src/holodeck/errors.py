@@ -7,7 +7,7 @@
     │   ├── InvalidRequest  Unauthorized  Forbidden  NotFound  AgentNotFound  SessionNotFound  RunNotFound
     │   └── MethodNotAllowed  SessionBusy  SessionDeleted  PayloadTooLarge  UnsupportedMediaType  RateLimited
     ├── ServerError            the server, or a service behind it, failed          5xx
-    │   ├── InternalError  NotReady  AuthUnavailable  LimitsUnavailable  ShuttingDown  Overloaded  ToolUnavailable  RunTimeout  BudgetExceeded  StorageFull
+    │   ├── InternalError  NotReady  AuthUnavailable  LimitsUnavailable  ShuttingDown  Overloaded  ToolUnavailable  RunTimeout  BudgetExceeded  StorageFull  StoreUnavailable  StoreRefused
     │   └── ModelError         the model endpoint failed; `reason` says how
     │       ├── ModelUnreachable   ModelRejected (auth, bad request)  ContextOverflow
     │       ├── ModelInterrupted   ModelTruncated   ModelProtocolError   ContentFiltered
@@ -192,6 +192,12 @@ class StoreUnavailable(ServerError):
     """The session store cannot be read or written at the moment. Its data was neither lost nor reset."""
 
     code, status, title, retryable = "store-unavailable", 503, "Conversations cannot be stored at the moment", True
+
+
+class StoreRefused(ServerError):
+    """The session store refuses one statement because of its data. Trying again would not help; other sessions work."""
+
+    code, status, title = "store-refused", 500, "The session store refuses this"
 
 
 class SessionNewer(ServerError):

@@ -1,5 +1,6 @@
 """`holodeck sessions`: on a file as a server leaves it."""
 
+import asyncio
 import json
 import sqlite3
 from contextlib import closing
@@ -14,9 +15,11 @@ from holodeck.config.load import load_config
 from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.errors import StartError, StorageFull
+from holodeck.runs.port import RunState
 from holodeck.sessions.port import StoredSession
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from tests.cli.process import holodeck
+from tests.runs.restarted import BEGINNING, QUESTION, RECORD, Restarted
 
 AGENT = "name: tester\nmodel: {provider: demo}\n"
 ADA = Owner("acme", "ada")
@@ -185,6 +188,28 @@ def test_one_is_deleted_and_the_file_is_vacuumed_and_backed_up(folder):
         (folder / ".holodeck" / name).unlink(missing_ok=True)
     (folder / "copy.db").replace(folder / ".holodeck" / "sessions.db")
     assert len(ran(folder, "list").out.splitlines()) == 4
+
+
+@pytest.mark.req("D03b")
+@pytest.mark.parametrize("stops", [0, 2], ids=["once", "after two stops of the server"])
+async def test_a_server_on_a_backup_ends_the_runs_that_the_original_continues(tmp_path, stops):
+    """A background run would make the calls again that it has made since the backup."""
+    (tmp_path / "agent.yaml").write_text(AGENT)
+    original, copy = tmp_path / ".holodeck" / "sessions.db", tmp_path / "copy.db"
+    request = msgspec.structs.replace(RECORD.request, detached=True, handovers=stops)
+    async with Restarted(original) as server:
+        await server.left(QUESTION, record=msgspec.structs.replace(RECORD, request=request), events=BEGINNING)
+        await asyncio.to_thread(ran, tmp_path, "backup", str(copy))
+    async with Restarted(copy) as server:
+        assert await server.interrupted.recover() == 1
+        assert (await server.records.find("r", owner=ANONYMOUS_OWNER)).state is RunState.INTERRUPTED
+        assert [message.content for message in await server.history()] == ["go", "let me"]
+        assert server.model.prompts == []
+    async with Restarted(original) as server:
+        await server.interrupted.recover()
+        run = await server.stored.find("r", owner=ANONYMOUS_OWNER)
+        await run.done()
+        assert run.state is RunState.FINISHED
 
 
 @pytest.mark.req("D05")

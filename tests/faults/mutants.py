@@ -69,6 +69,8 @@ MUTANTS = (
     Mutant("agent/emitter.py", "            self._emitter.hold()\n", "", DURABLE, "a run shows that it began before its message is stored"),
     Mutant("agent/loop.py", "conversation.begin_calls(step)\n    await overlap.wait()\n", "conversation.begin_calls(step)\n", DURABLE, "a tool is called before the message that asked for it is stored"),
     Mutant("stores/stored_conversation.py", 'if error is not None and (steps or "pending" in parts):', "if False:", STORES, "an answer is stored without its question"),
+    Mutant("stores/stored_conversation.py", "if self._gap is not None and (steps or change.pending is not KEEP):", "if False:", "tests/runs/test_stored_runs.py", "a call that was made leaves no trace"),
+    Mutant("cli/sessions.py", "                interrupt_all(copy)\n", "                pass\n", "tests/cli/test_sessions_command.py", "a server on a backup makes calls again"),
     Mutant("stores/stored_conversation.py", "            steps, parts = joined_steps(accepted.steps, steps), {**accepted.parts, **parts}\n", "            pass\n", STORES, "a question is lost whose answer comes at once"),
     Mutant("stores/sqlite_file.py", '"FULL" if self._durable and any(writes) else "NORMAL", "BEGIN', '"NORMAL", "BEGIN', "tests/stores/test_flushes.py", "what was acknowledged is lost with the power"),
     Mutant("stores/sqlite_file.py", "writes = [task.synced for task in tasks if task.writes]", "writes = [task.synced for task in tasks[:1] if task.writes]", "tests/stores/test_flushes.py", "a job that is acknowledged is not flushed if it follows one that is not"),
@@ -146,7 +148,7 @@ MUTANTS = (
     Mutant("runs/log.py", "self._dropped += half", "self._dropped += 0", RUNS, "numbers of events shift when the log is shortened"),
     Mutant("runs/run.py", "is_free=not queue)", "is_free=True)", RUNS, "two runs of a session at the same time"),
     Mutant("runs/run.py", "                await self._waiter", "                pass", RUNS, "runs of one session do not wait for each other"),
-    Mutant("runs/runs.py", "if run.readers == 0 and not run.log.ended and not run.request.detached:", "if False:", RUNS, "a run without readers goes on for ever"),
+    Mutant("runs/runs.py", "if run.detach(returns=returns):", "if run.detach(returns=returns) is None:", RUNS, "a run without readers goes on for ever"),
     Mutant("runs/runs.py", "self.settings.when_busy is WhenBusy.REJECT and", "self.settings.when_busy is WhenBusy.QUEUE and", RUNS, "busy sessions queue and reject the wrong way round"),
     Mutant("runs/runs.py", "run = self._runs.get((owner, run_id))", "run = next((r for (_, i), r in self._runs.items() if i == run_id), None)", RUNS, "a run can be read by another user"),
     Mutant("runs/client_history.py", "or theirs != ours[: len(theirs)]", "", CLIENT_HISTORY, "a client with gaps in its history rewinds ours"),
@@ -305,7 +307,7 @@ ROWS = [
     Mutant("tools/catalogue.py", _CALLED, _TWICE, "", "a tool call is carried out twice, among scattered pieces", "A25"),
     Mutant("tools/catalogue.py", _CALLED, _TWICE, "", "a tool call is carried out twice, among many", "B18"),
     Mutant("server/stream.py", "if unsent < self._unsent:", "if False:", "", "a slow reader is cut off like a dead one", "C05"),
-    Mutant("runs/runs.py", "            run.grace.cancel()\n            run.grace = None\n", "            run.grace = None\n", "", "a run is cancelled although its reader came back", "C07"),
+    Mutant("runs/run.py", "            self.grace.cancel()\n            self.grace = None\n", "            self.grace = None\n", "", "a run is cancelled although its reader came back", "C07"),
     Mutant("runs/runs.py", "await asyncio.wait(tasks, timeout=drain)", "await asyncio.sleep(0)", "", "a shutdown does not wait for its runs", "D01"),
 ]  # fmt: skip
 """Rows that stayed green once although their promise was broken: each is played alone with its fault."""

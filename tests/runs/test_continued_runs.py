@@ -98,6 +98,42 @@ async def test_what_is_left_of_a_run_is_stored_as_soon_as_the_store_takes_it(res
         assert (await server.records.find("r", owner=ME)).state is RunState.FINISHED
 
 
+@pytest.mark.req("D03b")
+async def test_a_run_whose_session_refuses_what_is_left_of_it_ends_and_the_others_are_recovered(restarted, caplog):
+    """The error is about the data of this session, so another attempt would fail as well."""
+    other = msgspec.structs.replace(RECORD, run_id="other", session_id="other", request=RunRequest(run_id="other"))
+    refused = "CREATE TRIGGER refused BEFORE INSERT ON steps WHEN new.seq > 0 BEGIN SELECT RAISE(ABORT, 'refused'); END"
+    async with restarted() as server:
+        await server.left(QUESTION, events=BEGINNING)
+        await server.left(record=other)
+        await server.store.file.write(lambda connection: connection.execute(refused))
+        with caplog.at_level("INFO"):
+            await server.interrupted.recover()
+        assert not server.interrupted._waiting
+        found = await server.records.find("r", owner=ME)
+        assert (found.state, found.ending.code) == (RunState.INTERRUPTED, "interrupted")
+        assert [each.content for each in await server.history()] == ["go"]
+        lines = [each for each in caplog.messages if "run r " in each]
+        assert lines == ["run r cannot be recovered: The session store refuses this: refused"]
+        assert (await server.stored.find("other", owner=ME)).run_id == "other"
+
+
+@pytest.mark.req("D03b")
+async def test_a_store_that_stays_away_is_named_once(restarted, monkeypatch, caplog):
+    monkeypatch.setattr(interrupted_runs, "AGAIN_SECONDS", 0)
+    refused = []
+    async with restarted() as server:
+        await server.left(QUESTION, events=BEGINNING)
+        with caplog.at_level("INFO"), monkeypatch.context() as patch:
+            patch.setattr(server.store, "change", lambda *_: refused.append(1) or _failed(StoreUnavailable("locked")))
+            await server.interrupted.recover()
+            while len(refused) < 8:
+                await asyncio.sleep(0)
+        await server.interrupted.close()
+        named = [each for each in caplog.messages if "run r " in each]
+        assert named == ["run r is recovered when the store works again: locked"]
+
+
 async def test_a_session_that_is_deleted_before_its_run_can_be_recovered_stays_deleted(restarted, monkeypatch):
     """A user who makes room on a full disk deletes sessions. What is left of the run is in memory only by then."""
     monkeypatch.setattr(interrupted_runs, "AGAIN_SECONDS", 0)

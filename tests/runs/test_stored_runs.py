@@ -9,6 +9,7 @@ from holodeck.core import grammar
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
+from holodeck.core.tools import ToolResult
 from holodeck.errors import RunInterrupted, RunNotFound, StorageFull
 from holodeck.models.scripted import calls, says
 from holodeck.runs.idempotency import Idempotency
@@ -226,3 +227,24 @@ async def test_a_stop_that_comes_while_the_ending_is_stored_comes_too_late(resta
         assert run.log.ending == stored.ending
         assert stored.state is RunState.FINISHED
         assert run.result.text == ("one" if how == "answered" else None)
+
+
+@pytest.mark.req("D03")
+async def test_a_call_that_was_made_leaves_a_trace_although_its_result_could_not_be_stored(restarted):
+    """The disk has no room for the result, but for the next, shorter step."""
+
+    async def fill_disk(_arguments, _context):
+        (used,) = await server.store.file.read(lambda connection: connection.execute("PRAGMA page_count").fetchone())
+        await server.store.file.write(lambda connection: connection.execute(f"PRAGMA max_page_count={used}").fetchone())
+        return ToolResult(content="x" * 15_000)
+
+    turns = calls(("act", "{}")), calls(("act", "{}"))
+    async with restarted(*turns, tools=PlainTools(act=fill_disk)) as server:
+        request = RunRequest(run_id="r", session_id="s", owner=ME, messages=(UserMessage(content="go", id="q"),))
+        run = await server.runs.start(request)
+        await run.done()
+        assert run.log.ending.code == StorageFull.code
+        assert len(server.tools.called) == 1
+        stored = await server.store.read("s", owner=ME)
+        assert [message.content for message in stored.messages] == ["go"]
+        assert stored.pending.begun == (stored.pending.assistant.tool_calls[0].id,)

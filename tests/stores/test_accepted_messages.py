@@ -6,16 +6,17 @@ import threading
 import pytest
 
 from holodeck.core.events import RunFinished
-from holodeck.core.messages import AssistantMessage, UserMessage
+from holodeck.core.messages import AssistantMessage, PendingStep, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.errors import SessionDeleted, StorageFull, StoreUnavailable
 from holodeck.runs.port import RunRecord
+from holodeck.sessions.port import KEEP
 from tests.stores.stored_sessions import say, texts
 
 
-async def accepted_by(store):
+async def accepted_by(store, run_id=""):
     """A conversation whose question is about to be written."""
-    conversation = await store.open("s", owner=ME, create=True)
+    conversation = await store.open("s", owner=ME, run_id=run_id, create=True)
     accepted = conversation.accept([UserMessage(content="question")])
     while store.accepted:  # until the store has waited long enough for an answer
         await asyncio.sleep(0.001)
@@ -37,18 +38,39 @@ async def test_an_answer_that_waits_for_its_question_is_stored_although_its_run_
     assert await texts(store) == ["question", "answer", "next"]
 
 
-@pytest.mark.req("D03")
-async def test_an_answer_is_not_stored_without_its_question(opened, monkeypatch):
-    store, question = await opened(), asyncio.get_running_loop().create_future()
+async def refused_by(store, monkeypatch, run_id=""):
+    """A conversation whose question the store has refused, as well as the answer behind it."""
+    question = asyncio.get_running_loop().create_future()
     with monkeypatch.context() as patch:
         patch.setattr(store, "change", lambda _session, _job: question)
-        conversation, accepted, storing = await accepted_by(store)
+        conversation, accepted, storing = await accepted_by(store, run_id)
     question.set_exception(StorageFull("The disk is full."))
     for stored in (accepted, storing):
         with pytest.raises(StorageFull):
             await stored
-    await conversation.commit([UserMessage(content="next")])
+    return conversation
+
+
+@pytest.mark.req("D03")
+async def test_nothing_is_stored_behind_a_question_that_was_refused_although_the_store_works_again(opened, monkeypatch):
+    store = await opened()
+    conversation = await refused_by(store, monkeypatch)
+    step = PendingStep(assistant=AssistantMessage(content="answer"))
+    for later in (conversation.commit([AssistantMessage(content="later")]), conversation.begin_calls(step)):
+        with pytest.raises(StorageFull, match="The disk is full"):
+            await later
+    assert await texts(store) is None
+    await say(store, "next")
     assert await texts(store) == ["next"]
+
+
+@pytest.mark.req("D03")
+async def test_the_ending_of_a_run_is_stored_although_its_question_was_refused(opened, monkeypatch):
+    store = await opened()
+    store.runs.register(RunRecord(run_id="r", owner=ME, session_id="s"))
+    conversation = await refused_by(store, monkeypatch, run_id="r")
+    await conversation.end([], KEEP, state=KEEP, ending=RunFinished("r", "s"))
+    assert (await store.runs.find("r", owner=ME)).state == "finished"
 
 
 async def test_an_accepted_message_is_kept_if_the_next_commit_comes_before_the_loop_has_seen_it_stored(opened):

@@ -12,6 +12,7 @@ from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.errors import (
     RunInterrupted,
     StartError,
+    StoreRefused,
     StoreUnavailable,
 )
 from holodeck.runs.replica import Replica
@@ -23,6 +24,7 @@ from holodeck.stores.postgres_schema import MIGRATIONS
 from holodeck.stores.postgres_sessions import PostgresSessionStore
 from tests.ports import free_port
 from tests.postgres_server import socket_of
+from tests.store_faults.failover_backends import postgres_pair
 from tests.store_faults.fault_proxy import FaultProxy
 from tests.stores.processes import opened_on_postgres, sql
 from tests.stores.stored_sessions import begun, run, say, texts
@@ -97,6 +99,26 @@ async def test_another_application_s_tables_are_not_touched(opened, postgres_dat
 
 
 @pytest.mark.req("D07")
+async def test_the_state_of_standbys_is_reported_as_unknown_to_a_role_that_may_not_see_it(tmp_path, monkeypatch):
+    """Only a superuser and `pg_read_all_stats` see the state of a standby; applications rarely have either."""
+    monkeypatch.setenv(
+        "XDG_RUNTIME_DIR", str(tmp_path)
+    )  # without it the package of the server warns when it is imported
+    with postgres_pair() as pair:
+        grants = "CREATE ROLE app LOGIN; GRANT ALL ON DATABASE postgres TO app"
+        sql(pair.url("one"), grants)
+        database = PostgresDatabase(pair.url("one").replace("postgres@", "app@"))
+        await database.open()
+        try:
+            unknown = await database.durability()
+            assert "is not known" in unknown
+            sql(pair.url("one"), unknown[unknown.index("GRANT") : unknown.index(" (")])
+            assert "a failover loses nothing" in await database.durability()
+        finally:
+            await database.close()
+
+
+@pytest.mark.req("D07")
 async def test_a_database_that_drops_every_connection_is_used_again(opened, postgres_database):
     store = await opened()
     conversation = await begun(store, run())
@@ -123,6 +145,22 @@ async def test_nothing_is_left_in_a_connection_s_session(opened, postgres_databa
         " (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')"
     )
     assert left == [(0, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        ("SELECT 'x'::integer", StoreRefused),  # its data
+        ("UPDATE holodeck.sessions SET agent = NULL", StoreRefused),
+        ("SELECT * FROM holodeck.missing", StoreUnavailable),  # an operator can repair it
+    ],
+)
+async def test_a_statement_is_refused_for_good_only_because_of_its_data(opened, statement, error):
+    store = await opened()
+    await say(store, "kept")
+    with pytest.raises(error):
+        await store.database.rows(statement)
+    assert await texts(store) == ["kept"]
 
 
 @pytest.mark.req("D05")

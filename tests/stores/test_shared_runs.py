@@ -1,7 +1,7 @@
 """Runs on a store that processes share: starts that fail, runs that are left, endings that are not stored, heartbeats."""
 
 import asyncio
-from contextlib import suppress
+from contextlib import closing, suppress
 from types import SimpleNamespace
 
 import msgspec
@@ -40,6 +40,30 @@ from tests.stores.stored_sessions import begun, on_file, run, texts
 __all__ = ["opened"]
 
 
+class TakingOver:
+    """A process that takes over the runs that others have left in its store."""
+
+    def __init__(self, store, *turns):
+        self.store, self.runs = store, runs_on(store, *turns)
+        self.interrupted = InterruptedRuns(self.runs)
+        self.replica = Replica(self.runs, self.interrupted, store.runs, 50)
+        self.taken_up = asyncio.get_running_loop().create_future()  # the first run
+        self.interrupted.on_taken_up.append(self.taken_up.set_result)
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        await self.runs.close(0)
+        await self.interrupted.close()
+
+    async def take_over(self):
+        """Takes the runs of silent processes over, and returns how many."""
+        for _ in range(3):
+            await self.store.runs.beat()
+        return await self.interrupted.take_up(await self.store.runs.take_over(0))
+
+
 @pytest.mark.req("D08", "D03b")
 async def test_a_run_that_a_dead_process_left_in_the_queue_is_recovered_in_its_turn(opened):
     """The run before it belongs to a living process: it stores its answer first."""
@@ -48,24 +72,15 @@ async def test_a_run_that_a_dead_process_left_in_the_queue_is_recovered_in_its_t
     await running.commit([UserMessage(content="first", run_id="r")])
     asked = RunRequest(run_id="waits", session_id="s", messages=(UserMessage(content="second"),), detached=True)
     assert not (await dead.runs.begin(run("waits", request=asked))).is_first
-    runs = runs_on(alive)
-    interrupted = InterruptedRuns(runs)
-    taken_up = asyncio.get_running_loop().create_future()
-    interrupted.on_taken_up.append(taken_up.set_result)
-    for _ in range(3):
-        await alive.runs.beat()
-    try:
-        assert await interrupted.take_up(await alive.runs.take_over(0)) == 1
-        await running.commit([AssistantMessage(content="answer", run_id="r")], ending=ENDING)
+    async with TakingOver(alive) as process:
+        with closing(running):
+            assert await process.take_over() == 1
+            await running.commit([AssistantMessage(content="answer", run_id="r")], ending=ENDING)
         alive.runs.release(run())
-        await asyncio.wait_for((await asyncio.wait_for(taken_up, 50)).done(), 50)
+        await asyncio.wait_for((await asyncio.wait_for(process.taken_up, 50)).done(), 50)
         assert await texts(alive) == ["first", "answer", "second", "hello"]
         states = [each.state for each in await alive.runs.runs_of(owner=ME)]
         assert states == [RunState.FINISHED, RunState.FINISHED]
-    finally:
-        running.close()
-        await runs.close(0)
-        await interrupted.close()
 
 
 @pytest.mark.req("D08", "D03b")
@@ -79,10 +94,6 @@ async def test_the_message_of_a_run_that_was_left_in_the_queue_outlives_a_lost_s
     await begun(dead, run())
     await dead.runs.begin(run("waits", request=asked))
     await dead.runs.end(run(), ENDING)
-    runs = runs_on(alive)
-    interrupted = InterruptedRuns(runs)
-    taken_up = asyncio.get_running_loop().create_future()
-    interrupted.on_taken_up.append(taken_up.set_result)
     where, name = (alive.runs, "turn") if lost == "while it waits" else (alive, "read")
     works, failed = getattr(where, name), asyncio.Event()
 
@@ -93,17 +104,12 @@ async def test_the_message_of_a_run_that_was_left_in_the_queue_outlives_a_lost_s
         return await works(*args, **named)
 
     monkeypatch.setattr(where, name, away)
-    try:
-        for _ in range(3):
-            await alive.runs.beat()
-        await interrupted.take_up(await alive.runs.take_over(0))
+    async with TakingOver(alive) as process:
+        await process.take_over()
         await asyncio.wait_for(failed.wait(), 50)
-        await (await asyncio.wait_for(taken_up, 50)).done()
+        await (await asyncio.wait_for(process.taken_up, 50)).done()
         found = await alive.runs.find("waits", owner=ME)
         assert (await texts(alive), found.state) == (["hi", "hello"], RunState.FINISHED)
-    finally:
-        await runs.close(0)
-        await interrupted.close()
 
 
 @pytest.mark.req("SRV-10")
@@ -113,27 +119,18 @@ async def test_a_run_that_was_left_in_the_queue_is_stopped_while_it_waits(opened
     running = await begun(alive, run())
     for name in ("waits", "stopped"):
         await dead.runs.begin(run(name))
-    runs = runs_on(alive)
-    stored = StoredRuns(runs, alive, alive.runs)
-    interrupted = InterruptedRuns(runs)
-    replica = Replica(runs, interrupted, alive.runs, 50)
-    try:
-        for _ in range(3):
-            await alive.runs.beat()
-        assert await interrupted.take_up(await alive.runs.take_over(0)) == 2
-        assert await dead.runs.want_stop(run("stopped"))
-        await replica.beat()
-        async with asyncio.timeout(50):
-            while (found := await dead.runs.find("stopped", owner=ME)).ending is None:
-                await asyncio.sleep(0.01)
-        assert found.state is RunState.CANCELLED
-        shown = await stored.find("stopped", owner=ME)
-        assert shown.log.ending == found.ending
-        assert [each.run_id for each in await alive.runs.open_runs(owner=ME)] == ["r", "waits"]
-    finally:
-        running.close()
-        await runs.close(0)
-        await interrupted.close()
+    with closing(running):
+        async with TakingOver(alive) as process:
+            assert await process.take_over() == 2
+            assert await dead.runs.want_stop(run("stopped"))
+            await process.replica.beat()
+            async with asyncio.timeout(50):
+                while (found := await dead.runs.find("stopped", owner=ME)).ending is None:
+                    await asyncio.sleep(0.01)
+            assert found.state is RunState.CANCELLED
+            shown = await StoredRuns(process.runs, alive, alive.runs).find("stopped", owner=ME)
+            assert shown.log.ending == found.ending
+            assert [each.run_id for each in await alive.runs.open_runs(owner=ME)] == ["r", "waits"]
 
 
 async def test_a_part_that_was_left_in_the_queue_and_is_stopped_keeps_the_log_of_the_part_before(opened):
@@ -148,41 +145,30 @@ async def test_a_part_that_was_left_in_the_queue_and_is_stopped_keeps_the_log_of
     running = await begun(alive, run())
     resumed = run("asks", request=RunRequest(run_id="asks", session_id="s", answered=(b"once",)))
     assert not (await dead.runs.begin(resumed, continues=asks)).is_first
-    runs = runs_on(alive)
-    interrupted = InterruptedRuns(runs)
-    replica = Replica(runs, interrupted, alive.runs, 50)
-    try:
-        for _ in range(3):
-            await alive.runs.beat()
-        assert await interrupted.take_up(await alive.runs.take_over(0)) == 1
-        assert await dead.runs.want_stop(resumed)
-        await replica.beat()
-        async with asyncio.timeout(50):
-            while (runs.find("asks", owner=ME)) is None:
-                await asyncio.sleep(0.01)
-        await alive.runs._copier.close()
-        pieces = await dead.runs.events(await dead.runs.find("asks", owner=ME))
-        assert [(number, [type(each) for each in events]) for number, events in pieces] == [
-            (0, [RunStarted, StepStarted, RunFinished]),
-            (PART_STRIDE, [RunStarted, RunFinished]),
-        ]
-        assert [each.log.ending is not None for each in runs.get("asks", owner=ME).parts] == [True, True]
-    finally:
-        running.close()
-        await runs.close(0)
-        await interrupted.close()
+    with closing(running):
+        async with TakingOver(alive) as process:
+            assert await process.take_over() == 1
+            assert await dead.runs.want_stop(resumed)
+            await process.replica.beat()
+            async with asyncio.timeout(50):
+                while process.runs.find("asks", owner=ME) is None:
+                    await asyncio.sleep(0.01)
+            await alive.runs._copier.close()
+            pieces = await dead.runs.events(await dead.runs.find("asks", owner=ME))
+            assert [(number, [type(each) for each in events]) for number, events in pieces] == [
+                (0, [RunStarted, StepStarted, RunFinished]),
+                (PART_STRIDE, [RunStarted, RunFinished]),
+            ]
+            assert [each.log.ending is not None for each in process.runs.get("asks", owner=ME).parts] == [True, True]
 
 
 async def test_a_process_that_stops_leaves_what_waits_for_its_turn_to_another(opened):
     dead, alive = await opened(), await opened()
     await begun(alive, run())
     await dead.runs.begin(run("waits"))
-    runs = runs_on(alive)
-    interrupted = InterruptedRuns(runs)
-    for _ in range(3):
-        await alive.runs.beat()
-    assert await interrupted.take_up(await alive.runs.take_over(0)) == 1
-    await asyncio.wait_for(interrupted.close(), 50)
+    process = TakingOver(alive)
+    assert await process.take_over() == 1
+    await asyncio.wait_for(process.interrupted.close(), 50)
     left = await alive.runs.find("waits", owner=ME)
     assert (left.state, left.ending) == (RunState.QUEUED, None)
 

@@ -12,7 +12,7 @@ from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
-from holodeck.errors import SessionDeleted, StoreUnavailable
+from holodeck.errors import SessionDeleted, StoreRefused
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord
 from holodeck.sessions.values import KeptValue
@@ -91,7 +91,7 @@ async def test_a_key_is_free_a_day_after_its_run(opened, key):
     now[0] += 86_000
     assert (await store.runs.by_key("w", key, owner=ME)).run_id == "r"
     if key != "r":
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(StoreRefused):
             await store.runs.begin(second)
     now[0] += 1_000
     assert await store.runs.by_key("w", key, owner=ME) is None

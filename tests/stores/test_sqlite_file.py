@@ -12,8 +12,9 @@ from benchmarks.stores import FRAME_HEADER, PAGE, PAGES, answered_ms
 from holodeck.core.events import RunFinished
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
-from holodeck.errors import SessionBroken, StartError, StorageFull, StoreUnavailable
+from holodeck.errors import SessionBroken, StartError, StorageFull, StoreRefused, StoreUnavailable
 from holodeck.runs.port import RunRecord
+from holodeck.sessions.values import KeptValue
 from holodeck.stores import sqlite_file
 from holodeck.stores.migrations import APPLICATION_ID, MIGRATIONS
 from holodeck.stores.sqlite_file import SqliteFile
@@ -201,11 +202,29 @@ async def test_a_statement_that_sqlite_refuses_harms_no_other_job(opened):
     refused = store.file.write(lambda connection: connection.execute(twice).rowcount)
     after = store.file.write(lambda connection: connection.execute("SELECT 1").fetchone())
     gate.set()
-    with pytest.raises(StoreUnavailable, match="UNIQUE"):
+    with pytest.raises(StoreRefused, match="UNIQUE"):
         await refused
     await asyncio.gather(blocked, before)
     assert await after == (1,)
     assert await texts(store) == ["kept", "before"]
+
+
+@pytest.mark.req("D10")
+async def test_a_full_disk_is_logged_once_and_again_when_it_has_room(opened, caplog):
+    """Health checks and runs try again all the time."""
+    store = await opened()
+    await say(store, "kept")
+    large = KeptValue(kind="k", name="n", body=bytes(100_000))
+    (used,) = await store.file.read(lambda connection: connection.execute("PRAGMA page_count").fetchone())
+    await store.file.read(lambda connection: connection.execute(f"PRAGMA max_page_count={used}").fetchone())
+    for _ in range(3):
+        with pytest.raises(StorageFull):
+            await store.values.put(large, owner=ME)
+    assert caplog.messages == ["The disk that holds the sessions is full."]
+    await store.file.read(lambda connection: connection.execute(f"PRAGMA max_page_count={used + 100}").fetchone())
+    for _ in range(2):
+        await store.values.put(large, owner=ME)
+    assert caplog.messages[1:] == ["sessions can be stored again"]
 
 
 async def test_a_job_that_fails_alone_leaves_nothing(opened):

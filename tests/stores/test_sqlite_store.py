@@ -12,7 +12,7 @@ from holodeck.core.events import RunFinished, TextAdded
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
-from holodeck.errors import RateLimited, SessionBroken, SessionNewer
+from holodeck.errors import LostClaim, RateLimited, SessionBroken, SessionNewer
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord
 from holodeck.stores import records
@@ -34,6 +34,19 @@ async def test_two_agents_share_a_file_and_no_session(opened):
     await say(first, "hello")
     assert await texts(second) is None
     assert await second.count() == 0
+
+
+async def test_a_run_that_opened_a_session_before_a_chat_added_to_it_may_not_write(opened):
+    """The chat had claimed the session before, so only the number of its steps has changed."""
+    server, chat = await opened(), await opened()
+    typing = await chat.open("s", owner=ME, create=True)
+    await typing.commit([UserMessage(content="question")])
+    waiting = await server.open("s", owner=ME)
+    await typing.commit([AssistantMessage(content="answer")])
+    with pytest.raises(LostClaim):
+        await waiting.commit([UserMessage(content="late")])
+    await typing.commit([UserMessage(content="next")])
+    assert await texts(server) == ["question", "answer", "next"]
 
 
 async def test_a_chat_beside_a_server_makes_no_room_of_a_session_on_which_the_server_has_a_run(opened):

@@ -25,6 +25,7 @@ from holodeck.core.owner import DEFAULT_TENANT, OwnedId, Owner, is_owner_name
 from holodeck.core.text import one_line, terminal_safe
 from holodeck.errors import HoloDeckError, SessionBroken, SessionNewer, StartError, StorageFull
 from holodeck.sessions.port import ServerSession, StoredSession
+from holodeck.stores.sqlite_runs import interrupt_all
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 
 if TYPE_CHECKING:
@@ -270,8 +271,8 @@ def vacuum(*, path: str | None, demo: bool) -> None:
 def backup(*, target: Path, path: str | None, demo: bool) -> None:
     """Copy the whole file, even while a server uses it.
 
-    To restore it, stop the server, put the copy in the place of the original, and delete the files beside it that end
-    in -wal and -shm.
+    A server that starts on the copy ends the runs that are in progress now as interrupted. To restore the copy, stop
+    the server, put it in the place of the original, and delete the files beside it that end in -wal and -shm.
     """
     config = chosen(path, demo=demo)
     if _in_database(config):
@@ -287,6 +288,8 @@ def backup(*, target: Path, path: str | None, demo: bool) -> None:
         part.touch(mode=0o600)
         with closing(sqlite3.connect(source)) as original, closing(sqlite3.connect(part)) as copy:
             original.backup(copy)
+            with copy:
+                interrupt_all(copy)
         part.rename(target)
         click.echo(f"Wrote {target}, {target.stat().st_size // 1000:,} kB.", err=True)
     except (sqlite3.Error, OSError) as error:

@@ -284,9 +284,12 @@ async def take_turn(record: RunRecord, records: SharedRunStore) -> None:
 
     The store has the message already, so the run also waits for a store that cannot be used at the moment.
     """
+    is_logged = False
     while True:
         try:
             return await records.turn(record)
         except StoreUnavailable as error:
-            log.info("run %s still waits for its turn: %s", record.run_id, error.message)
+            if not is_logged:
+                log.info("run %s still waits for its turn: %s", record.run_id, error.message)
+            is_logged = True
             await asyncio.sleep(AGAIN_SECONDS)

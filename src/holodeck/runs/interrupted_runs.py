@@ -46,6 +46,7 @@ log = logging.getLogger(__name__)
 INTERRUPTED_TEXT = "The server was stopped in the middle of this run. The session has the part that was stored; a new message continues from there."
 CHANGED_TEXT = "The agent file was changed while this run was in progress, so it does not continue; a new message continues the session."
 CLOSE_SECONDS = 1.0
+LONGEST_PAUSE = 5  # times `AGAIN_SECONDS`: between two attempts to recover a run
 TAKEN_UP = "taken-up"  # the warning in the log of a run that continues after a crash
 
 
@@ -102,7 +103,8 @@ class InterruptedRuns:
         self._waiting.add(task := asyncio.create_task(work, name="recovery of a session", context=Context()))
         task.add_done_callback(self._waiting.discard)
 
-    async def _recover_session(self, records: Sequence[RunRecord]) -> None:
+    async def _recover_session(self, records: Sequence[RunRecord], failures: int = 0) -> None:
+        """Recovers the runs of one session in their order. `failures`: how often the store has refused the first one."""
         if self._shared is not None:
             self._queued |= {(each.owner, each.run_id): each for each in records if each.state is RunState.QUEUED}
         for number, record in enumerate(records):
@@ -111,23 +113,26 @@ class InterruptedRuns:
                 if current is not None:
                     await self._recover(current, may_continue=record is records[-1] and _crashes_of(record) == 0)
             except (StoreUnavailable, StorageFull) as error:  # its message may be in its row only, so it is not ended
-                log.info("run %s is recovered when the store works again: %s", record.run_id, error.message)
-                self._in_background(self._recover_later(records[number:]))
+                tried = failures + 1 if number == 0 else 1
+                if tried == 1:
+                    log.info("run %s is recovered when the store works again: %s", record.run_id, error.message)
+                self._in_background(self._recover_later(records[number:], tried))
                 return
             except (LostClaim, SessionDeleted) as error:
                 log.info("run %s is not recovered: %s", record.run_id, error.message)
                 self._runs.executor.release_record(record)
-            except Exception:  # an unreadable run stops neither the recovery of others nor the server's start
-                log.exception("run %s cannot be recovered", record.run_id)
+            except Exception as error:  # an unreadable run stops neither the recovery of others nor the server's start
+                is_defect = not isinstance(error, HoloDeckError)
+                log.warning("run %s cannot be recovered: %s", record.run_id, error, exc_info=is_defect)
                 await self._runs.executor.end(run_of(record, RunLog()), RunInterrupted(INTERRUPTED_TEXT))
                 self._runs.executor.release_record(record)
 
-    async def _recover_later(self, records: Sequence[RunRecord]) -> None:
+    async def _recover_later(self, records: Sequence[RunRecord], failures: int) -> None:
         """Tries again. New runs of the session may have come meanwhile: here they take turns by this process's queue."""
-        await asyncio.sleep(AGAIN_SECONDS)
+        await asyncio.sleep(AGAIN_SECONDS * min(failures, LONGEST_PAUSE))
         session = records[0].owner, records[0].session_id
         async with nullcontext() if self._shared is not None else self._runs.queue.take(session):
-            await self._recover_session(records)
+            await self._recover_session(records, failures)
 
     async def _in_turn(self, record: RunRecord) -> RunRecord | None:
         """Waits for the turn of a run that was left in a queue, and reads it again: its client may have stopped it.

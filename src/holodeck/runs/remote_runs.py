@@ -158,7 +158,7 @@ class RemoteRuns:
         """The part with which the log continues: after a crash, or under its own id."""
         number = run.next_number if first is None else first
         part = run_of(record, RunLog(self._settings.max_log_events), earlier=run, first_number=number)
-        part.is_remote, part.task, part.readers, part.state = True, run.task, 0, run.state
+        part.is_remote, part.task, part.state = True, run.task, run.state
         key = record.owner, record.run_id
         if self._followed.get(key) is run:
             self._followed[key] = part

@@ -133,13 +133,15 @@ class Run:
     first_number: int = 0  # the number of the log's first event, counted over all parts
     record: RunRecord | None = None  # as it is stored, if it is
 
-    # `Runs`: its task, its timers and its readers.
-    task: "asyncio.Task[None] | None" = None
-    stopped_by: HoloDeckError | None = None
-    grace: asyncio.TimerHandle | None = None
-    deadline: asyncio.TimerHandle | None = None
+    # `attach` and `detach`: its readers, and the time that it continues without any.
     readers: int = 0
     returning: int = 0  # readers (of `readers`) whose client reconnects automatically
+    grace: asyncio.TimerHandle | None = None
+
+    # `Runs`: its task and its place in the queue.
+    task: "asyncio.Task[None] | None" = None
+    stopped_by: HoloDeckError | None = None
+    deadline: asyncio.TimerHandle | None = None
     size: int = 0  # approximate bytes of log and request; set when the run has ended
     slot: QueueSlot | None = None
     is_first: bool = True  # its position among the runs of its session, in all processes, when it was started
@@ -168,6 +170,31 @@ class Run:
         self.root = self.root or self.run_id
         self.log.on_ending = partial(_note_ending, weakref.ref(self))  # a method would be a cycle of run and log
         self.emit = self.log.append
+
+    def attach(self, *, returns: bool = False) -> None:
+        """Adds a reader. One that `returns` reconnects by itself if its connection ends without an ending."""
+        self.readers += 1
+        self.returning += returns
+        if self.reader_arrived is not None or self.grace is not None:
+            self.note_reader()
+
+    def detach(self, *, returns: bool = False) -> bool:
+        """Removes a reader. Returns whether the run has no reader now and may need one."""
+        self.readers -= 1
+        self.returning -= returns
+        return self.readers == 0 and not self.is_remote and not self.log.ended and not self.request.detached
+
+    def note_reader(self) -> None:
+        """Lets a run that waits for a reader after a crash continue, and ends its grace period."""
+        if self.reader_arrived is not None:
+            self.reader_arrived.set()
+        if self.grace is not None:
+            self.grace.cancel()
+            self.grace = None
+
+    def end_unless_read(self, seconds: float, end: Callable[[], object]) -> None:
+        """Calls `end` after this time, unless a reader arrives before."""
+        self.grace = asyncio.get_running_loop().call_later(seconds, end)
 
     def change_stored_request(self, **changes: Any) -> RunRecord | None:
         """Changes the request of the record, which the caller stores. None if the run is not stored."""

@@ -238,39 +238,22 @@ class Runs:
 
     def attach(self, run: Run, *, returns: bool = False) -> None:
         """`returns`: the reader reconnects by itself if its connection ends without an ending."""
-        run.readers += 1
-        run.returning += returns
-        if run.reader_arrived is not None:
-            run.reader_arrived.set()
-            self._waiting.discard(run)
-        if run.grace is not None:
-            run.grace.cancel()
-            run.grace = None
+        run.attach(returns=returns)
+        self._waiting.discard(run)
 
     def detach(self, run: Run, *, returns: bool = False) -> None:
-        run.readers -= 1
-        run.returning -= returns
-        if not run.is_remote:
-            self._end_unless_read(run)
+        if run.detach(returns=returns):
+            run.end_unless_read(self.settings.detach_grace, partial(self.stop, run))
 
     def note_reader_elsewhere(self, run: Run) -> None:
-        """Restarts the grace period of a run: another process has a reader that follows it."""
-        if run.reader_arrived is not None:
-            run.reader_arrived.set()
-            self._waiting.discard(run)
-        if run.grace is not None:
-            run.grace.cancel()
-        self._end_unless_read(run)
+        """Restarts the grace period of a run, as a reader that leaves at once would: another process has a reader."""
+        with self.attached(run):
+            pass
 
     def give_up(self, run: Run) -> None:
         """Ends a run that waits for a reader after a crash: the user has continued without it."""
         if run.reader_arrived is not None and not run.log.ended:
             self.stop(run, RunInterrupted("The conversation has continued without this run."))
-
-    def _end_unless_read(self, run: Run) -> None:
-        if run.readers == 0 and not run.log.ended and not run.request.detached:
-            loop = asyncio.get_running_loop()
-            run.grace = loop.call_later(self.settings.detach_grace, self.stop, run)
 
     async def keep_going(self, run: Run) -> None:
         """Lets the run continue to its end without readers, also after a crash. This is stored when it returns."""

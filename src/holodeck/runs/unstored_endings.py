@@ -15,7 +15,7 @@ import msgspec
 from holodeck.core.events import Ending
 from holodeck.core.messages import now
 from holodeck.core.owner import OwnedId, Owner
-from holodeck.errors import HoloDeckError, ServerError
+from holodeck.errors import HoloDeckError, StorageFull, StoreUnavailable
 from holodeck.runs.port import RunKey, RunRecord, RunStore
 from holodeck.runs.run import state_after
 
@@ -92,12 +92,11 @@ class UnstoredEndings:
                 continue  # dropped meanwhile
             try:
                 await self._records.end(record, record.ending)
-            except ServerError as error:  # the next attempt begins with the other endings
-                log.info("the ending of run %s is still not stored: %s", record.run_id, error.message)
+            except (StoreUnavailable, StorageFull):  # the next attempt begins with the other endings
                 if self.kept.get(run) is record:
                     self.kept[run] = self.kept.pop(run)
                 return False
-            except HoloDeckError as error:  # the run was deleted, or is another process's
+            except HoloDeckError as error:  # the run was deleted, is another process's, or the store never takes it
                 log.warning("the ending of run %s is not stored: %s", record.run_id, error.message)
             except Exception:  # a defect of the store: the other endings must not wait for it
                 log.exception("the ending of run %s is not stored", record.run_id)

@@ -21,7 +21,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from holodeck.core.cancellations import noticing_cancellation
-from holodeck.errors import HoloDeckError, StartError, StorageFull, StoreUnavailable
+from holodeck.errors import HoloDeckError, StartError, StorageFull, StoreRefused, StoreUnavailable
 from holodeck.stores.postgres_schema import LOCK, MIGRATIONS
 
 log = logging.getLogger(__name__)
@@ -129,13 +129,19 @@ class PostgresDatabase:
             "SELECT current_setting('fsync'), current_setting('synchronous_commit'),"
             " current_setting('synchronous_standby_names'),"
             " (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')),"
-            " (SELECT count(*) FROM pg_stat_replication)"
+            " (SELECT count(*) FROM pg_stat_replication),"
+            " (SELECT count(*) FROM pg_stat_replication WHERE sync_state IS NULL), quote_ident(current_user)"  # hidden from this role
         )
-        fsync, commit, names, synchronous, standbys = found or ("off", "off", "", 0, 0)
+        fsync, commit, names, synchronous, standbys, hidden, role = found or ("off", "off", "", 0, 0, 0, "")
         if fsync != "on" or commit == "off":
             return f"a power failure may lose the last messages (fsync {fsync}, synchronous_commit {commit})"
         if names and commit != "local" and synchronous:
             return f"a power failure or a failover loses nothing (synchronous_commit {commit}, synchronous standby)"
+        if hidden:
+            return (
+                "what a failover loses is not known, because this role may not see the state of the standbys: "
+                f"GRANT pg_read_all_stats TO {role} (synchronous_commit {commit})"
+            )
         if standbys or names:
             return f"a failover may lose the last messages: no standby is synchronous (synchronous_commit {commit})"
         return f"a power failure loses nothing that was acknowledged (synchronous_commit {commit}, no standby)"
@@ -306,6 +312,8 @@ def _parts_of(url: str) -> dict[str, Any]:
 def _failure(error: BaseException) -> HoloDeckError:
     if getattr(error, "sqlstate", None) in _FULL:
         return StorageFull("The disk of the database that holds the sessions is full.")
+    if isinstance(error, psycopg.DataError | psycopg.IntegrityError):
+        return StoreRefused("The session store refuses this: the server's log has the reason.")
     return StoreUnavailable("Sessions cannot be stored at the moment: the database cannot be used.")
 
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeAlias, TypeVar
 
-from holodeck.errors import HoloDeckError, StartError, StorageFull, StoreUnavailable
+from holodeck.errors import HoloDeckError, StartError, StorageFull, StoreRefused, StoreUnavailable
 from holodeck.stores.migrations import APPLICATION_ID, MIGRATIONS
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,7 @@ Job: TypeAlias = Callable[[sqlite3.Connection], T]
 MAX_BATCH = 256  # jobs in one transaction
 CHECKPOINT_COMMITS = 80  # short ones are fewer pages than the 1,000 after which COMMIT itself copies them into the file
 VACUUM_PAGES, VACUUM_PAUSE = 1000, 0.02  # 4 MB at a time; seconds between two times, for other writers
+LOG_SECONDS = 60.0  # between two log lines while nothing can be stored for the same reason
 BUSY_SECONDS = 5.0  # for another process (a chat, a backup) to end its transaction
 _LEAST_ROOM = 64 * 1024  # bytes
 _ROOM_TO_START = 1024 * 1024  # bytes: a new file and its log have 340 KiB
@@ -74,6 +75,8 @@ class SqliteFile:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reader: sqlite3.Connection | None = None  # used only in the event loop's thread
         self._commits = 0  # since the last checkpoint
+        self._logged, self._logged_at = "", -LOG_SECONDS  # why sessions could not be stored, and when that was logged
+        self._is_failing = False  # the log says so, and nothing was stored since
 
     async def open(self) -> None:
         """Opens the file. Raises StartError if it cannot be used, and then leaves it unchanged."""
@@ -213,12 +216,26 @@ class SqliteFile:
                 connection.execute("COMMIT")
         except (sqlite3.Error, OSError, MemoryError) as error:
             _fail(connection, tasks, error)
+        errors = [task.error for task in tasks if task.error is not None]
+        if errors or self._is_failing:
+            self._log_change(errors, has_stored=bool(writes) and not errors)
         self._deliver(tasks)
         self._commits += bool(writes)
         if self._commits >= CHECKPOINT_COMMITS:
             self._commits = 0
             with contextlib.suppress(sqlite3.Error):  # the log is complete; the next attempt may succeed
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    def _log_change(self, errors: Sequence[BaseException], *, has_stored: bool) -> None:
+        """Logs why nothing can be stored, once a minute at most: runs and health checks try again all the time."""
+        for error in errors:
+            is_known = str(error) == self._logged and time.monotonic() < self._logged_at + LOG_SECONDS
+            if isinstance(error, StoreUnavailable | StorageFull) and not is_known:
+                self._logged, self._logged_at, self._is_failing = str(error), time.monotonic(), True
+                log.warning("%s", error)
+        if has_stored:
+            self._is_failing = False
+            log.warning("sessions can be stored again")
 
     def _refuse_rest(self, error: BaseException) -> None:
         with contextlib.suppress(queue.Empty):
@@ -386,7 +403,6 @@ def migrate(connection: sqlite3.Connection) -> None:
 def _fail(connection: sqlite3.Connection, tasks: list[_Task], error: BaseException) -> None:
     with contextlib.suppress(sqlite3.Error):
         connection.execute("ROLLBACK")
-    log.warning("sessions cannot be stored: %s", error)
     failure = _failure(error)
     for task in tasks:
         task.result, task.error = None, failure
@@ -432,8 +448,10 @@ def _try(connection: sqlite3.Connection, task: _Task) -> bool:
     except sqlite3.Error as error:
         if not connection.in_transaction:  # SQLite has rolled it back, with the writes of earlier tasks
             raise
-        log.warning("a part of the sessions cannot be read or stored: %s", error)
-        task.error = _failure(error)
+        refusal = _refusal(error)
+        if refusal is not None:
+            log.warning("a part of the sessions cannot be read or stored: %s", error)
+        task.error = refusal or _failure(error)
     except OSError:
         raise
     except Exception as error:  # a defect of one job: its caller gets it, the thread continues
@@ -451,6 +469,14 @@ def _close_cursors(error: BaseException) -> None:
     transaction open: this connection could write nothing more after another process has written, and would not see it.
     """
     traceback.clear_frames(error.__traceback__)
+
+
+def _refusal(error: sqlite3.Error) -> StoreRefused | None:
+    """The error for a job whose data the file refuses: a constraint, a value that is too long, or a damaged page."""
+    is_damaged = getattr(error, "sqlite_errorname", "").startswith("SQLITE_CORRUPT")
+    if is_damaged or isinstance(error, sqlite3.IntegrityError | sqlite3.DataError):
+        return StoreRefused(f"The session store refuses this: {error}")
+    return None
 
 
 def _failure(error: BaseException) -> HoloDeckError:

@@ -538,14 +538,14 @@ def _add(
     *,
     claim: bool,
 ) -> SessionRow:
-    """Adds to a session that nothing else has claimed since it was read."""
+    """Adds to a session that nothing else has claimed since it was read, nor extended under an earlier claim."""
     grown = row.grown(steps, epoch=row.epoch + claim, used=now)
     columns = "".join([f", {name} = ?" for name in parts])
     counts = (grown.messages, grown.steps, grown.size)
     cursor = connection.execute(
         "UPDATE sessions SET epoch = ?, used = ?, messages = ?, steps = ?, size = ?, v = ?"
-        f"{columns} WHERE key = ? AND epoch = ?",
-        (grown.epoch, now, *counts, records.VERSION, *parts.values(), row.key, row.epoch),
+        f"{columns} WHERE key = ? AND epoch = ? AND steps = ?",
+        (grown.epoch, now, *counts, records.VERSION, *parts.values(), row.key, row.epoch, row.steps),
     )
     if cursor.rowcount == 0:
         if row.key is not None and has_session(connection, row.key):

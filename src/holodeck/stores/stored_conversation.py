@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -23,7 +24,7 @@ from holodeck.core.events import Ending
 from holodeck.core.messages import Message, PendingStep, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER, OwnedId, Owner
 from holodeck.core.sizes import MB
-from holodeck.errors import HoloDeckError
+from holodeck.errors import HoloDeckError, StoreUnavailable
 from holodeck.sessions.port import KEEP, ServerSession, StoredSession, StoreLimits
 from holodeck.sessions.recent_histories import RecentHistories
 from holodeck.sessions.transcript import (
@@ -48,6 +49,7 @@ DAY_SECONDS = 24 * 3600.0
 AHEAD_SECONDS = 2 * DAY_SECONDS  # tolerated difference between a stored time and the clock
 DOUBT_SECONDS = 3600.0  # shorter than the time between the daily restarts of a server
 LAST_TIME = datetime(9999, 1, 1, tzinfo=UTC).timestamp()  # the latest that a session is shown with
+LACKS_MESSAGES = "Earlier messages of this run could not be stored."
 LOST = "Another process writes to this conversation now; this run can no longer store messages."
 COLUMNS = "key, epoch, created, used, messages, steps, size, v, pending, state, summary, broken"
 
@@ -228,6 +230,7 @@ class StoredConversation(HeldParts, Committing, Generic[S]):
         self._writing: asyncio.Future[SessionRow] | None = None
         self._queued: asyncio.Task[None] | None = None  # the last commit that waits for its turn
         self._accepted: _Accepted | None = None
+        self._gap: HoloDeckError | None = None  # why accepted messages are not stored: nothing may follow them
         self.pending = None if row.pending is None else records.pending_of(row.pending, row.v)
         self.state = None if row.state is None else records.state_of(row.state, row.v)
         self.summary = None if row.summary is None else records.summary_of(row.summary, row.v)
@@ -267,8 +270,14 @@ class StoredConversation(HeldParts, Committing, Generic[S]):
         self._size = size_of_steps(steps_of(kept))
 
     def _begin_commit(self, change: SessionChange, ending: Ending | None) -> "asyncio.Future[Any]":
-        """Starts one transaction. The caller may be cancelled meanwhile."""
+        """Starts one transaction. The caller may be cancelled meanwhile.
+
+        After accepted messages could not be stored, only an ending is: the rest would follow a gap in the history, and
+        replace the pending step, which is the only trace of the calls in those messages.
+        """
         steps, parts = self._encoded(change)
+        if self._gap is not None and (steps or change.pending is not KEEP):
+            raise copy(self._gap)
         before = self._writing if self._queued is None else self._queued
         if before is None:
             return self._start_writing(steps, parts, ending, change)
@@ -377,6 +386,8 @@ class StoredConversation(HeldParts, Committing, Generic[S]):
         if stored is not None and not stored.done():
             stored.set_result(None) if error is None else stored.set_exception(error)
         if error is not None:
+            if stored is not None:
+                self._gap = copy(error) if isinstance(error, HoloDeckError) else StoreUnavailable(LACKS_MESSAGES)
             return
         before, self._row, self._claimed = self._row, done.result(), True
         if cut is not None:
