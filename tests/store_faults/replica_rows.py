@@ -21,6 +21,7 @@ FOLLOWED_SHARE = 0.1  # of its CPU, that followers elsewhere may cost the server
 STOP_SECONDS = {"valkey": 0.1, "beat": 3.0, "dead": ELSEWHERE_SECONDS}
 END, CONTINUE = {"runs": {"on_crash": "end"}}, {"runs": {"on_crash": "continue"}}
 LONG = {"say": 150, "ms": 20}
+POLL_SECONDS = 0.01
 
 
 def others(rig: FaultRig, node: Node) -> list[Node]:
@@ -137,18 +138,15 @@ def _is_sealed(rig: FaultRig) -> None:
 
 
 async def two_at_once(rig: FaultRig) -> None:
-    """S09: two pairs of requests on one session at two servers; then pairs where a busy session is refused."""
+    """S09: two pairs of requests on one session at two servers; a queue; then pairs where a busy session is refused."""
     async with rig.serving(2) as nodes:
         for number in range(rig.rounds):
             asked = [rig.witness(rig.script(say=2), thread=f"t{number % 3}") for _ in range(4)]
             await asyncio.gather(*(each.post(node) for each, node in zip(asked, [*nodes, *nodes], strict=True)))
-            for each in asked:
-                rig.require(each.types[-1:] == ["RUN_FINISHED"], f"status {each.status}, {each.types[-2:]}")
+            _require_finished(rig, asked)
             rig.figures.rounds += 1
         for number in range(min(3, rig.rounds)):
-            rows = await rig.rows("SELECT id FROM holodeck.runs WHERE session = ? ORDER BY key", (f"t{number}",))
-            run_ids = [each["run_id"] for each in await nodes[0].messages(f"t{number}") if each["role"] == "user"]
-            rig.require(run_ids == [name for (name,) in rows], f"accepted {rows}, carried out {run_ids}")
+            await _wait_in_order(rig, nodes, thread=f"q{number}")
         await rig.settle(nodes[0])
     async with rig.serving(2, sessions={"busy": "reject"}) as nodes:
         for number in range(rig.rounds):
@@ -157,6 +155,30 @@ async def two_at_once(rig: FaultRig) -> None:
             statuses = sorted(each.status for each in pair)
             rig.require(statuses == [200, 409], f"a busy session answered {statuses}")
         await rig.settle(nodes[0])
+
+
+def _require_finished(rig: FaultRig, clients: list[Witness]) -> None:
+    for each in clients:
+        rig.require(each.types[-1:] == ["RUN_FINISHED"], f"status {each.status}, {each.events[-2:]}")
+
+
+async def _wait_in_order(rig: FaultRig, nodes: list[Node], *, thread: str) -> None:
+    """Runs that are accepted one after the other at both servers, while another runs, follow it in that order.
+
+    Requests that arrive at the same moment have no order.
+    """
+    first, reading = await begun_at(rig, nodes[0], rig.script(say=60, ms=20), thread=thread)
+    clients, posts = [first], [reading]
+    for node in [nodes[1], nodes[0], nodes[1], nodes[0]]:
+        clients.append(rig.witness(rig.script(say=2), thread=thread))
+        posts.append(asyncio.create_task(clients[-1].post(node)))
+        while len(await rig.rows("SELECT id FROM holodeck.runs WHERE session = ?", (thread,))) < len(clients):
+            await asyncio.sleep(POLL_SECONDS)
+    await asyncio.gather(*posts)
+    _require_finished(rig, clients)
+    accepted = [each.script.run for each in clients]
+    run_ids = [each["run_id"] for each in await nodes[0].messages(thread) if each["role"] == "user"]
+    rig.require(run_ids == accepted, f"accepted {accepted}, carried out {run_ids}")
 
 
 async def one_key_everywhere(rig: FaultRig) -> None:

@@ -41,6 +41,22 @@ async def test_a_second_server_on_one_file_is_refused_and_a_chat_is_not(opened):
     await opened(exclusive=True)
 
 
+@pytest.mark.req("DUR-02")
+async def test_nothing_is_stored_while_the_file_is_deleted_or_replaced(opened, path):
+    store, away = await opened(), path.with_name("away.db")
+    await say(store, "before")
+    path.rename(away)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="deleted or replaced"):
+            await say(store, "to a file without a name")
+        with pytest.raises(StoreUnavailable, match="put it back, or restart"):
+            await store.count()
+        path.write_bytes(b"")  # another file
+    away.replace(path)
+    await say(store, "after")
+    assert await texts(store) == ["before", "after"]
+
+
 @pytest.mark.req("D16")
 async def test_a_file_of_a_newer_version_or_of_another_application_is_left_alone(opened, path):
     await say(await opened(), "hello")

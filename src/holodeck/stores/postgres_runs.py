@@ -44,6 +44,7 @@ FOLLOW_SECONDS = 0.1  # between two reads of a log that another process writes
 LINKED_COPY_SECONDS = 0.1  # with Valkey: until runs are announced, and between copies of one that is read elsewhere
 LINKED_FOLLOW_SECONDS = 1.0  # with Valkey: between two reads of a log that is quiet
 LOOK_SECONDS = (0.05, 1.0)  # between two checks whether it is a run's turn: the first pause, and the longest
+SHORTEST_RUN_SECONDS = 0.005  # no run of another process begins and ends in less
 NEWS_SECONDS, NEWS_OVERLAP = 1.0, 50  # between two queries for new runs; how many are read again at first
 TAKEN = "The session of this run was deleted, or another process has taken the run over."
 _WHERE = "replica, tenant, user_name, id"
@@ -202,6 +203,7 @@ class PostgresRunStore:
         if self._replicas.is_overdue:
             await self._replicas.enter()
         while True:
+            asked = time.monotonic()
             try:
                 found = await self._database.row(BEGIN, values, again=True, lane=Lane.REQUEST)
             except UniqueViolation as error:
@@ -215,7 +217,9 @@ class PostgresRunStore:
             self._keys[run], self._records[run], self._logs[run] = key, record, key
             self._changed.discard(run)
             is_first = state == RunState.RUNNING
-            if is_first:
+            # BEGIN sees the session as it was when the statement began. A run that began and ended before the row was
+            # inserted has changed it since: after a slow statement, the session is read again.
+            if is_first and time.monotonic() - asked < SHORTEST_RUN_SECONDS:
                 self._found[run] = FoundSession.of(session)
             return Begun(is_first=is_first, ahead=frozenset(ahead))
 

@@ -3,7 +3,8 @@
 All queued jobs become one transaction, so sixty simultaneous commits cost one flush of the disk. A job is done when its
 transaction is: a crash loses nothing that was awaited. A job that raises leaves no trace and harms no other, even if
 SQLite refuses a part of it. An error that ends the transaction, or its COMMIT, fails all of its jobs and is not retried
-here. No error resets, renames or deletes a file. Pages are copied from the log into the file after the jobs are
+here. No error resets, renames or deletes a file. While the file is deleted or replaced by another program, every job
+fails: SQLite would keep writing to the deleted file. Pages are copied from the log into the file after the jobs are
 answered.
 
 A read of a few rows needs no thread: `look` does it in the event loop, on a connection of its own. Passing a job to the
@@ -43,6 +44,7 @@ LOG_SECONDS = 60.0  # between two log lines while nothing can be stored for the 
 BUSY_SECONDS = 5.0  # for another process (a chat, a backup) to end its transaction
 _LEAST_ROOM = 64 * 1024  # bytes
 _ROOM_TO_START = 1024 * 1024  # bytes: a new file and its log have 340 KiB
+MOVED = "their file was deleted or replaced while it was in use; put it back, or restart the server"
 _OLDEST = (3, 37, 0)  # STRICT tables
 OF_AGENT = (
     "+agent = ?"  # the plus sign disables the index: SQLite would prefer it to that of the times, and read all rows
@@ -74,6 +76,7 @@ class SqliteFile:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reader: sqlite3.Connection | None = None  # used only in the event loop's thread
+        self._identity: tuple[int, int] | None = None  # device and inode of the file that is open
         self._commits = 0  # since the last checkpoint
         self._logged, self._logged_at = "", -LOG_SECONDS  # why sessions could not be stored, and when that was logged
         self._is_failing = False  # the log says so, and nothing was stored since
@@ -201,6 +204,8 @@ class SqliteFile:
         writes = [task.synced for task in tasks if task.writes]
         level, begin = "FULL" if self._durable and any(writes) else "NORMAL", "BEGIN IMMEDIATE" if writes else "BEGIN"
         try:
+            if identity_of(self.path) != self._identity:
+                raise FileNotFoundError(errno.ENOENT, MOVED)
             if writes and level != self._level:
                 connection.execute(f"PRAGMA synchronous={level}")
                 self._level = level
@@ -256,9 +261,19 @@ class SqliteFile:
             connection = connect(self.path)
             try:
                 prepare(connection, self.path, durable=self._durable)
+                self._identity = identity_of(self.path)
                 yield connection
             finally:
                 connection.close()
+
+
+def identity_of(path: Path) -> tuple[int, int] | None:
+    """Device and inode of a file; None if there is none. SQLite keeps writing to a file that was deleted."""
+    try:
+        found = os.stat(path)  # noqa: PTH116  half the time of Path.stat, before each transaction
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def check_version() -> None:
@@ -482,7 +497,7 @@ def _refusal(error: sqlite3.Error) -> StoreRefused | None:
 def _failure(error: BaseException) -> HoloDeckError:
     if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
         return StorageFull("The disk that holds the sessions is full.")
-    return StoreUnavailable(f"Sessions cannot be stored at the moment: {words_of(error)}")
+    return StoreUnavailable(f"Sessions cannot be stored at the moment: {words_of(error)}.")
 
 
 def words_of(error: BaseException) -> str:
