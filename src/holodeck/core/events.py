@@ -204,9 +204,8 @@ def tools_unavailable(names: Iterable[str]) -> WarningRaised:
 class MessagesReplaced(Event, frozen=True, tag=True):
     """The conversation as it is on the server."""
 
-    messages: Sequence[
-        Message
-    ]  # a tuple, or a `History`, which encoders know. Copies of logs have none (`remote_runs`)
+    # A tuple, or a `History`, which encoders know. Copies of logs have none (`remote_runs`).
+    messages: Sequence[Message]
     last_id: str | None = None  # only in copies of logs, in place of the messages; empty if there are none
     corrects: bool = False  # readers have the history before the run; it corrects what they saw of the run
 

@@ -54,11 +54,8 @@ FINISH_REASONS = {
 IMAGE_TOOL = "image_generation"
 BROKEN_OFF = frozenset(
     {"error", "network_error", "insufficient_system_resource"}  # OpenRouter, Z.ai, DeepSeek
-    | {
-        "function_call_filter",
-        "malformed_function_call",
-        "unexpected_tool_call",
-    }  # Gemini: a call that cannot be parsed
+    # Gemini: a call that cannot be parsed
+    | {"function_call_filter", "malformed_function_call", "unexpected_tool_call"}
 )
 NOT_FINISHED = frozenset({"", "null", "none"})
 DONE = b"[DONE]"  # the last event of a stream

@@ -21,9 +21,8 @@ class RunFeed(EventStream, ABC):
     def __init__(self, server: AgentServer, session: OwnedId, *, prefix: bytes) -> None:
         super().__init__(server.runs, (), server.settings.block, content_type=sse.CONTENT_TYPE, prefix=prefix)
         self._server, self._session = server, session
-        self._next: deque[tuple[Run, int] | None] = (
-            deque()
-        )  # runs, each with its first event to show; None ends the feed
+        # Runs, each with its first event to show; None ends the feed.
+        self._next: deque[tuple[Run, int] | None] = deque()
         self._failure: HoloDeckError | None = None  # why runs are no longer announced
 
     async def _stream(self) -> None:

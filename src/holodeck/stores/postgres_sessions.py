@@ -509,9 +509,8 @@ class _PostgresConversation(StoredConversation[PostgresSessionStore]):
         if row.key is None and runs is not None and self._run_id and not has_run:
             raise SessionDeleted  # the run was deleted before its first commit
         now = store.now()
-        if row.key is None and (
-            run is None or store.most_sessions(self._owner) is not None
-        ):  # a run keeps an expired session
+        # Without a limit, a run has nothing to evict: its own row keeps an expired session.
+        if row.key is None and (run is None or store.most_sessions(self._owner) is not None):
             await store.evict_by_count(self._owner, self._session_id, now)
         raised = RAISED_BY_RUN if has_run else RAISED_BY_OTHERS
         commit = Commit(

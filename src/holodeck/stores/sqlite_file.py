@@ -88,9 +88,8 @@ class SqliteFile:
         self._thread = threading.Thread(target=self._work, args=(opening,), name=f"store {self.path.name}", daemon=True)
         self._thread.start()
         await opening.future
-        self._reader = sqlite3.connect(
-            self.path, timeout=0, isolation_level=None
-        )  # never block the event loop on a lock
+        # Without a timeout: the event loop never waits for a lock.
+        self._reader = sqlite3.connect(self.path, timeout=0, isolation_level=None)
         self._reader.execute("PRAGMA query_only=ON")
 
     async def close(self) -> None:
@@ -99,10 +98,8 @@ class SqliteFile:
             self._reader.close()
             self._reader = None
         if self._thread is not None:
-            thread, self._thread = (
-                self._thread,
-                None,
-            )  # from here on `write` refuses: a job behind the end would never be done
+            # From here on `write` refuses: a job behind the end would never be done.
+            thread, self._thread = self._thread, None
             self._queue.put(None)
             await asyncio.to_thread(thread.join)
 

@@ -83,8 +83,7 @@ class SqliteRunStore:
     ) -> None:
         """`kept_seconds`: how long a record is kept after its run's end.
 
-        The same as for sessions, so that every run of a
-        stored session can be found.
+        The same as for sessions, so that every run of a stored session can be found.
         """
         self._file, self._agent = file, agent
         self._replay_window, self._kept_seconds = replay_window, kept_seconds
@@ -92,9 +91,8 @@ class SqliteRunStore:
         # By a transaction that is not known to be on the disk yet, and whether it has ended them.
         self._inserted: dict[OwnedId, tuple[RunRecord, bool]] = {}
         self._stored: set[OwnedId] = set()  # runs in progress: one of them that has no row was deleted
-        self.awaited: dict[
-            OwnedId, asyncio.Future[None]
-        ] = {}  # runs whose client is answered when they are on the disk
+        # Runs whose client is answered when they are on the disk.
+        self.awaited: dict[OwnedId, asyncio.Future[None]] = {}
         self._copier = LogCopier(self._store_pieces)
         self.clock: Callable[[], float] = time.time
 

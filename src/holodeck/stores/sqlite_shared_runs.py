@@ -146,11 +146,12 @@ class SharedSqliteRunStore(SqliteRunStore):
         connection.executemany("DELETE FROM replicas WHERE id = ? AND beats = ?", still)
         connection.execute("DELETE FROM wishes WHERE replica NOT IN (SELECT id FROM replicas)")
         left = f"agent = ? AND ended IS NULL AND v <= {records.VERSION} AND (replica IS NULL OR {_ABANDONED})"
+        # A run that waits has written nothing: its session may belong to a run of a living process.
         connection.execute(
             "UPDATE sessions SET epoch = epoch + 1 WHERE (agent, tenant, user, id) IN"
             f" (SELECT agent, tenant, user, session FROM runs WHERE {left} AND state = 'running')",
             (self._agent,),
-        )  # a run that waits has written nothing: the session may belong to a run of a living process
+        )
         # A server that was alone in the file marks all of its runs as running. Here only the active one is.
         rows = connection.execute(
             "UPDATE runs SET state = CASE WHEN replica IS NULL THEN 'queued' ELSE state END, replica = ?"

@@ -124,9 +124,8 @@ class RemoteRun:
         except (NoConnection, NoHost, ConnectionBroken, OSError):
             pass
         except HttpError as error:
-            if self._lost_at is None or isinstance(
-                error, Unsendable
-            ):  # a proxy may send anything while the server is away
+            # A proxy may send anything while the server is away.
+            if self._lost_at is None or isinstance(error, Unsendable):
                 raise self._server.away(error) from error
         except ServerRefused as refused:
             if self._last_id and refused.answered in _GONE:
