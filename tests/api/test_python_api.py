@@ -49,6 +49,7 @@ def test_importing_the_package_is_cheap():
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.req("USE-03")
 async def test_ask_calls_functions_and_answers():
     model = ScriptedModel([calls(("convert", '{"miles": 5}'), ("greet", '{"name": "Ann"}')), says("Done.")])
     async with Agent(model, "You convert for {user_id}.", [convert, greet]) as agent:
@@ -82,6 +83,7 @@ async def test_a_session_continues_and_users_do_not_meet():
     assert [len(prompt.messages) for prompt in model.prompts] == [1, 3, 1]
 
 
+@pytest.mark.req("USE-03")
 async def test_stream_gives_every_event_and_leaving_it_stops_the_run():
     gate = asyncio.Event()
     model = ScriptedModel([says("a b c"), Turn(text=["x"] * 3, pause=lambda: asyncio.ensure_future(gate.wait()))])

@@ -26,6 +26,7 @@ def project(tmp_path):
     return tmp_path
 
 
+@pytest.mark.req("USE-02")
 @pytest.mark.parametrize(
     "arguments",
     [["hello"], ["-p", "hello"], [".", "hello"], ["agent.yaml", "hello"], ["agent.yaml", "--prompt", "hello"]],
@@ -66,6 +67,7 @@ def test_impossible_options_are_explained(project, arguments, sentence):
     assert sentence in result.err
 
 
+@pytest.mark.req("USE-02")
 def test_what_is_piped_in_goes_with_the_question(project):
     result = holodeck("chat", "--json", "hello", folder=project, stdin="a long report\n/attach units.py\n")
     assert result.code == 0

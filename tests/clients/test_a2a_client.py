@@ -39,6 +39,7 @@ def in_javascript(addresses: dict[str, str]) -> Played:
     return {result["name"]: result for result in node_22("a2a_driver.mjs", scenarios=scenarios, package="@a2a-js/sdk")}
 
 
+@pytest.mark.req("FAC-05")
 @pytest.mark.parametrize("binding", BINDINGS)
 @pytest.mark.parametrize("streaming", [True, False])
 def test_a_message_becomes_a_task(in_python: Played, binding: str, *, streaming: bool) -> None:
@@ -58,6 +59,7 @@ def test_a_message_becomes_a_task(in_python: Played, binding: str, *, streaming:
         assert pieces[-1]["artifact"]["parts"] == [{"text": "It is 4 degrees in Oslo."}]
 
 
+@pytest.mark.req("FAC-05")
 @pytest.mark.parametrize("binding", BINDINGS)
 def test_an_address_for_notifications_is_registered(in_python: Played, binding: str) -> None:
     registered = in_python[f"tool {binding} True"]["registered"]

@@ -92,7 +92,7 @@ def texts(step: Json) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.req("SRV-25")
+@pytest.mark.req("SRV-25", "FAC-03")
 def test_a_conversation(played: Played) -> None:
     hello, after, loaded = played["conversation"]
     assert texts(hello) == [("user", "hello"), ("assistant", "Hello there, how are you?")]
@@ -149,6 +149,7 @@ def test_a_tool_of_the_client(played: Played) -> None:
     assert texts(again)[-1] == ("assistant", "You said: paint it blue | what did I say")
 
 
+@pytest.mark.req("FAC-03")
 @pytest.mark.parametrize("approved", [True, False])
 def test_approvals(played: Played, *, approved: bool) -> None:
     asked, loaded, answered, after = played["approved" if approved else "refused"]

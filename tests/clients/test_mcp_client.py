@@ -46,6 +46,7 @@ def text_of(result: CallToolResult) -> str:
     return part.text
 
 
+@pytest.mark.req("FAC-04")
 @pytest.mark.parametrize("mode", ERAS)
 async def test_a_conversation(mode: str) -> None:
     async with client_of(says("Hello"), says("Again"), mode=mode) as (client, s):
@@ -111,6 +112,7 @@ async def test_errors_are_those_of_the_sdk(mode: str) -> None:
             await client.call_tool("no such tool", {})
 
 
+@pytest.mark.req("FAC-04")
 @pytest.mark.parametrize("mode", ERAS)
 async def test_over_standard_input(mode: Any, tmp_path: Path) -> None:
     """`holodeck mcp`, as a desktop client starts it. The second process reads what the first one stored."""

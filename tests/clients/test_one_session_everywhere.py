@@ -38,6 +38,7 @@ async def d(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clients]:
                 yield found
 
 
+@pytest.mark.req("FAC-06")
 async def test_a_conversation_goes_from_wire_to_wire(d: Clients) -> None:
     """AG-UI, REST, Chat Completions, Responses, AI SDK, MCP, A2A, the terminal beside the server and as its client, the first client again."""
     first = ways.agui_body(SESSION, 'call add {"a": 2, "b": 3}')
@@ -138,6 +139,7 @@ def _line(message: Json) -> str:
     return f"{message['role']}: {' '.join(calls) or ways.text_of(message['content']).partition(chr(10))[0]}"
 
 
+@pytest.mark.req("FAC-06")
 @pytest.mark.parametrize("wire", ASK)
 async def test_a_call_that_waits_is_approved_on_any_wire(d: Clients, wire: str) -> None:
     async def approved(by: str) -> None:
@@ -174,6 +176,7 @@ async def test_a_call_that_waits_is_approved_in_the_terminal(d: Clients) -> None
     assert (result["pending"], d.wiped().count("by hand")) == (None, 1)
 
 
+@pytest.mark.req("FAC-06")
 @pytest.mark.parametrize("wire", ASK)
 async def test_a_run_is_followed_on_any_wire(d: Clients, wire: str) -> None:
     session = new_ulid()
@@ -188,6 +191,7 @@ async def test_a_run_is_followed_on_any_wire(d: Clients, wire: str) -> None:
     assert await asked == "Once upon a time"
 
 
+@pytest.mark.req("FAC-06")
 @pytest.mark.parametrize("wire", ASK)
 async def test_a_run_is_stopped_on_any_wire(d: Clients, wire: str) -> None:
     async def stopped(by: str) -> None:

@@ -47,6 +47,7 @@ async def asked(client: AsyncOpenAI, *, streamed: bool) -> Any:
     return [chunk async for chunk in answer] if streamed else answer
 
 
+@pytest.mark.req("FAC-01")
 async def test_a_plain_answer() -> None:
     async with client_of(says("Good morning", usage=USAGE)) as (client, _):
         answer = await client.chat.completions.create(model="tester", messages=HELLO)
@@ -56,6 +57,7 @@ async def test_a_plain_answer() -> None:
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens, answer.usage.total_tokens) == (3, 2, 5)
 
 
+@pytest.mark.req("FAC-01")
 async def test_a_stream_with_its_usage() -> None:
     async with client_of(says("Good morning", usage=USAGE)) as (client, _):
         stream = await client.chat.completions.create(

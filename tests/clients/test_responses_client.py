@@ -53,7 +53,7 @@ async def texts(s: Served, session: str) -> list[str]:
     return [str(message.content) for message in stored.messages]
 
 
-@pytest.mark.req("SRV-24")
+@pytest.mark.req("SRV-24", "FAC-02")
 async def test_a_plain_answer() -> None:
     usage = TokenUsage(prompt_tokens=3, completion_tokens=2)
     async with client_of(says("Good morning", usage=usage)) as (client, s):
@@ -183,6 +183,7 @@ async def test_in_the_background() -> None:
         assert (done.status, done.output_text) == ("completed", "Good morning")
 
 
+@pytest.mark.req("FAC-02")
 async def test_a_stream_is_resumed_after_any_event() -> None:
     async with client_of(says("one two three")) as (client, _):
         events = [event async for event in await ask(client, stream=True)]

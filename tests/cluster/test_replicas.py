@@ -23,7 +23,7 @@ from tests.cluster.replicas import (
 from tests.limits.valkey_server import valkey
 
 
-@pytest.mark.req("C07")
+@pytest.mark.req("C07", "DUR-03")
 @pytest.mark.parametrize("cluster", ["", "valkey"])
 async def test_a_client_reads_on_at_the_other_server_and_gets_every_word_once(
     tmp_path, postgres_database, cluster, request
@@ -53,7 +53,7 @@ async def test_the_same_request_at_both_servers_is_one_run(tmp_path, postgres_da
         assert other["status"] == 422
 
 
-@pytest.mark.req("C09b")
+@pytest.mark.req("C09b", "C09b")
 async def test_runs_of_one_session_take_turns_whichever_server_they_came_to(tmp_path, postgres_database):
     pace = Pace()
     async with replicas(tmp_path, postgres_database, pace) as (one, other):
@@ -91,7 +91,7 @@ async def test_a_busy_session_is_refused_at_the_other_server_too(tmp_path, postg
         assert second.types[-1] == "RUN_FINISHED", "its id is free: the request was refused"
 
 
-@pytest.mark.req("SRV-11")
+@pytest.mark.req("SRV-11", "DUR-03")
 async def test_a_run_is_stopped_approved_and_deleted_at_the_other_server(tmp_path, postgres_database):
     pace = Pace()
     async with replicas(tmp_path, postgres_database, pace, seconds=8, approval="always") as (one, other):
@@ -163,7 +163,7 @@ def _cancel_of_mcp(task):
     return _rpc("tasks/cancel", {"taskId": task, "_meta": meta})
 
 
-@pytest.mark.req("D03b")
+@pytest.mark.req("D03b", "DUR-03")
 @pytest.mark.parametrize("cluster", ["", "valkey"])
 async def test_a_run_continues_at_another_server_when_its_own_is_killed(tmp_path, postgres_database, cluster, request):
     pace, more = Pace(), cluster and f", valkey: '{request.getfixturevalue('valkey_url')}'"

@@ -17,7 +17,7 @@ from tests.cluster.replicas import (
 from tests.cluster.siblings import siblings
 
 
-@pytest.mark.req("C07", "C08", "C09b", "SRV-11")
+@pytest.mark.req("C07", "C08", "C09b", "SRV-11", "DUR-04")
 async def test_any_worker_serves_any_request(tmp_path):
     pace = Pace()
     async with siblings(tmp_path, pace, approval="always") as (one, other):

@@ -116,7 +116,7 @@ async def worker_with(run, folder, pids):
     return seats[replica]
 
 
-@pytest.mark.req("D03", "D03b")
+@pytest.mark.req("D03", "D03b", "DUR-04")
 async def test_workers_on_one_file_survive_each_other_and_end_with_their_parent(tmp_path):
     pace = Pace()
     (tmp_path / "tools.py").write_text(TOOLS)

@@ -239,6 +239,7 @@ async def ended(conversation, messages):
         await stored
 
 
+@pytest.mark.req("ORC-11")
 @pytest.mark.parametrize("other", [EVE, SAME_NAME_ELSEWHERE])
 async def test_another_owners_session_is_as_if_it_were_not_there(store, other):
     await (await conversation_of(store)).commit([UserMessage(content="mine")])

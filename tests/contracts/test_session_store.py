@@ -36,7 +36,7 @@ async def test_an_id_may_be_given_and_creating_it_again_gives_the_same_session(s
     assert again.message_count == 1
 
 
-@pytest.mark.req("SRV-15")
+@pytest.mark.req("SRV-15", "DUR-01")
 async def test_what_is_committed_comes_back_unchanged(store):
     conversation = await conversation_of(store)
     question = UserMessage(content="what is it? 😀 \x00")
@@ -177,7 +177,7 @@ async def rewritten(store):
     return [message.id for message in history], seen
 
 
-@pytest.mark.req("SRV-15")
+@pytest.mark.req("SRV-15", "DUR-06")
 async def test_a_turn_does_not_pay_for_what_clients_were_shown_before(store):
     conversation = await conversation_of(store)
     await turns(conversation, 50)

@@ -37,6 +37,7 @@ async def test_alerts_and_dashboard_ask_only_for_metrics_that_there_are() -> Non
     assert wanted <= offered
 
 
+@pytest.mark.req("USE-05")
 async def test_probes_ask_for_routes_that_answer() -> None:
     probes = set(
         re.findall(r"(?:path: |/)(health|ready|/health|/ready)\b", (DEPLOY / "kubernetes/holodeck.yaml").read_text())
@@ -48,6 +49,7 @@ async def test_probes_ask_for_routes_that_answer() -> None:
                 assert answer.status == 200
 
 
+@pytest.mark.req("USE-05")
 def test_containers_run_without_rights() -> None:
     (pods, _service) = yaml.safe_load_all((DEPLOY / "kubernetes/holodeck.yaml").read_text())
     spec = pods["spec"]["template"]["spec"]

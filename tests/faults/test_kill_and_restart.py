@@ -207,7 +207,7 @@ async def test_killed_while_the_model_talks_the_answer_completes_for_a_client_th
         assert (await server.get("/runs/r1"))["state"] == "finished"
 
 
-@pytest.mark.req("D03", "D03b")
+@pytest.mark.req("D03", "D03b", "DUR-02")
 async def test_killed_while_a_tool_runs_its_outcome_is_unknown_and_it_is_not_called_again(tmp_path):
     async with served_from(tmp_path) as server:
         client = Client(server, "act slowly a", run="r1")
@@ -289,7 +289,7 @@ async def test_the_same_post_after_a_restart_gets_the_same_run(tmp_path):
         assert len(await server.session()) == 2
 
 
-@pytest.mark.req("D03", "D03b")
+@pytest.mark.req("D03", "D03b", "DUR-02")
 async def test_killed_at_random_nothing_acknowledged_is_lost_and_no_tool_acts_twice(tmp_path):
     """Eight kills under load. `python -m tests.faults` has more."""
     seed = random.Random(15)

@@ -128,7 +128,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.req("T30")
+@pytest.mark.req("T30", "ORC-11")
 @pytest.mark.parametrize("round_", range(3))
 def test_two_replicas_let_exactly_the_limit_through(url, round_):
     """A63: 1,000 at once at a limit of 100, over two processes."""

@@ -8,9 +8,12 @@ import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.req("USE-01")
 def test_the_wheel_has_every_file_of_the_package(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60, check=True)

@@ -3,6 +3,7 @@
 import json
 
 import aiohttp
+import pytest
 
 from holodeck.agent import pending
 from holodeck.core.events import ActivityPatched, ActivityShown
@@ -90,6 +91,7 @@ async def test_a_message_that_no_server_took_is_reported_as_not_accepted(browser
         await browser.until("!document.querySelector('#banner').checkVisibility()")
 
 
+@pytest.mark.req("DUR-05")
 async def test_a_session_that_the_server_no_longer_has_is_reported_as_new(browser):
     async with serving_page(says("Hello Ann.")) as page_server:
         await browser.open(page_server.url)

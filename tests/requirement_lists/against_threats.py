@@ -132,7 +132,7 @@ THREATS = (
         "T26",
         "Prompt injection → tool misuse → Tool set pinned (SHA-256 over name+description+schema) per agent, change → tool disabled until operator accepts; names namespaced server__tool, duplicates refused; per-tool approval: always/never, argument schema validated; tool results wrapped and marked as data, size capped; per-run budget (calls, tokens, seconds, money)",
         "reliability 2",
-        due=8,  # tools are pinned, but names have no prefix, results are not marked, and no budget counts money
+        due=8,  # results are not marked as data, and the budget of a run does not count money
     ),
     Requirement(
         "T27",

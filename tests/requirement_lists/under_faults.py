@@ -203,9 +203,8 @@ FAULTS = (
     ),
     Requirement(
         "C09b",
-        "Two requests on one session at once → reject (409) default for REST; lock with fencing token, TTL + renew",
+        "Two requests on one session at once, at two servers → one after the other, or 409 with sessions.busy: reject; a session's epoch refuses late writes",
         "reliability 3",
-        due=8,  # turns are kept in one process (runs/run.py), and every wire queues unless the agent file says otherwise
     ),
     Requirement(
         "C10",

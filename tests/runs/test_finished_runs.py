@@ -120,6 +120,7 @@ async def test_only_so_many_finished_runs_of_one_session_are_kept():
     assert [runs.knows(run) for run in (other, *kept)] == [True, False, False, True, True]
 
 
+@pytest.mark.req("DUR-06")
 async def test_finished_runs_are_bounded_by_what_they_hold():
     runs = make_runs(says("word " * 100), max_finished_bytes=200_000)
     kept = [await turns(runs, 1, session=f"s{number}") for number in range(20)]

@@ -32,6 +32,7 @@ def test_nothing_is_left_of_a_run_that_had_produced_nothing():
     log_after([e.RunStarted("r", "s")], remains)
 
 
+@pytest.mark.req("DUR-05")
 @pytest.mark.parametrize("length", range(1, len(CALLING) + 1))
 def test_wherever_it_is_cut_the_log_gets_whole(length):
     remains = remains_of(RECORD, CALLING[:length], None)

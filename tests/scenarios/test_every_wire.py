@@ -155,7 +155,7 @@ async def test_a_tool_that_needs_approval_is_not_carried_out(wire: str) -> None:
         assert received.calls or received.error or "approve" in (received.answer or ""), "the client learns of it"
 
 
-@pytest.mark.req("SRV-17", "SRV-08")
+@pytest.mark.req("SRV-17", "SRV-08", "FAC-07")
 @pytest.mark.parametrize("wire", CLIENTS)
 async def test_an_empty_reply_is_no_answer(wire: str) -> None:
     """The same failure on every wire: no client has to guess whether an empty text is an answer."""

@@ -52,7 +52,7 @@ def text_for_the_model(request: dict[str, Any]) -> str:
     return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
 
 
-@pytest.mark.req("SRV-07", "SRV-12", "SRV-13", "SRV-14")
+@pytest.mark.req("SRV-07", "SRV-12", "SRV-13", "SRV-14", "USE-04")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", GOLDEN)
 async def test_the_text_of_a_file_reaches_the_endpoint(

@@ -222,6 +222,7 @@ class Meddler:
             yield answer
 
 
+@pytest.mark.req("FAC-07")
 async def test_a_body_that_decides_twice_decides_nothing_on_every_wire() -> None:
     """Parsers differ in which of two members counts: what a proxy lets through as a no must not be a yes here."""
     ways = (

@@ -150,7 +150,7 @@ async def test_a_request_without_a_principal_reaches_no_route_that_has_an_owner(
         assert s.model.prompts == []
 
 
-@pytest.mark.req("ACC-04")
+@pytest.mark.req("ACC-04", "ORC-11")
 @pytest.mark.parametrize(
     ("path", "body", "headers"),
     [

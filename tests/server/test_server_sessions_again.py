@@ -13,7 +13,7 @@ ALL = ServerSettings(protocols=("ag-ui", "rest", "chat-stream"))
 UNKNOWN = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G"
 
 
-@pytest.mark.req("SRV-15")
+@pytest.mark.req("SRV-15", "DUR-05")
 async def test_an_answer_says_if_the_session_that_was_asked_for_is_new():
     async with served(says("hello"), settings=ALL) as s:
         for body, is_new in (({}, False), ({"session_id": UNKNOWN}, True), ({"session_id": UNKNOWN}, False)):

@@ -203,7 +203,7 @@ async def test_a_run_that_is_refused_leaves_its_key_free(opened):
 # processes that end
 
 
-@pytest.mark.req("D03b", "D08")
+@pytest.mark.req("D03b", "D08", "C09b")
 async def test_a_dead_process_is_taken_over_once_and_may_write_nothing_more(opened):
     dead, one, other = [await opened() for _ in range(3)]
     conversation = await begun(dead, run())

@@ -21,7 +21,7 @@ from holodeck.stores.sqlite_sessions import LOOKED_AT, SqliteSessionStore
 from tests.stores.stored_sessions import begun, run, say, texts
 
 
-@pytest.mark.req("SRV-15")
+@pytest.mark.req("SRV-15", "DUR-01")
 async def test_what_is_stored_is_there_for_the_next_process(opened):
     first = await opened()
     await say(first, "hello")
