@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextvars import Context
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from psycopg.errors import UniqueViolation
@@ -493,7 +494,14 @@ class PostgresRunStore:
         if self._link is None:
             return False
         named = [((piece.run, self._logs[piece.run]), piece) for piece in pieces if piece.run in self._logs]
-        return len(named) == len(pieces) and self._link.append_at_once(named, done)
+        return len(named) == len(pieces) and self._link.append_at_once(
+            named, partial(self._stored_at_once, pieces, done)
+        )
+
+    def _stored_at_once(self, pieces: list[LogPiece], done: Callable[[bool], None], is_stored: bool) -> None:  # noqa: FBT001  a callback
+        if is_stored:
+            self._forget_ended(pieces)
+        done(is_stored)
 
     async def _store_pieces(self, pieces: list[LogPiece]) -> Collection[OwnedId]:
         """Stores pieces only of runs that this process has: after a takeover it adds nothing to the log."""
