@@ -355,6 +355,33 @@ async def test_a_run_that_is_withdrawn_leaves_nothing_in_memory(linked_store):
     assert (runs._logs, runs._keys, runs._records) == ({}, {}, {})
 
 
+async def test_a_process_is_asked_once_to_hurry_a_run_and_its_heartbeat_finds_the_later_notes(
+    linked_store, postgres_database, url
+):
+    owner, record = linked_store.runs, RunRecord(run_id="r", owner=ME, session_id="s")
+    other, asked = on_database(postgres_database, "tester"), asyncio.Queue()
+    owner.on_pulse = lambda pulse: asked.put_nowait(pulse.followed)
+    other.runs.connect(ValkeyLink(url, "tester", other.runs.replica, replay_window=120, seconds=30))
+    await other.start()
+    try:
+        await owner.begin(record)
+        owner.follow(record, log := RunLog())
+        log.append(EVENTS[0])
+        for _ in range(3):
+            await other.runs.note_followed([RUN])
+        await other.runs.want_stop(record)  # a later message: then those before it have arrived
+        assert [await asyncio.wait_for(asked.get(), 50) for _ in range(2)] == [[RUN], ()]
+        (copy,) = owner._copier._copies.values()
+        copy.is_hurried = False
+        assert (await owner.beat()).followed == [RUN]
+        assert copy.is_hurried, "the message may have been lost"
+        other.runs.stop_waiting(record)
+        await other.runs.note_followed([RUN])
+        assert await asyncio.wait_for(asked.get(), 50) == [RUN], "a reader that comes later asks again"
+    finally:
+        await other.close()
+
+
 async def test_runs_are_taken_over_while_valkey_does_not_answer(postgres_database, url):
     """The take-over is part of the heartbeat: if it waited, the process would end its own runs and count as dead."""
     sealed, answers = [], asyncio.Event()

@@ -253,24 +253,27 @@ class Runs:
         if not run.is_remote:
             self._end_unless_read(run)
 
-    def note_reader_elsewhere(self, run: Run) -> None:
-        """Restarts the grace period of a run: another process has a reader that follows it."""
+    def note_reader_elsewhere(self, run: Run, seconds: float = 0.0) -> None:
+        """Restarts the grace period of a run: another process has a reader that follows it.
+
+        The next note of it comes within `seconds`, so the grace period is not shorter.
+        """
         if run.reader_arrived is not None:
             run.reader_arrived.set()
             self._waiting.discard(run)
         if run.grace is not None:
             run.grace.cancel()
-        self._end_unless_read(run)
+        self._end_unless_read(run, seconds)
 
     def give_up(self, run: Run) -> None:
         """Ends a run that waits for a reader after a crash: the user has continued without it."""
         if run.reader_arrived is not None and not run.log.ended:
             self.stop(run, RunInterrupted("The conversation has continued without this run."))
 
-    def _end_unless_read(self, run: Run) -> None:
+    def _end_unless_read(self, run: Run, at_least: float = 0.0) -> None:
         if run.readers == 0 and not run.log.ended and not run.request.detached:
             loop = asyncio.get_running_loop()
-            run.grace = loop.call_later(self.settings.detach_grace, self.stop, run)
+            run.grace = loop.call_later(max(at_least, self.settings.detach_grace), self.stop, run)
 
     async def keep_going(self, run: Run) -> None:
         """Lets the run continue to its end without readers, also after a crash. This is stored when it returns."""
