@@ -15,7 +15,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -51,12 +51,14 @@ STORE, READS, THREAD = (
 )
 DISK = "its pages, without SQLite"
 PACED, BURST = "paced token, CPU beside memory", "burst token, CPU of 2 workers beside 1"
+ADDED_TOKEN = "one more paced token, CPU beside memory"
 ROUNDS, QUICK_ROUNDS = 15, 2
 PAGES = 6  # that one transaction writes: all of a one-token request
 PAGE, FRAME_HEADER = 4096, 24  # bytes; in its log, SQLite writes a header before each page
 LOG_PAGES = 1000  # after so many, SQLite writes its log from the beginning again
 PAUSE = 0.0007  # between two commits, as between two requests: a disk that was idle takes longer
 PACED_TOKENS, PACED_STREAMS = 100, 20  # two seconds
+LONG_TOKENS = 400  # the difference of runs of both lengths has tokens only, neither begin nor commit of a run
 
 
 @contextmanager
@@ -185,10 +187,16 @@ async def answered_ms(store: SqliteSessionStore, runs: SqliteRunStore) -> StoreT
     return StoreTimes((time.perf_counter() - begun) * 1e3, (read - begun) * 1e3)
 
 
-def cpu_us_of_paced_tokens(started: Subject) -> float:
-    mode = f"fake-{PACED_TOKENS}-{PACE}tps"
-    cpu = _cpu(started, mode, streams=PACED_STREAMS, requests=PACED_STREAMS, tokens=PACED_TOKENS)
-    return cpu * 1e6 / (PACED_STREAMS * PACED_TOKENS)
+def cpu_us_of_paced_tokens(started: Subject, tokens: int = PACED_TOKENS) -> float:
+    mode = f"fake-{tokens}-{PACE}tps"
+    cpu = _cpu(started, mode, streams=PACED_STREAMS, requests=PACED_STREAMS, tokens=tokens)
+    return cpu * 1e6 / (PACED_STREAMS * tokens)
+
+
+def added_by_tokens(short: Mapping[str, float], long: Mapping[str, float]) -> dict[str, float]:
+    """CPU µs of one more token, from those of a token in short runs and in long ones."""
+    tokens = LONG_TOKENS - PACED_TOKENS
+    return {name: (long[name] * LONG_TOKENS - short[name] * PACED_TOKENS) / tokens for name in short}
 
 
 def cpu_us_of_burst_tokens(started: Subject) -> float:
@@ -220,7 +228,11 @@ def measure_stores(model_port: int, options: Options) -> list[Row]:
                 alone.append(p50_ms_of_store(options.scratch / "alone.db", durable=True))
                 unflushed.append(p50_ms_of_store(options.scratch / "unflushed.db", durable=False))
                 flushes.append(disk.p50_ms_of_commits())
-        paced = [{name: cpu_us_of_paced_tokens(each) for name, each in compared.items()} for _ in range(rounds)]
+        paced, added = [], []
+        for _ in range(rounds):
+            paced.append({name: cpu_us_of_paced_tokens(each) for name, each in compared.items()})
+            long = {name: cpu_us_of_paced_tokens(each, LONG_TOKENS) for name, each in compared.items()}
+            added.append(added_by_tokens(paced[-1], long))
     return [
         *(_ratio(REQUEST, requests, name) for name in (SQLITE, DATABASE)),
         _difference(LATENCY, waits, SQLITE, 0.3),
@@ -231,6 +243,7 @@ def measure_stores(model_port: int, options: Options) -> list[Row]:
         Row(measure=THREAD, system=SQLITE, unit="ms", samples=[each.thread for each in alone]),
         Row(measure=DISK, system="disk", unit="ms", samples=flushes),
         *(_ratio(PACED, paced, name, 1.1) for name in (SQLITE, DATABASE)),
+        *(_ratio(ADDED_TOKEN, added, name, 1.1) for name in (SQLITE, DATABASE)),
     ]
 
 

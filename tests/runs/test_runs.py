@@ -95,6 +95,17 @@ async def test_a_run_that_no_one_follows_is_cancelled_after_the_grace():
     assert run.log.since(0)[-1].outcome is e.Outcome.CANCELLED
 
 
+async def test_a_run_that_is_read_elsewhere_lasts_until_the_next_note_of_that_is_due():
+    gate = Gate()
+    runs = make_runs(says("a b c", pause=gate), detach_grace=0.0)
+    run = await runs.start(ask())
+    runs.note_reader_elsewhere(run, 3600.0)
+    await more(run.log, 3)
+    assert run.grace.when() - asyncio.get_running_loop().time() > 3000
+    gate.open.set()
+    assert (await events_of(runs, run))[-1].outcome is e.Outcome.COMPLETED
+
+
 async def test_stopping_ends_a_run_at_once_and_only_once():
     runs = make_runs(says("a b c", pause=Gate()))
     run = await runs.start(ask(session_id="s"))

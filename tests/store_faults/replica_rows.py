@@ -364,7 +364,7 @@ async def _cpu_while_followed(rig: FaultRig, owners: tuple[Node, Node], other: N
     await asyncio.gather(runs[third][1], *following)
     writer.transport.abort()
     for each in followers:
-        rig.require(each.text == client.script.answer, f"a follower read {each.text!r}")
+        rig.require(each.text == client.script.answer, f"a follower read {each.text!r}, then {each.events[-1:]}")
     rig.require(all(each.has_ended for each, _ in runs.values()), "a run has no ending")
     return used
 

@@ -355,6 +355,33 @@ async def test_a_run_that_is_withdrawn_leaves_nothing_in_memory(linked_store):
     assert (runs._logs, runs._keys, runs._records) == ({}, {}, {})
 
 
+async def test_a_process_is_asked_once_to_hurry_a_run_and_its_heartbeat_finds_the_later_notes(
+    linked_store, postgres_database, url
+):
+    owner, record = linked_store.runs, RunRecord(run_id="r", owner=ME, session_id="s")
+    other, asked = on_database(postgres_database, "tester"), asyncio.Queue()
+    owner.on_pulse = lambda pulse: asked.put_nowait(pulse.followed)
+    other.runs.connect(ValkeyLink(url, "tester", other.runs.replica, replay_window=120, seconds=30))
+    await other.start()
+    try:
+        await owner.begin(record)
+        owner.follow(record, log := RunLog())
+        log.append(EVENTS[0])
+        for _ in range(3):
+            await other.runs.note_followed([RUN])
+        await other.runs.want_stop(record)  # a later message: then those before it have arrived
+        assert [await asyncio.wait_for(asked.get(), 50) for _ in range(2)] == [[RUN], ()]
+        (copy,) = owner._copier._copies.values()
+        copy.is_hurried = False
+        assert (await owner.beat()).followed == [RUN]
+        assert copy.is_hurried, "the message may have been lost"
+        other.runs.stop_waiting(record)
+        await other.runs.note_followed([RUN])
+        assert await asyncio.wait_for(asked.get(), 50) == [RUN], "a reader that comes later asks again"
+    finally:
+        await other.close()
+
+
 async def test_runs_are_taken_over_while_valkey_does_not_answer(postgres_database, url):
     """The take-over is part of the heartbeat: if it waited, the process would end its own runs and count as dead."""
     sealed, answers = [], asyncio.Event()
@@ -390,7 +417,7 @@ async def test_a_valkey_that_is_away_is_not_asked_to_seal(linked, monkeypatch):
     assert asked == []
 
 
-# the line: pieces from the middle of a log
+# the line: pieces of logs that lack nothing before them
 
 
 async def test_the_library_has_the_undocumented_member_that_the_line_uses(url):
@@ -415,20 +442,22 @@ async def at_once(linked):
     return link, add
 
 
-async def test_pieces_from_the_middle_of_logs_are_added_without_a_task(at_once):
+async def test_pieces_of_logs_from_beginning_to_end_are_added_without_a_task(at_once, url):
     link, add = at_once
-    await link.append([piece(0, EVENTS[:1], OTHER)])
-    assert await add(piece(2, EVENTS[2:4]), piece(1, EVENTS[1:3], OTHER)) is True
-    assert await add(piece(4, EVENTS[4:])) is True
-    assert await events(link) == [(0, EVENTS[:2]), (2, EVENTS[2:4]), (4, EVENTS[4:])]
+    assert await add(piece(2, EVENTS[2:4]), piece(0, EVENTS[:1], OTHER)) is True
+    assert await add(piece(4, EVENTS[4:]), piece(1, EVENTS[1:3], OTHER)) is True
+    assert await add(piece(len(EVENTS), [ENDING])) is True
+    assert await events(link) == [(0, EVENTS[:2]), (2, EVENTS[2:4]), (4, EVENTS[4:]), (len(EVENTS), [ENDING])]
     assert await events(link, log=OTHER) == [(0, EVENTS[:1]), (1, EVENTS[1:3])]
+    with Redis.from_url(url) as client:
+        lives = sorted(client.ttl(key) for key in client.keys("*:log:*"))
+    assert lives[0] <= 120 < lives[1], "only the log that has ended is kept for the replay window"
 
 
-async def test_a_beginning_an_ending_and_a_log_that_may_lack_its_end_take_the_other_way(at_once):
+async def test_an_ending_after_a_crash_and_a_log_that_may_lack_its_end_take_the_other_way(at_once):
     link, add = at_once
     assert await add() is None
-    assert await add(piece(0, EVENTS[:1], OTHER)) is None
-    assert await add(piece(2, [ENDING])) is None
+    assert await add(piece(PART_STRIDE, [ENDING])) is None, "the parts before it get a time limit"
     link.lost(LostConnection("failover"), retry_seconds=0)
     assert await add(piece(2, EVENTS[2:4])) is None
     assert await link.append([piece(2, EVENTS[2:4])]) == set()

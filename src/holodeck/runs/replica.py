@@ -15,6 +15,7 @@ from holodeck.core.owner import OwnedId
 from holodeck.errors import HoloDeckError, LostClaim, RunInterrupted
 from holodeck.runs.interrupted_runs import InterruptedRuns
 from holodeck.runs.port import Pulse, SharedRunStore
+from holodeck.runs.remote_runs import NOTE_SECONDS
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
 
@@ -122,8 +123,9 @@ class Replica:
         self._interrupted.stop_queued(pulse.stops)
         for run in self._own(pulse.stops):
             self._runs.stop(run)
+        until_next_note = NOTE_SECONDS + 2 * self._seconds / BEATS  # one heartbeat may be late
         for run in self._own(pulse.followed):
-            self._runs.note_reader_elsewhere(run)
+            self._runs.note_reader_elsewhere(run, until_next_note)
         for run in self._own(pulse.awaited):
             self._runs.give_up(run)
         for run in self._own(pulse.gone):

@@ -245,10 +245,14 @@ class Runs:
         if run.detach(returns=returns):
             run.end_unless_read(self.settings.detach_grace, partial(self.stop, run))
 
-    def note_reader_elsewhere(self, run: Run) -> None:
-        """Restarts the grace period of a run, as a reader that leaves at once would: another process has a reader."""
-        with self.attached(run):
-            pass
+    def note_reader_elsewhere(self, run: Run, seconds: float = 0.0) -> None:
+        """Restarts the grace period of a run, as a reader that leaves at once would: another process has a reader.
+
+        The next note of it comes within `seconds`, so the grace period is not shorter.
+        """
+        self.attach(run)
+        if run.detach():
+            run.end_unless_read(max(seconds, self.settings.detach_grace), partial(self.stop, run))
 
     def give_up(self, run: Run) -> None:
         """Ends a run that waits for a reader after a crash: the user has continued without it."""

@@ -6,6 +6,7 @@ has the run and no other has claimed the session. It returns the session's key i
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from holodeck.stores.stored_conversation import LOST, SessionRow, Step, size_of_
 # A run's first commit raises the session's epoch by 1, that of any other writer by 2. After a commit without effect, the
 # epoch therefore shows whether our own commit succeeded before the connection broke.
 RAISED_BY_RUN, RAISED_BY_OTHERS = 1, 2
+USUAL_STEPS = 4  # most commits have no more steps; a history that is adopted from a client may have thousands
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,44 +41,9 @@ class Commit:
 
     @property
     def statement(self) -> str:
-        run, steps = self.run, len(self.steps)
-        rows = ", ".join(f"(%(seq{i})s, %(count{i})s, %(by_user{i})s, %(body{i})s::bytea)" for i in range(steps))
-        put = (
-            "INSERT INTO holodeck.steps (session, seq, messages, by_user, v, body)"
-            " SELECT mine.key, added.seq, added.messages, added.by_user, %(v)s, added.body"
-            f" FROM mine, (VALUES {rows}) AS added (seq, messages, by_user, body)"
-        )
-        clauses = [
-            *([run.lock] if run and not run.has_ended else []),
-            f"mine AS ({self._inserted if self.row.key is None else self._updated})",
-            *([f"put AS ({put})"] if steps else []),
-            *([run.change("EXISTS (SELECT 1 FROM mine)")] if run else []),
-        ]
-        return f"WITH {', '.join(clauses)} SELECT key FROM mine"
-
-    @property
-    def _source(self) -> str:
-        return "FROM run" if self.run and not self.run.has_ended else ""
-
-    @property
-    def _inserted(self) -> str:
-        names = "".join(f", {name}" for name in self.parts)
-        given = "".join(f", %({name})s::bytea" for name in self.parts)
-        return (
-            "INSERT INTO holodeck.sessions"
-            f" (agent, tenant, user_name, id, epoch, created, used, messages, steps, size, v{names})"
-            " SELECT %(agent)s, %(tenant)s, %(user)s, %(id)s, %(epoch_after)s, %(now)s, %(now)s, %(messages)s, %(steps)s,"
-            f" %(size)s, %(v)s{given} {self._source} ON CONFLICT DO NOTHING RETURNING key"
-        )
-
-    @property
-    def _updated(self) -> str:
-        changes = "".join(f", {name} = %({name})s" for name in self.parts)
-        return (
-            "UPDATE holodeck.sessions s SET epoch = %(epoch_after)s, used = %(now)s, messages = messages + %(messages)s,"
-            f" steps = steps + %(steps)s, size = size + %(size)s, v = %(v)s{changes} {self._source}"
-            " WHERE s.key = %(key)s AND s.epoch = %(epoch)s AND s.steps = %(first)s RETURNING s.key"
-        )
+        has_ended = None if self.run is None else self.run.has_ended
+        made = _usual_statement if len(self.steps) <= USUAL_STEPS else _statement
+        return made(self.row.key is None, len(self.steps), tuple(self.parts), has_ended)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -106,6 +73,48 @@ class Commit:
         if await (await connection.execute(commit.statement, commit.values)).fetchone() is None:
             raise LostClaim(LOST)
         return commit.row_after
+
+
+def _statement(is_new: bool, steps: int, parts: tuple[str, ...], has_ended: bool | None) -> str:  # noqa: FBT001  a key of the cache
+    """The statement for a new session or an existing one. `has_ended` is that of its run, None without a run."""
+    run = None if has_ended is None else RunClause({}, has_ended=has_ended)
+    source = "FROM run" if run and not run.has_ended else ""
+    rows = ", ".join(f"(%(seq{i})s, %(count{i})s, %(by_user{i})s, %(body{i})s::bytea)" for i in range(steps))
+    put = (
+        "INSERT INTO holodeck.steps (session, seq, messages, by_user, v, body)"
+        " SELECT mine.key, added.seq, added.messages, added.by_user, %(v)s, added.body"
+        f" FROM mine, (VALUES {rows}) AS added (seq, messages, by_user, body)"
+    )
+    clauses = [
+        *([run.lock] if run and not run.has_ended else []),
+        f"mine AS ({_inserted(parts, source) if is_new else _updated(parts, source)})",
+        *([f"put AS ({put})"] if steps else []),
+        *([run.change("EXISTS (SELECT 1 FROM mine)")] if run else []),
+    ]
+    return f"WITH {', '.join(clauses)} SELECT key FROM mine"
+
+
+_usual_statement = lru_cache(maxsize=100)(_statement)  # psycopg hashes a text, but the same object only once
+
+
+def _inserted(parts: tuple[str, ...], source: str) -> str:
+    names = "".join(f", {name}" for name in parts)
+    given = "".join(f", %({name})s::bytea" for name in parts)
+    return (
+        "INSERT INTO holodeck.sessions"
+        f" (agent, tenant, user_name, id, epoch, created, used, messages, steps, size, v{names})"
+        " SELECT %(agent)s, %(tenant)s, %(user)s, %(id)s, %(epoch_after)s, %(now)s, %(now)s, %(messages)s, %(steps)s,"
+        f" %(size)s, %(v)s{given} {source} ON CONFLICT DO NOTHING RETURNING key"
+    )
+
+
+def _updated(parts: tuple[str, ...], source: str) -> str:
+    changes = "".join(f", {name} = %({name})s" for name in parts)
+    return (
+        "UPDATE holodeck.sessions s SET epoch = %(epoch_after)s, used = %(now)s, messages = messages + %(messages)s,"
+        f" steps = steps + %(steps)s, size = size + %(size)s, v = %(v)s{changes} {source}"
+        " WHERE s.key = %(key)s AND s.epoch = %(epoch)s AND s.steps = %(first)s RETURNING s.key"
+    )
 
 
 async def fill(connection: PostgresConnection, row: SessionRow, content: StoredSession, used: float) -> SessionRow:

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextvars import Context
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from psycopg.errors import UniqueViolation
@@ -80,6 +81,7 @@ class PostgresRunStore:
         self._copier = LogCopier(self._store_pieces, self._store_at_once)
         self._link: ValkeyLink | None = None
         self._logs: dict[OwnedId, int] = {}  # runs whose logs are copied or followed here, by the numbers of their rows
+        self._asked: dict[OwnedId, str] = {}  # followed runs, by the processes that were asked through Valkey to hurry
         self.on_pulse: Callable[[Pulse], None] = lambda _pulse: None
         self.clock: Callable[[], float] = time.time
 
@@ -175,7 +177,11 @@ class PostgresRunStore:
         known = dict(self._keys)
         mine = await self._replicas.open_runs()
         noted = {*known, *self._keys, *self._records}
-        return self._replicas.pulse(mine, known.keys() & self._keys.keys(), noted)
+        pulse = self._replicas.pulse(mine, known.keys() & self._keys.keys(), noted)
+        if self._link is not None:
+            for run in pulse.followed:  # the message through Valkey may have been lost
+                self._copier.hurry(run)
+        return pulse
 
     async def take_over(self, seconds: float) -> Sequence[RunRecord]:
         """Takes the runs of processes that have left, or whose counter has stood still for `seconds`."""
@@ -361,7 +367,16 @@ class PostgresRunStore:
                 "ids": [name for _, name in runs],
             },
         )
-        await self._send("follow", found)
+        await self._send("follow", [each for each in found if self._is_new_owner(*each)])
+
+    def _is_new_owner(self, replica: str, tenant: str, user: str, run_id: str) -> bool:
+        """Whether the process that has this run was not asked to hurry yet.
+
+        It finds each further note in the row, which its heartbeat reads anyway. A message through Valkey wakes it.
+        """
+        run = Owner(tenant, user), run_id
+        before, self._asked[run] = self._asked.get(run), replica
+        return before != replica
 
     async def events(self, record: RunRecord, first: int = 0) -> list[tuple[int, list[Event]]]:
         run = record.owner, record.run_id
@@ -391,6 +406,7 @@ class PostgresRunStore:
         run = record.owner, record.run_id
         if self._link is not None:
             self._link.stop_waiting(run)
+        self._asked.pop(run, None)
         if run not in self._keys:
             self._logs.pop(run, None)
 
@@ -497,7 +513,14 @@ class PostgresRunStore:
         if self._link is None:
             return False
         named = [((piece.run, self._logs[piece.run]), piece) for piece in pieces if piece.run in self._logs]
-        return len(named) == len(pieces) and self._link.append_at_once(named, done)
+        return len(named) == len(pieces) and self._link.append_at_once(
+            named, partial(self._stored_at_once, pieces, done)
+        )
+
+    def _stored_at_once(self, pieces: list[LogPiece], done: Callable[[bool], None], is_stored: bool) -> None:  # noqa: FBT001  a callback
+        if is_stored:
+            self._forget_ended(pieces)
+        done(is_stored)
 
     async def _store_pieces(self, pieces: list[LogPiece]) -> Collection[OwnedId]:
         """Stores pieces only of runs that this process has: after a takeover it adds nothing to the log."""
