@@ -76,7 +76,6 @@ class SqliteFile:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reader: sqlite3.Connection | None = None  # used only in the event loop's thread
-        self._identity: tuple[int, int] | None = None  # device and inode of the file that is open
         self._commits = 0  # since the last checkpoint
         self._logged, self._logged_at = "", -LOG_SECONDS  # why sessions could not be stored, and when that was logged
         self._is_failing = False  # the log says so, and nothing was stored since
@@ -201,8 +200,8 @@ class SqliteFile:
         writes = [task.synced for task in tasks if task.writes]
         level, begin = "FULL" if self._durable and any(writes) else "NORMAL", "BEGIN IMMEDIATE" if writes else "BEGIN"
         try:
-            if identity_of(self.path) != self._identity:
-                raise FileNotFoundError(errno.ENOENT, MOVED)
+            if not os.path.samestat(self.path.stat(), self._opened_file):
+                raise FileNotFoundError  # another file has its name: SQLite would keep writing to the deleted one
             if writes and level != self._level:
                 connection.execute(f"PRAGMA synchronous={level}")
                 self._level = level
@@ -258,19 +257,10 @@ class SqliteFile:
             connection = connect(self.path)
             try:
                 prepare(connection, self.path, durable=self._durable)
-                self._identity = identity_of(self.path)
+                self._opened_file = self.path.stat()
                 yield connection
             finally:
                 connection.close()
-
-
-def identity_of(path: Path) -> tuple[int, int] | None:
-    """Device and inode of a file; None if there is none. SQLite keeps writing to a file that was deleted."""
-    try:
-        found = os.stat(path)  # noqa: PTH116  half the time of Path.stat, before each transaction
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def check_version() -> None:
@@ -494,7 +484,8 @@ def _refusal(error: sqlite3.Error) -> StoreRefused | None:
 def _failure(error: BaseException) -> HoloDeckError:
     if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
         return StorageFull("The disk that holds the sessions is full.")
-    return StoreUnavailable(f"Sessions cannot be stored at the moment: {words_of(error)}.")
+    why = MOVED if isinstance(error, FileNotFoundError) else words_of(error)
+    return StoreUnavailable(f"Sessions cannot be stored at the moment: {why}.")
 
 
 def words_of(error: BaseException) -> str:
