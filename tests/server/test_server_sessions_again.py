@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from holodeck.models.scripted import says
+from holodeck.models.scripted import calls, says
 from holodeck.server.options import ServerSettings
+from tests.agent.agent_fixture import Deletions
 from tests.runs.test_runs import Gate
-from tests.server.serving import ask, read_to, served, types
+from tests.server.serving import ask, frames, read_to, served, types
 
 ALL = ServerSettings(protocols=("ag-ui", "rest", "chat-stream"))
 UNKNOWN = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G"
@@ -55,6 +56,22 @@ async def test_a_run_that_was_stopped_continues_without_a_new_message():
         assert texts[1:] == ["half", "the whole answer"]
         async with s.post({}, "/runs/nothing/continue") as answer:
             assert answer.status == 404
+
+
+@pytest.mark.req("SRV-11", "ACC-07")
+async def test_a_run_that_waits_or_is_complete_does_not_continue_and_its_question_stays_open():
+    tool = Deletions()
+    async with served(calls(("delete", '{"name": "a"}')), says("done"), tools=tool.tools, settings=ALL) as s:
+        async with s.post(ask("delete it", thread="t", run="r1")) as answer:
+            interrupt = frames(await answer.read())[-1][1]["outcome"]["interrupts"][0]["id"]
+        async with s.post({}, "/runs/r1/continue") as answer:
+            assert (answer.status, "waits for an answer" in await answer.text()) == (422, True)
+        resume = [{"interruptId": interrupt, "status": "resolved", "payload": {"approved": True}}]
+        async with s.post(ask(messages=[], thread="t", run="r2", resume=resume)) as answer:
+            assert types(await answer.read())[-1] == "RUN_FINISHED"
+        assert tool.deleted == ["a"]
+        async with s.post({}, "/runs/r2/continue") as answer:
+            assert (answer.status, "is complete" in await answer.text()) == (422, True)
 
 
 @pytest.mark.req("SRV-11", "C08")

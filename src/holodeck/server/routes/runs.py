@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP
 from holodeck.access.route_access import needs
+from holodeck.core.events import Outcome, RunFinished
 from holodeck.core.request import RunRequest
 from holodeck.errors import InvalidRequest, SessionBusy, ShuttingDown
 from holodeck.runs.port import RunKey, RunState
@@ -99,6 +100,7 @@ async def continue_run(request: Request) -> Response:
     cut, server, owner = await _run_of(request), server_of(request), owner_of(request)
     if not cut.log.ended:
         raise SessionBusy(f"Run {cut.run_id!r} has not ended.")
+    _refuse_if_whole(cut)
     fingerprint = sha256(cut.run_id.encode()).digest()
     key = repeat_key_of(request, cut.request.wire, owner)
     if key is None:
@@ -107,6 +109,15 @@ async def continue_run(request: Request) -> Response:
     wanted = RunRequest(session_id=cut.session_id, parent_run_id=cut.run_id, encoding=cut.request.encoding)
     run = await begin(Arrival(request, cut.request.wire, wanted, fingerprint, owner, key))
     return follow(server, run, accept=request.headers.get("accept"))
+
+
+def _refuse_if_whole(run: Run) -> None:
+    """Refuses to continue a run that has its answer, or waits for one of the client: its question would be withdrawn."""
+    outcome = run.log.ending.outcome if isinstance(run.log.ending, RunFinished) else None
+    if outcome is Outcome.COMPLETED:
+        raise InvalidRequest(f"Run {run.run_id!r} is complete; send a message to go on.", field="run_id")
+    if outcome in (Outcome.INTERRUPTED, Outcome.CLIENT_TOOLS):
+        raise InvalidRequest(f"Run {run.run_id!r} waits for an answer; send that answer.", field="run_id")
 
 
 async def _last_cut(server: AgentServer, run: Run) -> tuple[Run, RunKey]:
