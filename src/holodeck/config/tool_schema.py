@@ -24,6 +24,9 @@ class McpToolSettings(ToolRules, McpServerBlock):
 
     type: Literal["mcp"]
     description: ToolDescription = ""
+    cwd: FilePath | None = Field(
+        None, description="The working folder of command, relative to agent.yaml; default: the agent's folder"
+    )
     oauth: bool | OAuthSettings = Field(
         default=False, description="Sign in with OAuth: `holodeck login` opens the browser once, the tokens are kept"
     )

@@ -33,9 +33,6 @@ class McpServerBlock(CalledTool):
     env: dict[Identifier, Text] = Field(
         default={}, max_length=100, description="Variables that it gets besides PATH, HOME, …"
     )
-    cwd: FilePath | None = Field(
-        None, description="Its working folder, relative to agent.yaml; default: the agent's folder"
-    )
     url: Url | None = Field(None, description="A streamable HTTP endpoint, or with transport sse the older kind")
     headers: dict[Identifier, Text] = Field(
         default={}, max_length=50, repr=False, description="Sent with every request to url"
@@ -84,12 +81,13 @@ class OAuthClient(OAuthSettings):
 
 
 class McpSettings(McpServerBlock, McpDefaults):
-    """The settings that the toolset takes: `cwd` is absolute, `start_timeout` is set.
+    """The settings that the toolset takes, with the working folder of `command`.
 
     `timeout` limits one call from the moment it is requested, including all waits; `max_line_bytes` limits one message of
     the server, over HTTP as well. `env` is added to the allow-list in `holodeck.tools.stdio`.
     """
 
+    cwd: Path | None = None
     oauth: OAuthClient | None = None
     max_line_bytes: int = MAX_LINE_BYTES
 

@@ -321,10 +321,9 @@ async def open_stdio(settings: McpSettings) -> AsyncGenerator[Link]:
 
 async def _launched(settings: McpSettings, link: "StdioLink") -> ServerProcess:
     command = settings.command or ""
-    folder = None if settings.cwd is None else Path(settings.cwd)
     process = ServerProcess(settings.name, link.feed, link.end)
     try:
-        await launch(process, command, settings.args, env=settings.env, cwd=folder)
+        await launch(process, command, settings.args, env=settings.env, cwd=settings.cwd)
     except OSError as error:
         raise CannotConnect(error.strerror or str(error), _advice(command)) from error
     return process

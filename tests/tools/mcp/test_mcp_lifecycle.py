@@ -35,7 +35,7 @@ def messages(caplog, event: str) -> list[dict]:
         ),
         ({"command": "./missing"}, "there is no './missing'"),
         ({"command": __file__}, "is not executable"),
-        ({"cwd": "/no/such/folder"}, "its working folder 'folder' does not exist"),
+        ({"cwd": Path("/no/such/folder")}, "its working folder 'folder' does not exist"),
     ],
 )
 async def test_a_command_that_cannot_run_is_named(tmp_path, changes, words):
@@ -254,7 +254,7 @@ def test_attempts_come_slower_and_slower(was_ready, pauses):
 async def test_a_child_sees_the_allowed_environment_and_what_is_named(rogue, monkeypatch, tmp_path):
     monkeypatch.setenv("GEMINI_API_KEY", "secret")
     monkeypatch.setenv("LC_TIME", "C")
-    server = await rogue(env={"TODO_DB": "x.db"}, cwd=str(tmp_path))
+    server = await rogue(env={"TODO_DB": "x.db"}, cwd=tmp_path)
     environment = json.loads((await server.call("environment")).text)
     environment.pop("LC_CTYPE", None)  # Python sets it for itself
     allowed = {"PATH", "HOME", "LANG", "TZ", "USER", "TMPDIR", "LC_TIME", "TODO_DB"}
