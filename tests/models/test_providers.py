@@ -3,6 +3,7 @@
 from typing import get_args
 
 import pytest
+from pydantic import ValidationError
 
 from holodeck.config.model_schema import ModelChoice
 from holodeck.errors import ConfigError
@@ -86,10 +87,20 @@ def test_a_row_names_keys_that_the_agent_file_has():
 
 @pytest.mark.req("T28")
 def test_settings_do_not_show_the_key():
-    settings = EndpointSettings(name="m", provider="openai", api_key="sk-secret-123456", headers={"X": "other-secret"})
+    settings = EndpointSettings(
+        name="m",
+        provider="openai",
+        endpoint="http://127.0.0.1:1/v1?key=a-secret",
+        api_key="sk-secret-123456",
+        headers={"X": "other-secret"},
+        extra={"authorization": "one-more-secret"},
+    )
     for shown in (repr(settings), str(settings), repr(OpenAIChatModel(settings)), OpenAIChatModel(settings).name):
         assert "secret" not in shown
     assert OpenAIChatModel(settings).name == "openai/m"
+    with pytest.raises(ValidationError) as refused:
+        EndpointSettings(name="m", headers={"X": "my secret", "Y": ["my secret"]}, extra=["my secret"])
+    assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("key", ["sk-a\nb", "sk-\x00", "sk-é"])

@@ -58,6 +58,8 @@ class ModelOptions(Block):
     `provider_tools` and `extra` go into the request body unchanged; `extra` overrides other members.
     """
 
+    model_config = ConfigDict(hide_input_in_errors=True)  # it may be a key
+
     provider: ProviderName = Field(description="Who serves the model; demo needs no key and no network")
     api: Literal["auto", "chat", "responses"] = Field(
         "auto",
@@ -146,10 +148,11 @@ class EndpointSettings(ModelOptions):
     endpoint_option: str = "model.endpoint"  # the setting that names the endpoint
     debug: bool = False  # the listener gets the endpoint's own events too
 
-    def __repr__(self) -> str:
-        endpoint = (self.endpoint or "default").partition("?")[0]  # a query may hold a key
-        key = "set" if self.api_key or self.auth_token else "not set"
-        return f"EndpointSettings(provider={self.provider!r}, name={self.name!r}, endpoint={endpoint!r}, api_key {key})"
+    def __repr_args__(self) -> list[tuple[str, object]]:
+        """The members that repr and str show. A query of the endpoint may hold a key, and so may `extra`."""
+        endpoint = (self.endpoint or "default").partition("?")[0]
+        key = self.api_key or self.auth_token
+        return [("provider", self.provider), ("name", self.name), ("endpoint", endpoint), ("api_key", key)]
 
     def choice_of_tools(self, prompt: Prompt) -> str | None:
         """The tool choice for one call: auto, none, required, or a tool's name; None leaves it to the provider.

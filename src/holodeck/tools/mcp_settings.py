@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from holodeck.blocks import Block, FilePath, Identifier, Seconds, Text, Url
 from holodeck.core.secrets import Redactor
@@ -25,13 +25,15 @@ class CalledTool(Block):
 class McpServerBlock(CalledTool):
     """One server: a `command` that speaks MCP on its standard streams, or the `url` of one that speaks it over HTTP."""
 
+    model_config = ConfigDict(hide_input_in_errors=True)  # it may be a credential
+
     transport: Literal["stdio", "http", "sse"] | None = Field(
         None, description="Default: stdio with command, http with url; sse: the older HTTP transport of MCP"
     )
     command: FilePath | None = Field(None, description="The program to run; no shell is involved")
     args: list[Text] = Field(default=[], max_length=100, description="Its arguments")
     env: dict[Identifier, Text] = Field(
-        default={}, max_length=100, description="Variables that it gets besides PATH, HOME, …"
+        default={}, max_length=100, repr=False, description="Variables that it gets besides PATH, HOME, …"
     )
     url: Url | None = Field(None, description="A streamable HTTP endpoint, or with transport sse the older kind")
     headers: dict[Identifier, Text] = Field(
@@ -66,6 +68,8 @@ class McpDefaults(Block):
 
 class OAuthSettings(Block):
     """Sign-in at a server that requires OAuth."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     client_id: Text | None = Field(
         None, description="The id of a client that you registered; default: HoloDeck registers itself"

@@ -6,6 +6,7 @@ import stat
 
 import aiohttp
 import pytest
+from pydantic import ValidationError
 
 from holodeck.errors import StartError
 from holodeck.tools.mcp_oauth import sign_in
@@ -91,6 +92,20 @@ async def test_a_client_that_was_registered_manually(tmp_path):
     assert authority.registered == []
     assert "hush-hush" not in (tmp_path / "oauth" / "x.json").read_text()
     assert "hush-hush" not in repr(settings)
+
+
+@pytest.mark.req("T28")
+def test_settings_do_not_show_credentials():
+    credential = {"TOKEN": "hush-hush"}
+    for settings in (
+        McpSettings(name="x", url="http://127.0.0.1:1", headers=credential),
+        McpSettings(name="x", command="x", env=credential),
+    ):
+        assert "hush-hush" not in repr(settings)
+    for wrong in ({"headers": credential}, {"url": "http://127.0.0.1:1", "headers": {"TOKEN": "hush-hush\x00"}}):
+        with pytest.raises(ValidationError) as refused:
+            McpSettings(name="x", **wrong)
+        assert "hush-hush" not in str(refused.value)
 
 
 async def test_a_person_who_says_no(tmp_path):
