@@ -220,6 +220,7 @@ async def test_a_bad_file_is_refused_at_the_start_and_ignored_later(file, conten
         ({"requests_per_minute": 0}, r"limits.requests_per_minute: .* greater than or equal to 1"),
         ({"tokens_per_day": "10"}, r"limits.tokens_per_day: .* valid integer"),
         ({"rpm": 5}, r"limits.rpm: Extra inputs are not permitted"),
+        (5, r"limits: Input should be a valid dictionary"),
     ],
 )
 def test_a_limit_of_a_key_has_the_bounds_of_the_agent_file(file, limits, words):

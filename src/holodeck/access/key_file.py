@@ -182,7 +182,8 @@ def _validated(kind: type[KeyLimits], value: Any) -> KeyLimits:
         return kind.model_validate(value, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
-        raise ValueError(f"limits.{first['loc'][0] if first['loc'] else ''}: {first['msg']}") from error
+        place = ".".join(map(str, ("limits", *first["loc"])))
+        raise ValueError(f"{place}: {first['msg']}") from error
 
 
 def _check(key: StoredKey) -> None:
