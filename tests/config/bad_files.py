@@ -26,6 +26,14 @@ BAD = {
         "name: “a”\nmodel: {provider: demo}\n",
         f":1:7: name: {NAME_RULE}; it contains U+201C (LEFT DOUBLE QUOTATION MARK)",
     ),
+    "a typographic quote before a URL": (
+        "name: a\nmodel: {provider: openai_compatible, name: x, endpoint: “http://127.0.0.1}\n",
+        ":2:57: model.endpoint: must be a URL that starts with http:// or https://; it contains U+201C (LEFT DOUBLE QUOTATION MARK)",
+    ),
+    "an umlaut beside the mistake": (
+        "name: a\nmodel: {provider: openai_compatible, name: x, endpoint: ws://münchen.test}\n",
+        ":2:57: model.endpoint: must be a URL that starts with http:// or https://",
+    ),
     "a dash of a word processor": (
         START + "tools:\n  \u2013 name: x\n",
         ":4:3: tools: must be a list (lines that start with -), not a block; it contains U+2013 (EN DASH)",

@@ -116,7 +116,9 @@ def _wording(details: ErrorDetails, keys: Keys, document: YamlDocument) -> str:
     if kind == "string_pattern_mismatch":
         key = "the agent's name" if keys == ("name",) else str(keys[-1])
         rule = _PATTERNS.get(key, "has a character that is not allowed here")
-        return rule + _contains(_given(details, keys, document))
+        given = _given(details, keys, document)
+        is_why = re.search(context["pattern"], given.encode("ascii", "ignore").decode())
+        return rule + (_contains(given) if is_why else "")
     return _plain_wording(details, keys, document)
 
 
