@@ -7,7 +7,7 @@ import pytest
 
 from holodeck.core.events import RunFailed, RunStarted, TextAdded
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
-from holodeck.errors import StoreUnavailable
+from holodeck.errors import StoreRefused, StoreUnavailable
 from holodeck.runs.log import RunLog
 from holodeck.runs.recovery import PART_STRIDE
 from holodeck.runs.remote_runs import RemoteRuns
@@ -103,12 +103,13 @@ async def test_a_defect_in_the_reading_of_a_copy_ends_its_readers(opened, monkey
     assert (type(read.log.ending), read.log.ending.code) == (RunFailed, "internal-error")
 
 
-async def test_an_event_that_cannot_be_written_takes_nothing_from_the_copies_of_other_runs():
+@pytest.mark.parametrize("error", [TypeError("a value of a foreign class"), StoreRefused("a damaged page")])
+async def test_an_event_that_cannot_be_written_takes_nothing_from_the_copies_of_other_runs(error):
     written, logs = [], [RunLog(), RunLog()]
 
     async def write(pieces):
         if any(piece.run == (ME, "a") for piece in pieces):
-            raise TypeError("a value of a foreign class")
+            raise error
         written.extend((piece.run, piece.first, len(piece.events)) for piece in pieces)
         return ()
 

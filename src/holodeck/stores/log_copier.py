@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from holodeck.core.events import Event, MessagesReplaced
 from holodeck.core.owner import OwnedId
-from holodeck.errors import HoloDeckError
+from holodeck.errors import HoloDeckError, StoreRefused
 from holodeck.runs.log import ReplayGone, RunLog
 from holodeck.stores import records
 
@@ -164,16 +164,15 @@ class LogCopier:
         for some in batches:
             try:
                 gone = await self._write([piece for _, piece in some if piece.events])
+            except StoreRefused as error:  # another attempt would not help, and the other runs must not wait for it
+                batches += _apart(some, error)
             except HoloDeckError:  # the store reports it; the run does not depend on it
                 self._is_failing = True
                 for copy, piece in some:
                     copy.position = piece.first - copy.first_number
                     self._due[copy] = None
-            except Exception:  # a defect, or an event that cannot be written: the other runs are copied all the same
-                if len(some) > 1:
-                    batches += [[one] for one in some]
-                else:
-                    log.exception("a piece of the log of run %s cannot be copied", some[0][0].run[1] if some else "")
+            except Exception as error:  # noqa: BLE001  a defect, or an event that cannot be written: likewise
+                batches += _apart(some, error)
             else:
                 for copy, _ in some:
                     if copy.run in gone:
@@ -202,6 +201,16 @@ class LogCopier:
             if not copy.log.ended:  # a cut log has ended too: following it would form a reference cycle
                 copy.log.call_at_next(partial(self._is_due, copy))
         return taken
+
+
+def _apart(batch: _Batch, error: Exception) -> list[_Batch]:
+    """Returns each log of a batch that failed by itself. One that failed alone is logged and not copied."""
+    if len(batch) > 1:
+        return [[one] for one in batch]
+    is_defect = not isinstance(error, HoloDeckError)
+    name = batch[0][0].run[1] if batch else ""
+    log.error("a piece of the log of run %s cannot be copied: %s", name, error, exc_info=is_defect)
+    return []
 
 
 def _emptied(snapshot: MessagesReplaced) -> MessagesReplaced:
