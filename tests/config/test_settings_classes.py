@@ -7,13 +7,16 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
+from holodeck.agent.settings import AgentLoopConfig
 from holodeck.config.agent_schema import RunsBlock, ServerBlock
 from holodeck.config.build import build_run_settings
 from holodeck.config.load import config_of
 from holodeck.config.serving import ServeOptions
+from holodeck.config.tool_schema import FunctionToolSettings
 from holodeck.runs.run_settings import RunSettings
 from holodeck.server.options import ServerSettings
 from holodeck.server.process import settings_of
+from holodeck.tools.functions import FunctionTool
 
 SOURCE = Path(__file__).parents[2] / "src" / "holodeck"
 NOTHING_SET = config_of({"name": "a", "model": {"provider": "demo"}}, environment={})
@@ -27,6 +30,11 @@ def test_an_empty_file_means_the_defaults_of_the_server():
 
 def test_an_empty_file_means_the_defaults_of_runs():
     assert build_run_settings(NOTHING_SET) == RunSettings()
+
+
+def test_a_call_has_the_same_time_in_a_file_and_in_python():
+    in_file = FunctionToolSettings(name="x", type="function", file="x.py").timeout
+    assert FunctionTool.of(lambda: "", name="x").timeout == in_file < AgentLoopConfig().iteration_timeout
 
 
 def test_no_key_of_the_server_block_is_copied():

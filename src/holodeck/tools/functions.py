@@ -24,13 +24,12 @@ from holodeck.core.text import clean, shorten
 from holodeck.core.tools import TOOL_NAME, ToolResult, ToolSchema
 from holodeck.errors import ConfigError
 from holodeck.tools.names import unknown_tool
-from holodeck.tools.port import MAX_RESULT_CHARS, ToolContext, ToolsetHealth
+from holodeck.tools.port import CALL_SECONDS, MAX_RESULT_CHARS, ToolContext, ToolsetHealth
 from holodeck.tools.signature import ArgumentsMismatch, name_of, read_signature
 
 logger = logging.getLogger(__name__)
 
 EMITTED_BY_TOOLS = (CustomSent, ActivityShown, ActivityPatched, WarningRaised)
-DEFAULT_TIMEOUT = 30.0
 MAX_THREADS = 32  # threads per toolset; functions that never return must not fill the process
 _GRACE = 1.0  # seconds that a cancelled coroutine may take to clean up
 _MAX_MESSAGE = 500
@@ -49,7 +48,7 @@ class FunctionTool:
     schema: ToolSchema
     function: Callable[..., Any]
     keywords: Keywords
-    timeout: float = DEFAULT_TIMEOUT
+    timeout: float = CALL_SECONDS
     max_result_chars: int = MAX_RESULT_CHARS
 
     @classmethod
@@ -59,7 +58,7 @@ class FunctionTool:
         *,
         name: str | None = None,
         description: str | None = None,
-        timeout: float = DEFAULT_TIMEOUT,
+        timeout: float = CALL_SECONDS,
         max_result_chars: int = MAX_RESULT_CHARS,
     ) -> "FunctionTool":
         """Makes a tool from the signature and the docstring. Raises ConfigError if that is not possible."""

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from holodeck.blocks import Block, FilePath, Identifier, Seconds, Text, Url
 from holodeck.core.secrets import Redactor
-from holodeck.tools.port import MAX_RESULT_CHARS
+from holodeck.tools.port import CALL_SECONDS, MAX_RESULT_CHARS
 
 MAX_LINE_BYTES = 1_000_000
 ToolName = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")]
@@ -18,7 +18,8 @@ class CalledTool(Block):
 
     name: ToolName = Field(description="Letters, digits, - and _; shown in messages")
     timeout: Seconds = Field(
-        25, description="Seconds for one call; less than loop.iteration_timeout, so that the model gets the error"
+        CALL_SECONDS,
+        description="Seconds for one call; less than loop.iteration_timeout, so that the model gets the error",
     )
 
 

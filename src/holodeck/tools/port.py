@@ -15,7 +15,9 @@ from holodeck.core.owner import DEFAULT_TENANT
 from holodeck.core.text import shorten
 from holodeck.core.tools import ToolResult, ToolSchema
 
-MAX_RESULT_CHARS = 50_000  # characters of one result that the model gets, unless its settings say otherwise
+# Unless the settings of a tool say otherwise:
+MAX_RESULT_CHARS = 50_000  # characters of one result that the model gets
+CALL_SECONDS = 25  # for one call; less than a step may take (`loop.iteration_timeout`)
 
 
 def _ignore(_event: Event) -> None:
