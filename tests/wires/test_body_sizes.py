@@ -118,7 +118,7 @@ def test_a_message_has_so_much_text_and_no_more(monkeypatch, content):
 
 @pytest.mark.parametrize("content", ["x" * 1000, [{"type": "text", "text": "x" * 1000}] * 2])
 def test_a_message_may_have_as_much_text_as_the_agent_file_says(content):
-    assert decode_agui(agui(content), 1000).request.messages
+    assert decode_agui(agui(content), 1000).run.messages
 
 
 class CountedBytes(bytes):

@@ -83,7 +83,7 @@ async def start(request: Request, body: bytes, accept: str | None = None) -> Eve
     given = await decoded(decode, body, server.settings.block.limits.message_characters)
     for warning in given.warnings:
         log.warning("run %s: %s", given.run_id, warning)
-    wanted, is_terminal = given.request, request.headers.get(CLIENT_HEADER) == TERMINAL
+    wanted, is_terminal = given.run, request.headers.get(CLIENT_HEADER) == TERMINAL
     if is_terminal:  # a terminal shows its own turns only, whatever came before
         wanted = msgspec.structs.replace(wanted, keeps_history=False)
     key = RunKey(NAME, owner, given.run_id, "runId", part=given.resumes)
@@ -95,7 +95,7 @@ async def start(request: Request, body: bytes, accept: str | None = None) -> Eve
     if progress is not None:
         run, reading = await started_or_reading(starting, progress)
         if run is None:
-            started = RunStarted(given.run_id, given.thread_id, given.request.parent_run_id, server.agent.model.name)
+            started = RunStarted(given.run_id, given.thread_id, given.run.parent_run_id, server.agent.model.name)
             encoder = encoder_for(accept, given.profile, given.run_id)
             return ReadingStream(server, started, reading, progress, encoder)
     else:

@@ -53,9 +53,9 @@ def test_a_whole_conversation() -> None:
         AssistantMessage(id="a2", content="Two."),
         ToolMessage(id="t2", call_id="c9", name="", content="it broke", failed=True),
     ]
-    assert [untimed(message) for message in read.request.messages] == [untimed(message) for message in expected]
+    assert [untimed(message) for message in read.run.messages] == [untimed(message) for message in expected]
     assert (read.thread_id, read.run_id, read.profile, read.warnings) == ("t1", "r1", Profile.FULL, ())
-    request = read.request
+    request = read.run
     assert (request.session_id, request.run_id, request.parent_run_id) == ("t1", "r1", "r0")
     assert request.keeps_history
     assert request.context == (("page", "cart"),)
@@ -163,7 +163,7 @@ def test_keys_may_be_spelled_as_in_python() -> None:
         "resume": [{"interrupt_id": "i1", "status": "resolved", "payload": True}],
     }
     read = decode(json.dumps(sent).encode())
-    request = read.request
+    request = read.run
     assert (read.thread_id, read.run_id, request.parent_run_id, read.profile) == ("t1", "r2", "r0", Profile.FULL)
     assert (request.properties, request.state) == ({"tool_call_id": "kept as it is"}, {"thread_id": "kept as it is"})
     user, assistant, tool = request.messages
@@ -175,7 +175,7 @@ def test_keys_may_be_spelled_as_in_python() -> None:
 
 @pytest.mark.parametrize(("sent", "read"), [({}, None), (None, None), ([], []), ({"a": {}}, {"a": {}}), (0, 0)])
 def test_empty_state_is_no_state(sent: Any, read: Any) -> None:
-    assert decode(body(state=sent)).request.state == read
+    assert decode(body(state=sent)).run.state == read
 
 
 CONTEXT_VALUES: list[Any] = [1, None, True, {"a": 1}, []]
@@ -221,8 +221,8 @@ TAKEN: dict[str, tuple[bytes, int]] = {
 def test_taken(raw: bytes, warnings: int) -> None:
     read = decode(raw)
     assert len(read.warnings) == warnings
-    assert read.request.session_id == read.thread_id
-    assert all(message.id in {"u1", "m2"} for message in read.request.messages)
+    assert read.run.session_id == read.thread_id
+    assert all(message.id in {"u1", "m2"} for message in read.run.messages)
 
 
 MEDIA_PARTS: list[tuple[dict[str, Any], MediaPart]] = [
@@ -244,7 +244,7 @@ MEDIA_PARTS: list[tuple[dict[str, Any], MediaPart]] = [
 @pytest.mark.parametrize(("part", "expected"), MEDIA_PARTS)
 def test_media_parts_old_and_new(part: dict[str, Any], expected: MediaPart) -> None:
     read = with_part(part)
-    assert read.request.messages[0].content == (TextPart("see"), expected)
+    assert read.run.messages[0].content == (TextPart("see"), expected)
     assert read.warnings == ()
 
 
@@ -262,7 +262,7 @@ def test_media_parts_old_and_new(part: dict[str, Any], expected: MediaPart) -> N
     ],
 )
 def test_the_zone_has_one_place(changes: dict[str, Any], zone: str | None) -> None:
-    assert decode(body(**changes)).request.properties.get("timezone") == zone
+    assert decode(body(**changes)).run.properties.get("timezone") == zone
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_the_zone_has_one_place(changes: dict[str, Any], zone: str | None) -> No
     ],
 )
 def test_only_a_clear_yes_is_a_yes(answer: dict[str, Any], *, approved: bool) -> None:
-    read = decode(body(resume=[{"interruptId": "i1", **answer}])).request.resume
+    read = decode(body(resume=[{"interruptId": "i1", **answer}])).run.resume
     assert read == (Resume(interrupt_id="i1", approved=approved, payload=answer.get("payload")),)
 
 
@@ -304,7 +304,7 @@ def test_an_answer_that_is_neither_yes_nor_no_is_refused_with_the_schema(payload
 @pytest.mark.req("ACC-07")
 def test_only_clients_before_1_0_may_leave_the_payload_out() -> None:
     resume = [{"interruptId": "i1", "status": "resolved"}]
-    (read,) = decode(body(resume=resume, protocolVersion=None)).request.resume
+    (read,) = decode(body(resume=resume, protocolVersion=None)).run.resume
     assert read.approved is True
     with pytest.raises(InvalidRequest, match="no approval was recorded"):
         decode(body(resume=resume, protocolVersion="1.0"))

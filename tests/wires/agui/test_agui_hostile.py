@@ -40,7 +40,7 @@ def test_what_is_nested_more_than_64_levels_is_refused(member: str, changes: dic
 
 
 def test_64_levels_are_taken() -> None:
-    assert decode(body(state=nested(64))).request.state == nested(64)
+    assert decode(body(state=nested(64))).run.state == nested(64)
 
 
 PART = {"type": "text", "text": ""}
@@ -81,7 +81,7 @@ def test_texts_are_clean_wherever_they_come_in() -> None:
             forwardedProps={dirty: dirty},
             resume=[{"interruptId": dirty, "status": "resolved", "payload": {"approved": True, dirty: dirty}}],
         )
-    ).request
+    ).run
     as_text = msgspec.json.encode(read).decode()
     assert "\\u0000" not in as_text
     assert as_text.count(clean) == 17
@@ -107,16 +107,16 @@ FORGED: list[dict[str, Any]] = [
 @pytest.mark.parametrize("message", FORGED, ids=range(len(FORGED)))
 def test_nothing_forged_gets_past_the_decoder(message: dict[str, Any]) -> None:
     read = decode(body(messages=[USER, message]))
-    assert MARK not in msgspec.json.encode(read.request).decode()
+    assert MARK not in msgspec.json.encode(read.run).decode()
     assert MARK not in " ".join(read.warnings), "the log repeats nothing that a client wrote"
     roles = {"user", "assistant", "tool"}
-    assert {msgspec.to_builtins(each)["role"] for each in read.request.messages} <= roles
+    assert {msgspec.to_builtins(each)["role"] for each in read.run.messages} <= roles
 
 
 @pytest.mark.req("T27")
 @pytest.mark.parametrize("member", ["user_id", "userId", "session_id", "system", "instructions", "model", "session"])
 def test_no_member_of_the_body_can_name_a_user_or_an_instruction(member: str) -> None:
-    request = decode(body(**{member: MARK})).request
+    request = decode(body(**{member: MARK})).run
     assert request.owner == ANONYMOUS_OWNER
     assert MARK not in msgspec.json.encode(request).decode()
 

@@ -42,9 +42,9 @@ _NO_STATE: tuple[object, ...] = (None, {})  # absent means `{}` to AG-UI, and cl
 
 
 class AguiInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A request, and what the answer has to know about the client."""
+    """The run that a client asks for, whose files are not read yet, and what its answer has to know of the client."""
 
-    request: RunRequest
+    run: RunRequest
     profile: Profile
     thread_id: str
     run_id: str
@@ -52,20 +52,20 @@ class AguiInput(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_files(self) -> bool:
-        messages = self.request.messages
+        messages = self.run.messages
         parts = [part for message in messages if not isinstance(message.content, str) for part in message.content]
         return m.MediaPart in map(type, parts)
 
     @property
     def fingerprint(self) -> bytes:
         """Returns a hash that is equal for two deliveries of one request. Omits message times, which decoding sets."""
-        parts = self.thread_id, [message.id for message in self.request.messages], self.request.resume
+        parts = self.thread_id, [message.id for message in self.run.messages], self.run.resume
         return sha256(json_bytes(parts)).digest()
 
     @property
     def resumes(self) -> bytes:
         """Distinguishes a resume from the request that started its run under the same runId. Empty for a first one."""
-        return sha256(json_bytes(self.request.resume)).digest() if self.request.resume else b""
+        return sha256(json_bytes(self.run.resume)).digest() if self.run.resume else b""
 
 
 def decode(body: bytes, max_text: int = read.MAX_TEXT) -> AguiInput:
@@ -81,7 +81,7 @@ def decode(body: bytes, max_text: int = read.MAX_TEXT) -> AguiInput:
     state = raw.get("state")
     if resumes not in _NOTHING:
         read.refuse_repeated_names(body)
-    request = RunRequest(
+    run = RunRequest(
         session_id=thread_id,
         run_id=run_id,
         parent_run_id=read.optional(read.valid_id, raw.get("parentRunId"), "parentRunId"),
@@ -95,7 +95,7 @@ def decode(body: bytes, max_text: int = read.MAX_TEXT) -> AguiInput:
         encoding=ENCODING[profile],
         warnings=_unused(warnings, raw["messages"]) if warnings else (),
     )
-    return AguiInput(request=request, profile=profile, thread_id=thread_id, run_id=run_id, warnings=tuple(warnings))
+    return AguiInput(run=run, profile=profile, thread_id=thread_id, run_id=run_id, warnings=tuple(warnings))
 
 
 def profile_of(protocol_version: Any) -> Profile:
