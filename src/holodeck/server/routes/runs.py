@@ -115,7 +115,7 @@ def _refuse_if_whole(run: Run) -> None:
     """Refuses to continue a run that has its answer, or waits for one of the client: its question would be withdrawn."""
     outcome = run.log.ending.outcome if isinstance(run.log.ending, RunFinished) else None
     if outcome is Outcome.COMPLETED:
-        raise InvalidRequest(f"Run {run.run_id!r} is complete; send a message to go on.", field="run_id")
+        raise InvalidRequest(f"Run {run.run_id!r} is complete; send a message instead.", field="run_id")
     if outcome in (Outcome.INTERRUPTED, Outcome.CLIENT_TOOLS):
         raise InvalidRequest(f"Run {run.run_id!r} waits for an answer; send that answer.", field="run_id")
 
