@@ -214,6 +214,25 @@ async def test_a_server_on_a_backup_ends_the_runs_that_the_original_continues(tm
 
 
 @pytest.mark.req("D05")
+def test_a_file_with_a_damaged_page_can_be_backed_up(folder):
+    """The copy may be the last that can be read of the sessions."""
+    path, copy = folder / ".holodeck" / "sessions.db", folder / "copy.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(
+            "INSERT INTO runs (agent, tenant, user, id, session, wire, state, accepted, v, request)"
+            " VALUES ('tester', 't', 'u', 'r', 's', '', 'running', 0, 1, x'7b7d')"
+        )
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'runs'").fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * 8)
+    assert "warning: a page is damaged" in ran(folder, "backup", copy.name).err
+    with closing(sqlite3.connect(copy)) as connection:
+        assert connection.execute("SELECT count(*) FROM sessions").fetchone() == (4,)
+
+
 def test_a_backup_that_fails_leaves_no_file_that_looks_like_one(folder):
     """An empty file would be an empty store, for the operator who restores it."""
     path = folder / ".holodeck" / "sessions.db"

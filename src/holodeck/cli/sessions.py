@@ -26,6 +26,7 @@ from holodeck.core.owner import DEFAULT_TENANT, OwnedId, Owner, is_owner_name
 from holodeck.core.text import one_line, terminal_safe
 from holodeck.errors import HoloDeckError, SessionBroken, SessionNewer, StartError, StorageFull
 from holodeck.sessions.port import ServerSession, StoredSession
+from holodeck.stores.sqlite_file import is_damaged
 from holodeck.stores.sqlite_runs import interrupt_all
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 
@@ -291,14 +292,27 @@ def backup(*, target: Path, path: str | None, demo: bool) -> None:
         part.touch(mode=0o600)
         with closing(sqlite3.connect(source)) as original, closing(sqlite3.connect(part)) as copy:
             original.backup(copy)
-            with copy:
-                interrupt_all(copy)
+            _end_runs_in(copy)
         part.rename(target)
         click.echo(f"Wrote {target}, {target.stat().st_size // 1000:,} kB.", err=True)
     except (sqlite3.Error, OSError) as error:
         raise StartError(f"{source} cannot be copied: {error}") from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def _end_runs_in(copy: sqlite3.Connection) -> None:
+    try:
+        with copy:
+            interrupt_all(copy)
+    except sqlite3.DatabaseError as error:
+        if not is_damaged(error):
+            raise
+        click.echo(
+            f"warning: a page is damaged ({error}), so a server that starts on this copy continues the runs in it; "
+            "set server.runs.on_crash: end",
+            err=True,
+        )
 
 
 def _with_store(

@@ -475,10 +475,14 @@ def _close_cursors(error: BaseException) -> None:
 
 def _refusal(error: sqlite3.Error) -> StoreRefused | None:
     """The error for a job whose data the file refuses: a constraint, a value that is too long, or a damaged page."""
-    is_damaged = getattr(error, "sqlite_errorname", "").startswith("SQLITE_CORRUPT")
-    if is_damaged or isinstance(error, sqlite3.IntegrityError | sqlite3.DataError):
+    if is_damaged(error) or isinstance(error, sqlite3.IntegrityError | sqlite3.DataError):
         return StoreRefused(f"The session store refuses this: {error}")
     return None
+
+
+def is_damaged(error: sqlite3.Error) -> bool:
+    """Whether a page of the file is damaged. Other pages may be intact."""
+    return getattr(error, "sqlite_errorname", "").startswith("SQLITE_CORRUPT")
 
 
 def _failure(error: BaseException) -> HoloDeckError:
