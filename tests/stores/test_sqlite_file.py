@@ -207,6 +207,20 @@ async def test_a_job_that_fails_harms_no_other(opened):
     assert await texts(store) == ["kept", "also kept"]
 
 
+@pytest.mark.req("D03b")
+async def test_a_damaged_page_is_named_with_the_remedy(opened, path):
+    store = await opened()
+    await say(store, "kept")
+    await store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'steps'").fetchone()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * PAGE)
+        file.write(b"\xff" * 8)
+    with pytest.raises(StoreRefused, match=r"damaged \(database disk image is malformed\); restore a backup"):
+        await texts(await opened())
+
+
 async def test_a_statement_that_sqlite_refuses_harms_no_other_job(opened):
     store, gate = await opened(), threading.Event()
     await say(store, "kept")

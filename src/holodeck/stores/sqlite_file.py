@@ -475,7 +475,9 @@ def _close_cursors(error: BaseException) -> None:
 
 def _refusal(error: sqlite3.Error) -> StoreRefused | None:
     """The error for a job whose data the file refuses: a constraint, a value that is too long, or a damaged page."""
-    if is_damaged(error) or isinstance(error, sqlite3.IntegrityError | sqlite3.DataError):
+    if is_damaged(error):
+        return StoreRefused(f"A part of the session file is damaged ({error}); restore a backup of it.")
+    if isinstance(error, sqlite3.IntegrityError | sqlite3.DataError):
         return StoreRefused(f"The session store refuses this: {error}")
     return None
 
