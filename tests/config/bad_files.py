@@ -40,7 +40,7 @@ BAD = {
     ),
     "a number with its unit": (
         "name: a\nmodel: {provider: demo, timeout: 30s}\n",
-        ":2:34: model.timeout: must be a number, not '30s'; leave out the unit",
+        ":2:34: model.timeout: must be a number, not '30s'; write the number alone (times are in seconds)",
     ),
     "a key without its unit": (
         START + "sessions: {ttl: 60}\n",

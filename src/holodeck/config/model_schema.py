@@ -10,12 +10,11 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from holodeck.blocks import Identifier, ShortText
-from holodeck.models.endpoint_settings import ModelOptions, Reasoning
+from holodeck.models.endpoint_settings import SMALLEST_BUDGET, ModelOptions, Reasoning
 from holodeck.models.price import Price
 from holodeck.models.providers import PROVIDERS, is_claude, is_gemini
 
 TIMEOUT, LOCAL_TIMEOUT = 30.0, 300.0
-SMALLEST_BUDGET = 1024  # Anthropic's minimum
 _OWN_KEYS = sorted({key for provider in PROVIDERS.values() for key in provider.own_keys})
 _LACKED = sorted({key for provider in PROVIDERS.values() for key in provider.lacks})
 

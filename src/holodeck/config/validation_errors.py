@@ -133,7 +133,7 @@ def _plain_wording(details: ErrorDetails, keys: Keys, document: YamlDocument) ->
     if kind == "string_type" and isinstance(details["input"], int | float):
         text += "; put it in quotes"
     elif kind.endswith("_parsing") and _WITH_UNIT.fullmatch(shown):
-        text += "; leave out the unit"
+        text += "; write the number alone (times are in seconds)"
     elif kind in ("list_type", "tuple_type") and isinstance(details["input"], dict):
         text += _contains(str(next(iter(details["input"]), "")))  # a dash of a word processor
     return text if keys in document.substituted else text + _short_model(keys, details["input"])

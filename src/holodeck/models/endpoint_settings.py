@@ -16,6 +16,7 @@ from holodeck.models.providers import PROVIDERS, ProviderName
 from holodeck.resilience.retry import Backoff
 
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+SMALLEST_BUDGET = 1024  # thinking tokens: Anthropic's minimum
 HeaderName = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
 
 

@@ -23,7 +23,7 @@ from holodeck.core.messages import (
 from holodeck.core.tools import ToolSchema
 from holodeck.models.anthropic.content_blocks import CALL, KEPT, THINKING, kept_blocks
 from holodeck.models.anthropic.message_events import Value
-from holodeck.models.endpoint_settings import EndpointSettings, Reasoning
+from holodeck.models.endpoint_settings import SMALLEST_BUDGET, EndpointSettings, Reasoning
 from holodeck.models.port import Prompt
 from holodeck.models.restrictions import NOTHING, Restrictions
 from holodeck.models.structured import messages_format_of
@@ -31,7 +31,6 @@ from holodeck.models.structured import messages_format_of
 ANSWER_TOKENS = 16_000  # max_tokens, which the API requires, if the file does not set it
 ADAPTIVE_TOKENS = 32_000  # the same with thinking whose length the model chooses
 LONG_ADAPTIVE_TOKENS = 64_000
-SMALLEST_BUDGET = 1024
 BREAKPOINTS = 4  # cache breakpoints that one request may have
 EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
 _BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 24_576, "max": 32_000}
