@@ -244,6 +244,7 @@ def principal(**more):
         returning(principal(tenant="")),
         returning(principal(scopes=frozenset({"everything"}))),
         returning(principal(scopes="admin")),
+        returning(principal(expires="tomorrow")),
     ],
 )
 async def test_a_hook_that_fails_lets_no_one_in(who):

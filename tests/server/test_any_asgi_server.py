@@ -10,6 +10,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
+from yarl import URL
 
 from holodeck import Agent, create_app
 from holodeck.agent.definition import AgentDefinition
@@ -109,6 +110,18 @@ async def test_mounted_in_another_application():
         async with client.get("/agents/one/nowhere") as answer:
             assert answer.status == 404
     assert server.state == "stopped"
+
+
+async def test_a_mount_with_a_parameter_writes_nothing_of_the_client_into_a_page():
+    inner = create_app(Agent("demo", name="one"), protocols="all")
+    outer = Starlette(routes=[Mount("/agents/{name}", inner)], lifespan=inner.lifespan)
+    async with stock_uvicorn(outer) as client:
+        async with client.get(URL("/agents/%22%3E%3Cb%3Ehi/docs", encoded=True)) as answer:
+            page = await answer.text()
+        async with client.get("/agents/one/docs") as answer:
+            assert 'src="/agents/one/docs/docs.js"' in await answer.text()
+    assert "<b>" not in page
+    assert 'data-root="/agents/%22%3E%3Cb%3Ehi' in page
 
 
 async def test_a_start_that_fails_is_reported_to_the_server(caplog):

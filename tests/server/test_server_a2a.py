@@ -17,7 +17,7 @@ from holodeck.core.owner import Owner
 from holodeck.errors import InvalidRequest
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.runs.middleware import EventMiddleware, hide_tools
-from holodeck.server import push_sender
+from holodeck.server import a2a_calls, push_sender
 from holodeck.server.options import PushSettings, ServerSettings
 from holodeck.server.wires import WIRES
 from holodeck.sessions.values import MemoryValues
@@ -181,6 +181,33 @@ async def test_a_client_that_takes_no_text_is_warned() -> None:
     async with served(settings=ALL) as s:
         result = await rpc(s, "SendMessage", {"message": message(), "configuration": options})
     assert result["error"]["code"] == -32005
+
+
+@pytest.mark.req("T15")
+async def test_a_long_list_lets_other_requests_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of a thousand tasks in memory held the event loop for 0.4 s."""
+    turns, begun = 0, []
+    listed = a2a_calls._listed
+
+    async def noted(*given: Any) -> Any:
+        begun.append(turns)
+        return await listed(*given)
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with served(*[says("ok")] * 5, settings=ALL) as s:
+        for number in range(5):
+            await sent(s, contextId=f"chat-{number}")
+        monkeypatch.setattr(a2a_calls, "_listed", noted)
+        counting = asyncio.create_task(count_turns())
+        _, page = await http(s, "GET", "/tasks")
+        counting.cancel()
+    assert page["totalSize"] == len(begun) == 5
+    assert len(set(begun)) == 5, "each task in a turn of its own"
 
 
 async def test_two_tasks_in_one_context() -> None:

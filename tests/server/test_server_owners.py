@@ -189,6 +189,22 @@ async def test_without_credentials_a_request_may_name_its_user_and_read_its_run_
                 assert answer.status == status
 
 
+@pytest.mark.req("T36")
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+async def test_a_name_is_the_same_user_in_a_header_and_in_a_body(encoding):
+    """Read as Latin-1 only, the UTF-8 of one name was another name, which another user could have."""
+    async with served(settings=ALL) as s:
+        async with s.post({"input": "hi", "user_id": "zoë", "conversation_id": "c1"}, "/chat/stream") as answer:
+            assert answer.status == 200, await answer.text()
+            await answer.read()
+        reader, writer = await s.connect()
+        head = "GET /sessions/c1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-HoloDeck-User: zoë\r\n\r\n"
+        writer.write(head.encode(encoding))
+        answered = await asyncio.wait_for(reader.read(), 30)
+        writer.close()
+    assert answered.startswith(b"HTTP/1.1 200 ")
+
+
 @pytest.mark.parametrize("name", ["key:abc", "system:x", "x" * 256, "a\tb"])
 async def test_a_reserved_name_is_refused(name):
     async with served(settings=ALL) as s, s.post(ask(), **{"X-HoloDeck-User": name}) as answer:

@@ -9,10 +9,12 @@ import pytest
 from holodeck.access.failure import Failure
 from holodeck.access.principal import Principal
 from holodeck.access.tickets import LONGEST_SECONDS, Tickets, bytes_of
+from holodeck.config.limit_schema import ServerLimits, SubjectLimits
 from holodeck.core.owner import Owner
 from holodeck.models.scripted import says
-from tests.server.keyed import keyed
-from tests.server.serving import Gate, ask, read_to, types
+from holodeck.server.options import ServerSettings
+from tests.server.keyed import KeyHolders, keyed
+from tests.server.serving import Gate, ask, read_to, served, server_block, types, until
 
 ANN = Principal(tenant="acme", user="ann", scopes=frozenset({"runs:read"}), via="api_key", credential_id="K")
 
@@ -122,3 +124,26 @@ def _same_bytes(one, other):
         return [bytes_of(part) for part in one.split(".")] == [bytes_of(part) for part in other.split(".")]
     except ValueError:
         return False
+
+
+@pytest.mark.req("T17")
+async def test_a_ticket_counts_as_its_key(tmp_path):
+    """Otherwise a key opens as many streams as it likes, each with a ticket."""
+    gate = Gate()
+    block = server_block(limits=ServerLimits(key=SubjectLimits(streams=1)))
+    holders = KeyHolders(tmp_path / "keys.json")
+    ann = holders.headers(user="ann")
+    async with served(
+        says("a b", pause=gate), settings=ServerSettings(block=block), access=holders.authenticator()
+    ) as s:
+        stream = await s.post(ask(run="r"), **ann)
+        await read_to(stream, "TEXT_MESSAGE_CONTENT")
+        ticket = await ticket_for(s, "r", ann)
+        async with s.get(f"/runs/r/events?ticket={ticket}") as answer:
+            assert answer.status == 429
+            assert (await answer.json(content_type=None))["reason"] == "key-streams"
+        gate.open.set()
+        await stream.read()
+        await until(lambda: s.server.slots.taken == 0)
+        async with s.get(f"/runs/r/events?ticket={ticket}") as answer:
+            assert answer.status == 200

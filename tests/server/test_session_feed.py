@@ -1,9 +1,11 @@
 """`GET /sessions` and `GET /sessions/{id}/events`: one's own conversations, and every run of one as it starts."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from holodeck.access.failure import Failure
 from holodeck.core.events import RunFinished, RunStarted
 from holodeck.core.ids import new_ulid
 from holodeck.core.owner import ANONYMOUS_OWNER
@@ -15,6 +17,7 @@ from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from holodeck.stores.sqlite_shared_runs import SharedSqliteRunStore
 from tests.runs.test_runs import Gate
+from tests.server.keyed import keyed
 from tests.server.serving import ask, served, types, until
 
 SESSION, OTHER = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G", "01K9ZQ4W3V8N2R5T7Y9A1C3E5H"
@@ -163,3 +166,24 @@ async def test_one_query_finds_the_runs_of_another_process_for_all_readers_and_a
     for body in bodies:
         assert types(body.partition(b"\n\n")[2])[-2:] == ["RUN_FINISHED", "RUN_ERROR"]
         assert b"connect again" in body
+
+
+async def test_the_feed_ends_when_its_credential_expires(tmp_path):
+    """A run in progress is shown to its end. Runs that start later need a new credential."""
+    gate = Gate()
+    async with keyed(tmp_path, says("a b", pause=gate), says("secret")) as (s, holders):
+        short = holders.headers(user="ann", expires=datetime.now(UTC) + timedelta(seconds=2))
+        ann = holders.headers(user="ann")
+        await s.server.access.refresh()
+        first = await s.post(ask(thread="t", run="first"), **ann)
+        feed = await s.get("/sessions/t/events", **short)
+        assert feed.status == 200
+        key = short["Authorization"].removeprefix("Bearer ")
+        await until(lambda: isinstance(s.server.access.keys.check(key), Failure), what="the key's end")
+        gate.open.set()
+        await first.read()
+        body = await asyncio.wait_for(feed.read(), 30)
+        async with s.post(ask(thread="t", run="second"), **ann) as answer:
+            await answer.read()
+    assert types(body)[-2:] == ["RUN_FINISHED", "RUN_ERROR"]
+    assert (b"expired" in body, b"secret" in body) == (True, False)

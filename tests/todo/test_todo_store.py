@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+import stat
 import subprocess
 import sys
 from collections import Counter
@@ -14,7 +15,7 @@ import pytest
 from sqlmodel import Session
 
 from holodeck.todo import store as todo_store
-from holodeck.todo.database import engine_url, file_url
+from holodeck.todo.database import check_database, engine_url, file_url
 from holodeck.todo.store import SchemaRow, TodoStore, new_id
 from holodeck.todo.todo_values import TodoError, TodoFilter
 
@@ -74,6 +75,15 @@ def test_two_updates_of_one_todo_are_both_found_by_a_search(store):
         list(threads.map(lambda change: store.update("ann", todo.id, change, NOW), changes))
     for found_by in ("title", "words", "label"):
         assert store.find("ann", TodoFilter(search=found_by), 5)[0] == 1
+
+
+def test_only_the_owner_can_read_a_new_file(tmp_path):
+    file = tmp_path / "todo.sqlite3"
+    check_database(file_url(file))
+    with closing(TodoStore(file_url(file))) as store:
+        store.add("ann", {"title": "private"}, NOW)
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == {f"todo.sqlite3{end}": 0o600 for end in ("", "-wal", "-shm")}
 
 
 def test_the_sqlite_file_is_in_wal_mode_and_outlives_the_store(tmp_path):

@@ -64,4 +64,5 @@ def _is_sound(found: Principal) -> bool:
         and is_owner_name(found.tenant)
         and isinstance(found.scopes, frozenset)
         and found.scopes <= SCOPES
+        and (found.expires is None or isinstance(found.expires, int | float))
     )

@@ -27,7 +27,7 @@ SCOPES = OF_ONE_USER | {METRICS, ADMIN, ACT_AS}
 """Every scope. A scope is a word and is matched whole; there are no wildcards."""
 
 _RESERVED_PREFIXES = ("key:", "system:")
-_OWN_KEYS = frozenset({"api_key", "hook"})  # a credential id of these names one client; a token's names its issuer
+_OWN_KEYS = frozenset({"api_key", "hook", "ticket"})  # a credential id of these names one client, a token's its issuer
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):

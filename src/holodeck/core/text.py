@@ -61,3 +61,11 @@ def one_line(text: str, limit: int = 80) -> str:
     """Text for lists and log lines: terminal-safe, one line, shortened with an ellipsis."""
     flat = " ".join(terminal_safe(text).split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+def from_header(value: bytes) -> str:
+    """Decodes a header that may hold any text: browsers send UTF-8, others Latin-1 as HTTP defines it."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")

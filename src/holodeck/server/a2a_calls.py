@@ -5,6 +5,7 @@ waits for input answers it. A message to a task that has ended is refused. A mes
 to wait for it.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from hashlib import sha256
@@ -184,7 +185,10 @@ async def list_tasks(request: Request, params: JsonObject) -> JsonObject:
         [] if records is None else await records.runs_of(owner=owner, session_id=wanted.context_id, limit=MAX_LISTED)
     )
     roots = list(dict.fromkeys(each.root or each.run_id for each in found))
-    listed = [await _listed(server, root, owner, wanted) for root in roots]
+    listed = []
+    for root in roots:
+        listed.append(await _listed(server, root, owner, wanted))
+        await asyncio.sleep(0)  # a store in memory never waits: a thousand tasks would hold the event loop
     tasks = [each for each in listed if each is not None and wanted.state in (None, each["status"]["state"])]
     tasks.sort(key=lambda task: str(task["status"]["timestamp"]), reverse=True)
     start = int(wanted.page_token or 0)

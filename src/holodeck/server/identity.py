@@ -23,6 +23,7 @@ from holodeck.access.route_access import SIGNED_IN, RouteAccess
 from holodeck.access.tickets import Tickets
 from holodeck.core.owner import Owner
 from holodeck.core.request import Resume
+from holodeck.core.text import from_header
 from holodeck.errors import AuthUnavailable, Forbidden, HoloDeckError, InvalidRequest, RateLimited, Unauthorized
 from holodeck.server.audit import Audit, admin_access, decided
 from holodeck.server.connection import connection_of
@@ -91,7 +92,7 @@ def check_named_user(principal: Principal, scope: Scope) -> None:
 
 
 def _named_users(scope: Scope) -> list[str]:
-    return [value.decode("latin-1") for name, value in scope["headers"] if name == USER_HEADER]
+    return [from_header(value) for name, value in scope["headers"] if name == USER_HEADER]
 
 
 def api_key_of(request: HTTPConnection) -> str | None:

@@ -17,7 +17,7 @@ from holodeck.access.principal import APPROVE
 from holodeck.core.ids import MAX_ID_LENGTH, is_valid_id
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
-from holodeck.core.text import clean
+from holodeck.core.text import clean, from_header
 from holodeck.errors import InvalidRequest, RunNotFound, SessionNotFound, UnsupportedMediaType
 from holodeck.files.reader import ReportProgress
 from holodeck.runs.client_history import first_of_use
@@ -61,12 +61,8 @@ def attempt_of(request: Request) -> int | None:
 
 
 def text_header(request: Request, name: str) -> str | None:
-    """Decodes a header that may hold any text: browsers send UTF-8, others Latin-1 as HTTP defines it."""
     given = request.headers.get(name)
-    try:
-        return None if given is None else given.encode("latin-1").decode()
-    except UnicodeDecodeError:
-        return given
+    return None if given is None else from_header(given.encode("latin-1"))
 
 
 def media_type_of(request: Request) -> str:

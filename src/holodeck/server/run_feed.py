@@ -3,20 +3,29 @@
 It knows no wire: subclasses choose the runs and encode them.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 
+from starlette.types import Receive, Scope, Send
+
 from holodeck.core.owner import OwnedId
-from holodeck.errors import HoloDeckError
+from holodeck.errors import HoloDeckError, Unauthorized
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
+from holodeck.server.identity import PRINCIPAL
 from holodeck.server.streaming_response import EventStream
 from holodeck.wires import sse
 
 
 class RunFeed(EventStream, ABC):
-    """Shows one run after the other until the client leaves, the session is deleted or the server stops."""
+    """Shows one run after the other until the client leaves, its credential expires, the session is deleted or the server stops.
+
+    When the credential expires, the run in progress is shown to its end: only reading another one needs a new credential.
+    """
+
+    _expires: float | None = None  # seconds since 1970
 
     def __init__(self, server: AgentServer, session: OwnedId, *, prefix: bytes) -> None:
         super().__init__(server.runs, (), server.settings.block, content_type=sse.CONTENT_TYPE, prefix=prefix)
@@ -25,7 +34,21 @@ class RunFeed(EventStream, ABC):
         self._next: deque[tuple[Run, int] | None] = deque()
         self._failure: HoloDeckError | None = None  # why runs are no longer announced
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._expires = scope[PRINCIPAL].expires
+        await super().__call__(scope, receive, send)
+
     async def _stream(self) -> None:
+        if self._expires is None:
+            await self._show_all()
+            return
+        expiry = self._loop.call_later(self._expires - time.time(), self._announced, _expired())
+        try:
+            await self._show_all()
+        finally:
+            expiry.cancel()
+
+    async def _show_all(self) -> None:
         with self._runs.feeds.subscribed(self._session, self._announced):
             async with self._server.stored_runs.announced(self._session, self._announced):
                 self._next.extendleft(reversed(await self._first()))
@@ -70,3 +93,9 @@ class RunFeed(EventStream, ABC):
         else:
             return
         self._wake()
+
+
+def _expired() -> Unauthorized:
+    error = Unauthorized("The credential of this stream has expired.")
+    error.reason = "expired"
+    return error

@@ -71,6 +71,8 @@ def check_database(url: str) -> None:
 def _check_sqlite(file: Path) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
+        if not file.exists():  # SQLite would let everyone read it; its other files get the same mode
+            file.touch(mode=0o600)
         connection = sqlite3.connect(file, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     except (OSError, sqlite3.Error) as error:
         raise DatabaseError(f"cannot open {file}: {_short(error)}") from error

@@ -2,6 +2,7 @@
 
 from functools import cache
 from importlib.resources import files
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -43,8 +44,9 @@ def _page(name: str, root: str = "") -> Response:
         raise NotFound(f"There is no such page in the documentation; see {'/docs'}.")
     content = _content(name)
     if root:
-        content = content.replace(b'="/', b'="%b/' % root.encode())
-        content = content.replace(b'data-root=""', b'data-root="%b"' % root.encode())
+        address = quote(root).encode()  # a mount's path may contain a parameter, which the client chooses
+        content = content.replace(b'="/', b'="%b/' % address)
+        content = content.replace(b'data-root=""', b'data-root="%b"' % address)
     return Response(content, headers={**STRICT, "Content-Type": TYPES[name.rpartition(".")[2]]})
 
 
