@@ -26,6 +26,7 @@ TOOLS = [
     "zipped",
     "hang",
     "pings",
+    "slow",
     "garbage",
     "noisy",
     "half_json",
@@ -42,6 +43,8 @@ class RogueHttp:
     headers: list[dict[str, str]] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
     answering: int = 0  # calls whose answer is in progress
+    drained: asyncio.Event = field(default_factory=asyncio.Event)  # when it is set, `slow` answers
+    server: asyncio.Server | None = None  # if closed, it takes no new connection
 
     @property
     def url(self) -> str:
@@ -76,6 +79,8 @@ class RogueHttp:
             return await _result(writer, message, {"tools": [{"name": n, "inputSchema": schema} for n in TOOLS]})
         self.answering += 1
         try:
+            if name == "slow":
+                await self.drained.wait()
             return await TRICKS[name](writer, message)
         finally:
             self.answering -= 1
@@ -206,6 +211,7 @@ TRICKS: dict[str, Trick] = {
     ),
     "hang": _hang,
     "pings": _pings,
+    "slow": _echo,
     "garbage": lambda writer, message: _send(writer, 200, JSON, b'{"jsonrpc": \xff'),
     "noisy": _noisy,
     "half_json": lambda writer, message: _send(writer, 200, JSON, _half(message)),
@@ -223,7 +229,7 @@ async def rogue_http(**options: Any) -> AsyncIterator[RogueHttp]:
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    server = await asyncio.start_server(accept, "127.0.0.1", rogue.port)
+    rogue.server = server = await asyncio.start_server(accept, "127.0.0.1", rogue.port)
     rogue.port = server.sockets[0].getsockname()[1]
     try:
         yield rogue

@@ -68,6 +68,19 @@ async def test_a_call_that_was_stopped_frees_its_connection(caplog):
 
 
 @pytest.mark.req("B16")
+async def test_a_server_that_takes_no_more_connections_still_answers_the_calls_that_it_has():
+    async with rogue_http() as rogue, connected(rogue.url) as toolset:
+        made = [asyncio.create_task(call(toolset, "slow", n=n)) for n in range(6)]  # no connection is idle
+        await until(lambda: rogue.answering == 6)
+        rogue.server.close()
+        refused = await call(toolset, "echo")
+        assert refused.unsent
+        assert "cannot be reached" in refused.text
+        rogue.drained.set()
+        assert [(await each).text for each in made] == [f'{{"n": {n}}}' for n in range(6)]
+
+
+@pytest.mark.req("B16")
 @pytest.mark.parametrize(
     ("tool", "arguments", "words"),
     [
