@@ -1,7 +1,9 @@
 """What is stored when: before a tool is called, before an ending is shown, and what a crash in between leaves."""
 
 import asyncio
-from typing import Any
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import pytest
 
@@ -12,7 +14,8 @@ from holodeck.core.messages import AssistantMessage, PendingStep, ToolMessage, U
 from holodeck.core.request import Resume
 from holodeck.core.tools import ToolResult, ToolSchema
 from holodeck.errors import LostClaim, StoreUnavailable
-from holodeck.models.scripted import Turn, calls, says
+from holodeck.models.port import Listener, Prompt
+from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.sessions.transcript import Transcript
 from tests.agent.agent_fixture import AgentFixture, PlainTools, echo
 
@@ -182,6 +185,48 @@ async def test_a_message_that_cannot_be_stored_ends_the_run_in_the_middle_of_the
     assert response.error_code == "store-unavailable"
     assert [type(event) for event in fixture.events] == [e.RunStarted, e.RunFailed]
     assert [what for what, _ in journal.writes] == ["commit", "ending"], "nothing of the reply is stored"
+
+
+class LateReply(ScriptedModel):
+    """A model whose connection delivers more of its reply after the store has failed and before the run is stopped."""
+
+    def __init__(self, journal: SlowJournal, begin: Callable[[Listener], None], late: Callable[[Listener], None]):
+        super().__init__([])
+        self.journal, self.begin, self.late = journal, begin, late
+
+    async def reply(self, prompt: Prompt, listener: Listener) -> NoReturn:
+        self.begin(listener)
+        self.journal.stored.set_exception(StoreUnavailable("The disk is full."))
+        asyncio.get_running_loop().call_soon(self.late, listener)
+        await for_ever()
+        raise AssertionError("never reached")
+
+
+@pytest.mark.req("D03", "D05")
+@pytest.mark.parametrize(
+    ("begin", "late"),
+    [
+        (lambda listener: None, lambda listener: listener.text("one")),
+        (lambda listener: listener.text("one"), lambda listener: listener.text("two")),
+        (
+            lambda listener: listener.call_started("c1", "echo"),
+            lambda listener: listener.call_arguments("c1", "{}"),
+        ),
+    ],
+    ids=["begins", "text", "arguments"],
+)
+async def test_what_the_model_says_after_its_question_could_not_be_stored_is_neither_shown_nor_stored(begin, late):
+    fixture = AgentFixture(says("never"))
+    fixture.conversation = journal = SlowJournal(fixture)
+    failures: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    fixture.agent = dataclasses.replace(fixture.agent, model=LateReply(journal, begin, late))
+    response = await fixture.play("hi")
+    assert response.error_code == "store-unavailable"
+    assert [type(event) for event in fixture.events] == [e.RunStarted, e.RunFailed]
+    assert fixture.ending.reason == "not_stored"
+    assert [what for what, _ in journal.writes] == ["commit", "ending"], "nothing of the reply is stored"
+    assert failures == []
 
 
 async def test_an_answer_that_comes_before_its_question_is_stored_is_shown_after_it():

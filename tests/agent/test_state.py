@@ -1,5 +1,6 @@
 """Shared state: snapshots, patches by the model, and prediction while an argument streams."""
 
+import msgspec
 import pytest
 
 from holodeck.agent import prediction
@@ -13,8 +14,11 @@ from holodeck.models.port import ModelReply
 from holodeck.models.scripted import calls, says
 from holodeck.tools.port import ToolContext
 from holodeck.tools.shared_state import StateToolset
+from holodeck.wires.agui.encode import encoder_for
+from holodeck.wires.agui.profile import Profile
 from tests.agent.agent_fixture import AgentFixture, PlainTools, echo
 
+PROTOBUF = "application/vnd.ag-ui.event+proto"
 PATCH = '{"patch": [{"op": "replace", "path": "/count", "value": 2}]}'
 
 
@@ -199,3 +203,33 @@ async def test_a_state_that_nests_too_deep_is_refused():
     refused = await toolset.call("update_state", nest, context)
     assert refused.failed
     assert "deeper than 64 levels" in refused.text
+
+
+NESTED = {500: "[" * 500 + "]" * 500, 100_000: "[" * 100_000 + "]" * 100_000}
+
+
+@pytest.mark.req("T18")
+@pytest.mark.parametrize("depth", NESTED)
+async def test_a_predicted_argument_that_nests_too_deep_is_refused_and_the_run_continues(depth):
+    predicted = StateSettings(initial={}, predict=[Prediction(state_key="plan", tool="echo", tool_argument="plan")])
+    arguments = f'{{"plan": {NESTED[depth]}}}'
+    fixture = AgentFixture(calls(("echo", arguments)), says("sorry"), state=predicted)
+    response = await fixture.play("write a plan")
+    assert (response.status, response.final_response) == ("completed", "sorry")
+    encoder = encoder_for(PROTOBUF, Profile.FULL, "r")
+    assert encoder.encode_many(enumerate(fixture.events))
+    assert fixture.tools.called == []
+
+
+@pytest.mark.req("T18")
+async def test_a_patch_of_more_operations_than_the_check_counts_is_refused():
+    many = [{"op": "add", "path": "/items/0", "value": 0}, {"op": "remove", "path": "/items/0"}] * 10_000
+    arguments = msgspec.json.encode({"patch": many}).decode()
+    fixture = AgentFixture(
+        calls(("update_state", arguments)), says("sorry"), state=StateSettings(initial={"items": []})
+    )
+    await fixture.play("count")
+    assert fixture.emitted(e.StatePatched) == []
+    (refused,) = fixture.emitted(e.ToolFinished)
+    assert refused.failed
+    assert "at most 100 operations" in refused.content

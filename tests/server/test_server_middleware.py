@@ -6,7 +6,17 @@ import msgspec
 import pytest
 
 from holodeck.agent.definition import AgentDefinition
-from holodeck.core.events import ActivityPatched, ActivityShown, TextAdded, ToolCallStarted, WarningRaised
+from holodeck.core.events import (
+    ActivityPatched,
+    ActivityShown,
+    MessagesReplaced,
+    TextAdded,
+    ToolArgumentsAdded,
+    ToolCallEnded,
+    ToolCallStarted,
+    ToolFinished,
+    WarningRaised,
+)
 from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import ScriptedModel, calls, says
 from holodeck.resilience.breaker import CircuitBreakerConfig
@@ -144,6 +154,32 @@ async def test_a_function_changes_the_text_on_every_wire(client):
 
     async with serving(lambda: own(louder, print)) as s:
         assert (await client.ask(s, "how is the weather?", SESSION)).answer == "IT RAINS."
+
+
+def discreet(event):
+    """Hides which tool was called, and with which arguments and result."""
+    match event:
+        case ToolCallStarted(name=name) if name == HIDDEN:
+            return msgspec.structs.replace(event, name="lookup")
+        case ToolArgumentsAdded() | MessagesReplaced():
+            return None
+        case ToolCallEnded(name=name) if name == HIDDEN:
+            return msgspec.structs.replace(event, name="lookup", arguments='{"of": "***"}')
+        case ToolFinished(name=name) if name == HIDDEN:
+            return msgspec.structs.replace(event, name="lookup", content="***")
+    return event
+
+
+@pytest.mark.req("SRV-21")
+@EACH_QUESTION
+async def test_a_function_changes_the_name_and_the_arguments_of_a_call_on_every_wire(asked):
+    async with serving(lambda: own(discreet, print)) as s:
+        path, body, headers = QUESTIONS[asked]("hi", SESSION)
+        async with s.post(body, path, **headers) as answer:
+            shown = await answer.text(errors="replace")
+        assert "rains" in shown
+        assert HIDDEN not in shown
+        assert "the boss" not in shown
 
 
 @ON_CLIENTS

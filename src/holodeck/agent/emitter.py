@@ -34,6 +34,7 @@ class RunEmitter(TimedListener):
     def __init__(self, emit: e.Emit, *, run_id: str, session_id: str, used_call_ids: Iterable[str] = ()) -> None:
         self.emit = self._show = emit
         self._held: list[e.Event] | None = None
+        self._is_lost = False  # what is held back was not stored
         self._run_id = run_id
         self._session_id = session_id
         self._names: dict[str, str] = {}
@@ -56,18 +57,30 @@ class RunEmitter(TimedListener):
 
     def hold(self) -> None:
         """Holds all events back until `release`."""
+        if self._is_lost:
+            self.discard()
         self._held, self._show, self._has_shown_start = [], self.emit, self.started
         self.emit = self._held.append
 
     def release(self) -> None:
-        """Emits the events that were held back. Idempotent."""
-        if self._held is not None:
+        """Emits the events that were held back, unless they are lost. Idempotent."""
+        if self._is_lost:
+            self.discard()
+        elif self._held is not None:
             held, self._held, self.emit = self._held, None, self._show
             for event in held:
                 self.emit(event)
 
+    def lose(self) -> None:
+        """Marks the events that are held back as lost: what they report was not stored.
+
+        They are dropped later, because the model continues to call its listener until the run stops it.
+        """
+        self._is_lost = self._held is not None
+
     def discard(self) -> None:
         """Drops the events that were held back: what they report was not stored."""
+        self._is_lost = False
         if self._held is not None:
             self._held, self.emit = None, self._show
             self._begin()
@@ -105,8 +118,8 @@ class RunEmitter(TimedListener):
             self._step = None
 
     def text_so_far(self) -> str:
-        """The text of this step so far. The loop keeps it when the model fails."""
-        return "".join(self._deltas)
+        """The text of this step so far. The loop keeps it when the model fails. Empty if the question was not stored."""
+        return "" if self._is_lost else "".join(self._deltas)
 
     # the model's listener
 
@@ -258,10 +271,12 @@ class OverlappingCommit:
             if self._waiter is not None and not self._waiter.done():
                 self._waiter.set_result(None)
             return
-        self._emitter.discard()
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(failure)
-        elif self._waiter is None and self._task is not None:
+        if self._waiter is not None:
+            self._emitter.discard()
+            if not self._waiter.done():
+                self._waiter.set_exception(failure)
+        elif self._task is not None:
+            self._emitter.lose()
             self._failure = failure
             self._task.cancel()
 

@@ -13,6 +13,7 @@ from typing import Any
 from holodeck.agent.emitter import RunEmitter
 from holodeck.agent.settings import Prediction
 from holodeck.core.events import CustomSent, StatePatched
+from holodeck.core.json_values import MAX_DEPTH, depth_exceeds
 from holodeck.core.messages import ToolCall
 
 GROWTH = 20  # the text is parsed again when it has grown by a twentieth, so that the cost stays linear
@@ -29,16 +30,20 @@ def announcement(predictions: Sequence[Prediction]) -> CustomSent:
 def argument_so_far(text: str, argument: str) -> Any:
     """The value of a top-level argument in JSON text that may stop anywhere. None while there is nothing to show.
 
-    A string is shown as far as it has arrived, any other value when it is complete.
+    A string is shown as far as it has arrived, any other value when it is complete. A value that nests too deeply for an
+    encoder is not shown.
     """
     key = re.search(rf"[{{,]\s*{re.escape(json.dumps(argument))}\s*:\s*", text)
     if key is None:
         return None
     rest = text[key.end() :]
     try:
-        return json.JSONDecoder().raw_decode(rest)[0]
+        value = json.JSONDecoder().raw_decode(rest)[0]
     except ValueError:
         return _open_string(rest)
+    except RecursionError:
+        return None
+    return None if depth_exceeds(value, MAX_DEPTH) else value
 
 
 def _open_string(text: str) -> str | None:

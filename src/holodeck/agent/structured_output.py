@@ -7,12 +7,14 @@ types; msgspec handles its structs and TypedDicts. `holodeck.models.structured` 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Self, is_typeddict
 from urllib.parse import unquote
 
 import msgspec
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, best_match
+from jsonschema.validators import extend
 from pydantic import TypeAdapter, ValidationError
 from referencing import Registry
 
@@ -20,9 +22,14 @@ from holodeck.core.messages import AssistantMessage, Message, UserMessage
 from holodeck.core.text import one_line
 from holodeck.errors import ConfigError
 from holodeck.models.port import OutputSchema
+from holodeck.tools.schema_check import unique_items
 
 WRAPPED = "value"  # the member that holds a value that is not an object
 _LONGEST_PROBLEM = 300
+_MOST_PROBLEMS = 100  # compared to find the one to report; a long list of wrong items would block the event loop
+
+
+_Validator = extend(Draft202012Validator, {"uniqueItems": unique_items})  # type: ignore[no-untyped-call]  # so in the stubs
 
 
 class BadOutputError(Exception):
@@ -61,7 +68,7 @@ class OutputType:
             schema=OutputSchema(schema=root, name=_safe_name(name)),
             convert=convert,
             is_wrapped=wrapped,
-            validator=Draft202012Validator(root, registry=Registry()),
+            validator=_Validator(root, registry=Registry()),
         )
 
     @classmethod
@@ -80,7 +87,10 @@ class OutputType:
     def read(self, text: str) -> tuple[Any, Any]:
         """Returns the answer as a JSON value and as a value of the type. Raises BadOutputError."""
         document = _parsed(text)
-        problem = best_match(self.validator.iter_errors(document))
+        try:
+            problem = best_match(islice(self.validator.iter_errors(document), _MOST_PROBLEMS))
+        except RecursionError:
+            raise BadOutputError("it is nested too deeply") from None
         if problem is not None:
             where = "/".join(map(str, problem.absolute_path))
             raise BadOutputError(

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 
+from msgspec.structs import replace
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from holodeck.core.encoder import bare
-from holodeck.core.events import Ending, RunFailed, RunFinished, StepStarted, TextAdded, ToolFinished
+from holodeck.core.events import Ending, RunFailed, RunFinished, StepStarted, TextAdded, ToolCallEnded, ToolFinished
 from holodeck.core.messages import ToolExecution
+from holodeck.core.tools import arguments_shown
 from holodeck.errors import ShuttingDown
 from holodeck.runs.middleware import EventMiddleware
 from holodeck.runs.run import Run
@@ -50,15 +52,21 @@ def answer_of(run: Run, ending: Ending, middleware: EventMiddleware) -> tuple[st
     executions = result.executions if result is not None else ()
     if middleware.is_empty:
         return (result.text if result is not None else None) or "", executions
-    text, shown = ReplyText(), set[str]()
+    text, names, arguments = ReplyText(), dict[str, str](), dict[str, str]()
     for event in map(bare, (event for _, event in middleware(enumerate(run.log.kept)))):
         if isinstance(event, StepStarted):
             text.step_started()
         elif isinstance(event, TextAdded):
             text.add(event)
+        elif isinstance(event, ToolCallEnded):
+            arguments[event.call_id] = event.arguments
         elif isinstance(event, ToolFinished):
-            shown.add(event.call_id)
-    return text.answer(ending), [each for each in executions if each.call_id in shown]
+            names[event.call_id] = event.name
+    shown = [replace(each, tool_name=names[each.call_id]) for each in executions if each.call_id in names]
+    return text.answer(ending), [
+        replace(each, parameters=arguments_shown(arguments[each.call_id])) if each.call_id in arguments else each
+        for each in shown  # the arguments of a call that a person approved are in the log of the run before
+    ]
 
 
 async def left(receive: Receive) -> None:

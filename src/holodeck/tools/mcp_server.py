@@ -95,6 +95,11 @@ class McpSession:
         self.capabilities: frozenset[str] = frozenset()  # what the server declares: "tools", "prompts", …
         link.receive, link.on_end = self._receive, self._fail_all
 
+    @property
+    def waits(self) -> bool:
+        """Whether a request has not been answered yet."""
+        return bool(self._waiting)
+
     async def initialize(self) -> None:
         """The handshake. Raises UnsupportedVersion."""
         about_us = {
@@ -311,6 +316,8 @@ class McpServer:
             except McpError as error:
                 if error.code not in NOT_SENT:
                     raise
+                if error.code == McpRefusal.UNREACHABLE and session.waits:
+                    raise  # a server that is about to restart takes no connection, but answers the calls that it has
                 link.end(error.message)
                 if is_last or error.code != McpRefusal.UNKNOWN_SESSION:
                     raise

@@ -6,12 +6,12 @@ and then accepts everything: the check saves the model a failed call, it is not 
 tools. Import it through `holodeck.tools.arguments`, which loads the library late.
 """
 
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-import msgspec
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
 from jsonschema.validators import extend, validator_for
@@ -92,15 +92,15 @@ def _unchecked(_validator: Any, _value: Any, _instance: Any, _schema: Any) -> No
     return None
 
 
-def _unique_items(_validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
+def unique_items(_validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
     """`uniqueItems` in linear time. The library compares every pair of unsortable items: hours for a megabyte of `{}`."""
     if not wanted or not isinstance(instance, list):
         return
-    if len({msgspec.json.encode(item, order="deterministic") for item in instance}) != len(instance):
+    if len({json.dumps(item, sort_keys=True) for item in instance}) != len(instance):  # takes half a surrogate pair too
         yield ValidationError("has an item twice")
 
 
-_OWN_KEYWORDS: Mapping[str, Keyword] = {"uniqueItems": _unique_items, **dict.fromkeys(_UNCHECKED, _unchecked)}
+_OWN_KEYWORDS: Mapping[str, Keyword] = {"uniqueItems": unique_items, **dict.fromkeys(_UNCHECKED, _unchecked)}
 
 
 def _without_dialects(schema: Any) -> Any:

@@ -60,6 +60,8 @@ class StateToolset:
         return []
 
     async def call(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:  # noqa: ARG002  the port's
+        if len(arguments["patch"]) > MAX_OPERATIONS:  # the check of arguments gives up on a very long list
+            return ToolResult.failure(f"The state is unchanged: a patch has at most {MAX_OPERATIONS} operations.")
         try:
             changed = apply_patch(self.value, arguments["patch"])
         except PatchError as problem:

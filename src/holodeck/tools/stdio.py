@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import cast
 
 import anyio
+import msgspec
 
 from holodeck.core.text import one_line
 from holodeck.tools import mcp_wire as wire
@@ -394,13 +395,13 @@ class StdioLink(Link):
 
     def _refuse(self, line: bytes) -> None:
         """Handles a line that is not a message: a damaged answer, or other output."""
-        if not line.lstrip().startswith(b"{"):
+        if not line.lstrip().startswith(b"{") or _is_log_line(line):
             self._noise += 1
             if self._noise <= NOISE_SHOWN:
                 self._warn("mcp_noise_on_stdout", line=one_line(line[:400].decode("utf-8", "replace"), 200))
             return
         self._warn("mcp_unreadable_message")
-        self._answer(_id_in(line, line), line, "it sent an answer that cannot be read (no valid UTF-8 or JSON-RPC)")
+        self._answer(_id_in(line, line), line, "sent an answer that cannot be read (no valid UTF-8 or JSON-RPC)")
 
     def _refuse_oversize(self, line: Oversize) -> None:
         known = _id_in(line.head, b"")
@@ -409,7 +410,7 @@ class StdioLink(Link):
         if line.ended or known is not None:
             self._warn("mcp_message_too_large")
             megabytes = self._max_bytes / 1_000_000
-            why = f"it sent an answer over {megabytes:g} MB, which was discarded (too_large): ask for less"
+            why = f"sent an answer over {megabytes:g} MB, which was discarded (too_large): ask for less"
             self._answer(_id_in(line.head, line.tail), line.head, why)
 
     def _answer(self, request: RequestId | None, head: bytes, why: str) -> None:
@@ -422,6 +423,16 @@ class StdioLink(Link):
 
     def _warn(self, event: str, **details: str) -> None:
         _log.warning(event, extra={"details": {"server": self.server, **details}})
+
+
+def _is_log_line(line: bytes) -> bool:
+    """Whether a line is whole JSON and no message: many programs write their log in this form."""
+    try:
+        members = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    answers = "id" in members and ("result" in members or "error" in members)
+    return not answers and "jsonrpc" not in members
 
 
 def _id_in(head: bytes, tail: bytes) -> RequestId | None:

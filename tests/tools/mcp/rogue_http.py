@@ -25,6 +25,8 @@ TOOLS = [
     "big_event",
     "zipped",
     "hang",
+    "pings",
+    "slow",
     "garbage",
     "noisy",
     "half_json",
@@ -40,6 +42,9 @@ class RogueHttp:
     journal: list[str] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
+    answering: int = 0  # calls whose answer is in progress
+    drained: asyncio.Event = field(default_factory=asyncio.Event)  # when it is set, `slow` answers
+    server: asyncio.Server | None = None  # if closed, it takes no new connection
 
     @property
     def url(self) -> str:
@@ -72,7 +77,13 @@ class RogueHttp:
         if message["method"] == "tools/list":
             schema = {"type": "object"}
             return await _result(writer, message, {"tools": [{"name": n, "inputSchema": schema} for n in TOOLS]})
-        return await TRICKS[name](writer, message)
+        self.answering += 1
+        try:
+            if name == "slow":
+                await self.drained.wait()
+            return await TRICKS[name](writer, message)
+        finally:
+            self.answering -= 1
 
     def _status(self, headers: dict[str, str], message: Any) -> int | None:
         if self.token and headers.get("authorization") != f"Bearer {self.token}":
@@ -161,6 +172,15 @@ async def _hang(_writer: asyncio.StreamWriter, _message: Any) -> bool:
     return False
 
 
+async def _pings(writer: asyncio.StreamWriter, _message: Any) -> bool:
+    """A stream that could be resumed, and comments instead of the result, as long as the client listens."""
+    await _send(writer, 200, SSE, b"id: 1\ndata: \n\n", size=0)
+    while True:
+        writer.write(b": ping\n\n")
+        await writer.drain()
+        await asyncio.sleep(0.01)
+
+
 async def _noisy(writer: asyncio.StreamWriter, message: Any) -> bool:
     changed = json.dumps({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}).encode()
     return await _send(writer, 200, SSE, b": hello\n\n" + _event(changed) + _event(_text(message, "after")), size=0)
@@ -190,6 +210,8 @@ TRICKS: dict[str, Trick] = {
         writer, 200, JSON, gzip.compress(_text(message, "x" * 5_000_000), 1), "content-encoding: gzip"
     ),
     "hang": _hang,
+    "pings": _pings,
+    "slow": _echo,
     "garbage": lambda writer, message: _send(writer, 200, JSON, b'{"jsonrpc": \xff'),
     "noisy": _noisy,
     "half_json": lambda writer, message: _send(writer, 200, JSON, _half(message)),
@@ -207,7 +229,7 @@ async def rogue_http(**options: Any) -> AsyncIterator[RogueHttp]:
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    server = await asyncio.start_server(accept, "127.0.0.1", rogue.port)
+    rogue.server = server = await asyncio.start_server(accept, "127.0.0.1", rogue.port)
     rogue.port = server.sockets[0].getsockname()[1]
     try:
         yield rogue

@@ -40,6 +40,23 @@ async def test_an_answer_that_cannot_be_read_fails_its_call_and_nothing_else(rog
 
 
 @pytest.mark.req("B04")
+@pytest.mark.parametrize(
+    "line", ['{"level": "info", "msg": "called"}', '{"msg": "stored", "id": ID}', '{"error": "none"}', "{}"]
+)
+async def test_a_log_line_in_json_fails_no_call(rogue, line):
+    server = await rogue()
+    answer = '{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"own"}]}}'
+    assert (await server.call("raw", {"bytes": f"{line}\n{answer}\n"})).text == "own"
+
+
+@pytest.mark.req("B04")
+async def test_an_answer_without_the_version_of_json_rpc_fails_its_call(rogue):
+    server = await rogue()
+    result = await server.call("raw", {"bytes": '{"id": ID, "result": {"content": []}}\n'})
+    assert "the tool server 'rogue' sent an answer that cannot be read" in result.text
+
+
+@pytest.mark.req("B04")
 async def test_a_damaged_notification_fails_no_call(rogue):
     server = await rogue()
     lines = '{"jsonrpc":"2.0","method":"\xff"}\n{"jsonrpc":"2.0","id":ID,"result":{"content":[]}}\n'

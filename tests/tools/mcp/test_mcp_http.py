@@ -1,8 +1,9 @@
 """Servers over streamable HTTP: a real one, and one that does everything wrong (row B16; T13)."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib import import_module
 from typing import Any
 
@@ -50,6 +51,33 @@ async def test_a_server_of_the_official_sdk(json_response):
         assert (schema.name, schema.description) == ("add", "Adds two numbers.")
         assert (await call(toolset, "add", a=2, b=3)).text == "5"
         assert (await call(toolset, "add", a="two", b=3)).failed
+
+
+@pytest.mark.req("B16")
+async def test_a_call_that_was_stopped_frees_its_connection(caplog):
+    caplog.set_level(logging.INFO, "mcp")
+    async with rogue_http() as rogue, connected(rogue.url) as toolset:
+        made = asyncio.create_task(call(toolset, "pings"))
+        await until(lambda: rogue.answering == 1)
+        made.cancel()
+        with suppress(asyncio.CancelledError):
+            await made
+        await until(lambda: rogue.answering == 0)
+        assert (await call(toolset, "echo", n=1)).text == '{"n": 1}'
+    assert "SSE stream disconnected" not in caplog.text, "the SDK does not resume the stream"
+
+
+@pytest.mark.req("B16")
+async def test_a_server_that_takes_no_more_connections_still_answers_the_calls_that_it_has():
+    async with rogue_http() as rogue, connected(rogue.url) as toolset:
+        made = [asyncio.create_task(call(toolset, "slow", n=n)) for n in range(6)]  # no connection is idle
+        await until(lambda: rogue.answering == 6)
+        rogue.server.close()
+        refused = await call(toolset, "echo")
+        assert refused.unsent
+        assert "cannot be reached" in refused.text
+        rogue.drained.set()
+        assert [(await each).text for each in made] == [f'{{"n": {n}}}' for n in range(6)]
 
 
 @pytest.mark.req("B16")
