@@ -70,7 +70,7 @@ MUTANTS = (
     Mutant("agent/loop.py", "conversation.begin_calls(step)\n    await overlap.wait()\n", "conversation.begin_calls(step)\n", DURABLE, "a tool is called before the message that asked for it is stored"),
     Mutant("stores/stored_conversation.py", 'if error is not None and (steps or "pending" in parts):', "if False:", STORES, "an answer is stored without its question"),
     Mutant("stores/stored_conversation.py", "if self._gap is not None and (steps or change.pending is not KEEP):", "if False:", "tests/runs/test_stored_runs.py", "a call that was made leaves no trace"),
-    Mutant("cli/sessions.py", "                interrupt_all(copy)\n", "                pass\n", "tests/cli/test_sessions_command.py", "a server on a backup makes calls again"),
+    Mutant("cli/sessions.py", "            interrupt_all(copy)\n", "            pass\n", "tests/cli/test_sessions_command.py", "a server on a backup makes calls again"),
     Mutant("stores/stored_conversation.py", "            steps, parts = joined_steps(accepted.steps, steps), {**accepted.parts, **parts}\n", "            pass\n", STORES, "a question is lost whose answer comes at once"),
     Mutant("stores/sqlite_file.py", '"FULL" if self._durable and any(writes) else "NORMAL", "BEGIN', '"NORMAL", "BEGIN', "tests/stores/test_flushes.py", "what was acknowledged is lost with the power"),
     Mutant("stores/sqlite_file.py", "if not os.path.samestat(self.path.stat(), self._opened_file):", "if False:", "tests/stores/test_sqlite_file.py", "messages are stored in a file that was deleted"),
