@@ -258,7 +258,7 @@ MUTANTS = (
     Mutant("server/quota.py", 'Share(f"{kind}-{what}", subject, limit)', 'Share(f"{kind}-{what}", str(time.monotonic_ns()), limit)', "tests/server/test_server_quota.py", "any number of responses at a time"),
     Mutant("server/quota.py", "        await self._check_stored(spender)\n        limits = list(", "        limits = list(", "tests/server/test_server_spending.py", "a tenant stores more than it may"),
     Mutant("cli/conversation/remote_chat.py", "self._stopping = asyncio.create_task(run.stop())", "reply.cancel()", "tests/cli/test_remote_chat.py", "Ctrl+C leaves the run going at the server"),
-    Mutant("server/agui_run.py", "is_terminal = given.request, request.headers.get(CLIENT_HEADER) == TERMINAL", "is_terminal = given.request, False", "tests/clients/test_one_session_everywhere.py", "a page takes back what a terminal added"),
+    Mutant("server/agui_run.py", "is_terminal = given.run, request.headers.get(CLIENT_HEADER) == TERMINAL", "is_terminal = given.run, False", "tests/clients/test_one_session_everywhere.py", "a page takes back what a terminal added"),
     Mutant("access/page_session.py", "if claims is None or not await self.spend(claims.name):", "if claims is None:", "tests/access/test_page_session.py", "a sign-in code is worth many tokens"),
     Mutant("runs/kept_answers.py", "if pending is None or pending.run_id != run.run_id:\n                return ()", "if pending is None:\n                return ()", "tests/runs/test_kept_answers.py", "an answer is kept for a step that asks something else"),
     Mutant("runs/interrupted_runs.py", "        for call in self.on_taken_up:\n            call(run)\n", "", RESTART, "the end of a run that a crash cut is not pushed"),
