@@ -100,7 +100,7 @@ async def test_a_good_token_makes_its_principal():
         scopes=frozenset({"chat", "runs:read"}),
         via="jwt",
         credential_id="jwt",
-        expires=NOW + 600,
+        expires=NOW + 660,  # with the leeway
     )
 
 

@@ -1,5 +1,6 @@
 """Final answers that are values: types, the check, one repair, a typed error."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -218,6 +219,24 @@ def test_the_items_of_a_long_list_are_compared_in_linear_time(monkeypatch):
     assert compared == []
     with pytest.raises(BadOutputError, match="has an item twice"):
         different.read(msgspec.json.encode({"value": [*items, {"number": 0}]}).decode())
+
+
+@pytest.mark.parametrize(
+    ("items", "are_equal"),
+    [
+        ("[1, 1.0]", True),
+        ("[0.0, -0.0]", True),
+        ('[{"a": [1], "b": 2}, {"b": 2.0, "a": [1.0]}]', True),
+        ("[1, true]", False),
+        ("[[0], [false]]", False),
+        ('[1, "1"]', False),
+        ("[1.5, 1]", False),
+    ],
+)
+def test_items_are_equal_as_json_schema_defines_it(items, are_equal):
+    different = OutputType.of_schema({"type": "array", "uniqueItems": True})
+    with pytest.raises(BadOutputError, match="has an item twice") if are_equal else nullcontext():
+        different.read(f'{{"value": {items}}}')
 
 
 @pytest.mark.req("T18")

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import time
 from ipaddress import ip_network
 
 import aiohttp
@@ -500,3 +501,19 @@ async def test_what_a_token_started_continues_when_it_expires():
             assert (answer.status, 'error_description="expired"' in answer.headers["WWW-Authenticate"]) == (401, True)
         gate.open.set()
         assert frames(await running.read())[-1][1]["type"] == "RUN_FINISHED"
+
+
+async def test_a_token_within_the_leeway_reads_new_runs_of_a_session():
+    """It is accepted, so its stream must not end at once."""
+    access = Authenticator(tokens=Tokens([issuer()], DEFAULTS))
+    times = {"iat": time.time() - 600, "exp": time.time() - 10}
+    ann = {"Authorization": f"Bearer {token(claims(scope='chat runs:read sessions:read', **times))}"}
+    async with served(says("one"), says("two"), settings=settings(), access=access) as s:
+        async with s.post(ask(thread="t", run="r1"), **ann) as answer:
+            await answer.read()
+        feed = await s.get("/sessions/t/events", **ann)
+        async with s.post(ask(thread="t", run="r2"), **ann) as answer:
+            await answer.read()
+        shown = await read_to(feed, '"type":"RUN_')
+        feed.close()
+    assert (feed.status, b"RUN_STARTED" in shown, b"expired" in shown) == (200, True, False)

@@ -187,3 +187,21 @@ async def test_the_feed_ends_when_its_credential_expires(tmp_path):
             await answer.read()
     assert types(body)[-2:] == ["RUN_FINISHED", "RUN_ERROR"]
     assert (b"expired" in body, b"secret" in body) == (True, False)
+
+
+async def test_a_task_that_ends_after_the_credential_expired_ends_without_an_error(tmp_path):
+    gate = Gate()
+    async with keyed(tmp_path, says("a b", pause=gate)) as (s, holders):
+        short = holders.headers(user="ann", expires=datetime.now(UTC) + timedelta(seconds=2))
+        await s.server.access.refresh()
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
+        body = {"message": message, "configuration": {"returnImmediately": True}}
+        async with s.post(body, "/a2a/message:send", **short, **{"A2A-Version": "1.0"}) as answer:
+            task_id = (await answer.json())["task"]["id"]
+        feed = await s.get(f"/a2a/tasks/{task_id}:subscribe", **short, **{"A2A-Version": "1.0"})
+        assert feed.status == 200
+        key = short["Authorization"].removeprefix("Bearer ")
+        await until(lambda: isinstance(s.server.access.keys.check(key), Failure), what="the key's end")
+        gate.open.set()
+        shown = await asyncio.wait_for(feed.read(), 30)
+    assert (b"TASK_STATE_COMPLETED" in shown, b"expired" in shown) == (True, False)

@@ -50,6 +50,12 @@ def test_a_small_body_with_half_a_pair_is_mended():
     assert value == {"a": "x\ud83d", "b": "\N{GRINNING FACE}"}
 
 
+@pytest.mark.parametrize("text", [b"", b"x\\ud83d"], ids=["whole", "half a pair"])
+def test_a_number_that_no_float_can_hold_is_refused(text):
+    with pytest.raises(InvalidRequest, match="not valid JSON"):
+        parse(b'{"a": "%b", "b": 1e400}' % text)
+
+
 @pytest.mark.req("T15")
 def test_a_body_without_files_has_four_megabytes():
     line = "one, two: three\n"

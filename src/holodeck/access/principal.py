@@ -38,7 +38,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     scopes: frozenset[str]
     via: Via
     credential_id: str | None = None  # for logs and limits: the id part of a key, never a secret
-    expires: float | None = None  # seconds since 1970
+    expires: float | None = None  # from when on the credential is refused, in seconds since 1970
 
     @property
     def owner(self) -> Owner:

@@ -155,7 +155,7 @@ class Tokens:
             message = f"The token lacks the scope {missing!r}."
             return Failure(kind="forbidden", reason="scope", message=message, scope=missing)
         principal = self._principal(claims, issuer, words, expires)
-        _keep(self._accepted, name, _Remembered(principal, expires + issuer.leeway, trusted, key.thumbprint))
+        _keep(self._accepted, name, _Remembered(principal, expires, trusted, key.thumbprint))
         return principal
 
     def _principal(self, claims: dict[str, Any], issuer: Issuer, words: list[str] | None, expires: float) -> Principal:
@@ -235,7 +235,7 @@ def _signer(token: str, keys: KeySet, kid: str | None, algorithm: str) -> Verify
 
 
 def _checked_times(claims: dict[str, Any], issuer: Issuer, now: float) -> float:
-    """Checks the token's times. Returns when it expires."""
+    """Checks the token's times. Returns from when on it is refused: its clock may differ from ours."""
     expires = _number(claims, "exp", required=True)
     issued, begins = _number(claims, "iat"), _number(claims, "nbf")
     if any(time is not None and time > now + issuer.leeway for time in (issued, begins)):
@@ -244,7 +244,7 @@ def _checked_times(claims: dict[str, Any], issuer: Issuer, now: float) -> float:
         raise _Refused("expired")
     if expires - (now if issued is None else issued) > issuer.max_lifetime:
         raise _Refused("claims")
-    return expires
+    return expires + issuer.leeway
 
 
 def _check_audience(claims: dict[str, Any], issuer: Issuer) -> None:

@@ -49,6 +49,7 @@ class RunFeed(EventStream, ABC):
             expiry.cancel()
 
     async def _show_all(self) -> None:
+        last = b""
         with self._runs.feeds.subscribed(self._session, self._announced):
             async with self._server.stored_runs.announced(self._session, self._announced):
                 self._next.extendleft(reversed(await self._first()))
@@ -56,10 +57,12 @@ class RunFeed(EventStream, ABC):
                 while not self._left:
                     if not self._next:
                         await self._more()
-                    elif (one := self._next.popleft()) is None or await self._show(*one):
+                    elif (one := self._next.popleft()) is None:
+                        last = b"" if self._failure is None else self._error(self._failure)
+                        break
+                    elif await self._show(*one):
                         break
         if not self._left:
-            last = b"" if self._failure is None else self._error(self._failure)
             await self._send({"type": "http.response.body", "body": last, "more_body": False})
 
     @abstractmethod

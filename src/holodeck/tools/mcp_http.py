@@ -154,9 +154,10 @@ def _is_loopback(host: str) -> bool:
 
 
 class _Sent(msgspec.Struct):
-    """The part of a posted message that the guard reads."""
+    """The parts of a posted message that the guard reads."""
 
     id: RequestId | None = None
+    method: str | None = None
 
 
 class _PostTime:
@@ -245,11 +246,12 @@ class _Guard(httpx2.AsyncBaseTransport):
 
 
 def _id_of(request: httpx2.Request) -> RequestId | None:
-    """The id of the request that is posted. None for a notification, and for a form of OAuth."""
+    """The id of the request that is posted. None for a notification, a form of OAuth, and an answer: the server chose its id."""
     try:
-        return msgspec.json.decode(request.content, type=_Sent).id
+        sent = msgspec.json.decode(request.content, type=_Sent)
     except msgspec.DecodeError:
         return None
+    return sent.id if sent.method is not None else None
 
 
 def _refusal(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response | None:

@@ -96,8 +96,18 @@ def unique_items(_validator: Any, wanted: Any, instance: Any, _schema: Any) -> I
     """`uniqueItems` in linear time. The library compares every pair of unsortable items: hours for a megabyte of `{}`."""
     if not wanted or not isinstance(instance, list):
         return
-    if len({json.dumps(item, sort_keys=True) for item in instance}) != len(instance):  # takes half a surrogate pair too
+    texts = {json.dumps(_comparable(item), sort_keys=True) for item in instance}  # takes half a surrogate pair too
+    if len(texts) != len(instance):
         yield ValidationError("has an item twice")
+
+
+def _comparable(value: Any) -> Any:
+    """The value with whole numbers as integers: to JSON Schema 1.0 and 1 are one number."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _comparable(item) for key, item in value.items()}
+    return [_comparable(item) for item in value] if isinstance(value, list) else value
 
 
 _OWN_KEYWORDS: Mapping[str, Keyword] = {"uniqueItems": unique_items, **dict.fromkeys(_UNCHECKED, _unchecked)}

@@ -21,7 +21,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -395,7 +395,7 @@ class StdioLink(Link):
 
     def _refuse(self, line: bytes) -> None:
         """Handles a line that is not a message: a damaged answer, or other output."""
-        if not line.lstrip().startswith(b"{") or _is_log_line(line):
+        if not line.lstrip().startswith(b"{") or _is_log_line(line, self._owed):
             self._noise += 1
             if self._noise <= NOISE_SHOWN:
                 self._warn("mcp_noise_on_stdout", line=one_line(line[:400].decode("utf-8", "replace"), 200))
@@ -425,13 +425,14 @@ class StdioLink(Link):
         _log.warning(event, extra={"details": {"server": self.server, **details}})
 
 
-def _is_log_line(line: bytes) -> bool:
-    """Whether a line is whole JSON and no message: many programs write their log in this form."""
+def _is_log_line(line: bytes, owed: Iterable[RequestId]) -> bool:
+    """Whether a line is whole JSON, and neither a message nor an answer that is owed. Many programs write such logs."""
     try:
         members = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
-    answers = "id" in members and ("result" in members or "error" in members)
+    is_owed = bytes(members.get("id", b"")).strip(b'"') in {str(number).encode() for number in owed}
+    answers = is_owed and ("result" in members or "error" in members)
     return not answers and "jsonrpc" not in members
 
 

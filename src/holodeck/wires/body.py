@@ -161,7 +161,7 @@ def _parse_halves(body: bytes, reason: Exception) -> Any:
             f"such a body may have at most {MAX_MENDED_BODY:,} bytes without its files"
         ) from reason
     try:
-        return json.loads(body.decode(), parse_constant=_refuse_constant)
+        return json.loads(body.decode(), parse_float=_float, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:  # ValueError: also from UTF-8, and for integers of 4,300 digits
         raise InvalidRequest("The body is not valid JSON", status=400) from error
 

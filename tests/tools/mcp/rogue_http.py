@@ -26,6 +26,7 @@ TOOLS = [
     "zipped",
     "hang",
     "pings",
+    "asks",
     "slow",
     "garbage",
     "noisy",
@@ -70,6 +71,8 @@ class RogueHttp:
         self.journal.append(f"{method} {message.get('method', '')} {name}".rstrip())
         if method != "POST":
             return await _plain(writer, 405 if method == "GET" else 200)
+        if "method" not in message:  # an answer to a request of ours
+            return await _plain(writer, 202)
         if status := self._status(headers, message):
             return await _plain(writer, status)
         if message["method"] == "initialize":
@@ -175,10 +178,21 @@ async def _hang(_writer: asyncio.StreamWriter, _message: Any) -> bool:
 async def _pings(writer: asyncio.StreamWriter, _message: Any) -> bool:
     """A stream that could be resumed, and comments instead of the result, as long as the client listens."""
     await _send(writer, 200, SSE, b"id: 1\ndata: \n\n", size=0)
+    return await _comments(writer)
+
+
+async def _comments(writer: asyncio.StreamWriter) -> bool:
     while True:
         writer.write(b": ping\n\n")
         await writer.drain()
         await asyncio.sleep(0.01)
+
+
+async def _asks(writer: asyncio.StreamWriter, message: Any) -> bool:
+    """A request of the server with the number that the call has, then comments."""
+    question = json.dumps({"jsonrpc": "2.0", "id": message["id"], "method": "ping"}).encode()
+    await _send(writer, 200, SSE, _event(question), size=0)
+    return await _comments(writer)
 
 
 async def _noisy(writer: asyncio.StreamWriter, message: Any) -> bool:
@@ -211,6 +225,7 @@ TRICKS: dict[str, Trick] = {
     ),
     "hang": _hang,
     "pings": _pings,
+    "asks": _asks,
     "slow": _echo,
     "garbage": lambda writer, message: _send(writer, 200, JSON, b'{"jsonrpc": \xff'),
     "noisy": _noisy,

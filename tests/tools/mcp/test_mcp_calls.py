@@ -41,7 +41,14 @@ async def test_an_answer_that_cannot_be_read_fails_its_call_and_nothing_else(rog
 
 @pytest.mark.req("B04")
 @pytest.mark.parametrize(
-    "line", ['{"level": "info", "msg": "called"}', '{"msg": "stored", "id": ID}', '{"error": "none"}', "{}"]
+    "line",
+    [
+        '{"level": "info", "msg": "called"}',
+        '{"msg": "stored", "id": ID}',
+        '{"error": "none"}',
+        '{"id": "of a request", "error": "none", "level": "warn"}',
+        "{}",
+    ],
 )
 async def test_a_log_line_in_json_fails_no_call(rogue, line):
     server = await rogue()

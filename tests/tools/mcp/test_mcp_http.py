@@ -68,6 +68,18 @@ async def test_a_call_that_was_stopped_frees_its_connection(caplog):
 
 
 @pytest.mark.req("B16")
+async def test_a_stopped_call_frees_its_connection_although_the_server_has_used_its_number():
+    """Client and server number their requests independently, so an answer of ours may have the number of a call."""
+    async with rogue_http() as rogue, connected(rogue.url) as toolset:
+        made = asyncio.create_task(call(toolset, "asks"))
+        await until(lambda: "POST" in rogue.journal)
+        made.cancel()
+        with suppress(asyncio.CancelledError):
+            await made
+        await until(lambda: rogue.answering == 0)
+
+
+@pytest.mark.req("B16")
 async def test_a_server_that_takes_no_more_connections_still_answers_the_calls_that_it_has():
     async with rogue_http() as rogue, connected(rogue.url) as toolset:
         made = [asyncio.create_task(call(toolset, "slow", n=n)) for n in range(6)]  # no connection is idle
