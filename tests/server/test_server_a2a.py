@@ -14,7 +14,7 @@ from aiohttp import web
 
 from holodeck.config.limit_schema import AddressLimits, ServerLimits
 from holodeck.core.owner import Owner
-from holodeck.errors import InvalidRequest
+from holodeck.errors import InvalidRequest, StoreUnavailable
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.runs.middleware import EventMiddleware, hide_tools
 from holodeck.server import a2a_calls, push_sender
@@ -401,6 +401,23 @@ async def test_push_notifications() -> None:
     assert headers["webhook-signature"] == f"v1,{digest}"
     assert "s3cret" not in json.dumps(listed)
     assert refused["error"]["code"] == -32602
+
+
+async def test_a_store_that_cannot_be_read_for_a_moment_ends_no_notifications(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook, read, failures = Webhook(failures=0), MemoryValues.of_topic, [StoreUnavailable("away")] * 2
+
+    async def of_topic(values: MemoryValues, kind: str, topic: str, *, owner: Owner) -> Any:
+        if failures and asyncio.current_task() in followers():
+            raise failures.pop()
+        return await read(values, kind, topic, owner=owner)
+
+    monkeypatch.setattr(MemoryValues, "of_topic", of_topic)
+    async with listening(hook) as port, served(says("Hello"), settings=pushing_to(port)) as s:
+        options = {"taskPushNotificationConfig": {"url": f"http://127.0.0.1:{port}/hook"}}
+        await rpc(s, "SendMessage", {"message": message(), "configuration": options})
+        await until(lambda: not followers())
+    updates = [next(iter(json.loads(body))) for _, body in hook.calls]
+    assert (failures, updates) == ([], ["statusUpdate", "artifactUpdate", "statusUpdate"])
 
 
 async def test_clients_of_0_3_are_sent_the_task_and_manage_addresses_over_both_bindings() -> None:

@@ -13,7 +13,7 @@ import hmac
 import logging
 import time
 from base64 import b64encode
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple
@@ -129,11 +129,7 @@ class PushSender:
 
     async def _resumed(self, run: Run, middleware: EventMiddleware) -> None:
         task_id = run.root
-        try:
-            known = await self.of_task(run.owner, task_id)
-        except HoloDeckError as error:
-            log.warning("the push notifications of run %s are not sent: %s", run.run_id, error.message)
-            return
+        known = await self._known(run.owner, task_id)
         served = {each for other, it in self._followers.items() if other.run_id == run.run_id for each in it.addresses}
         self._start(run, task_id, middleware, [each for each in known if each not in served])
 
@@ -174,8 +170,8 @@ class PushSender:
         """Sends the updates of a run in order. A client that is too slow for all of them gets the last status."""
         try:
             await self._send_all(_Updates(run, task_id, middleware), run, task_id, follower)
-        except HoloDeckError as error:  # the store cannot be read
-            log.warning("push notifications of run %s are not sent: %s", run.run_id, error.message)
+        except HoloDeckError as error:  # the last update is sent, but the store cannot be changed
+            log.warning("the addresses for push notifications of run %s are kept: %s", run.run_id, error.message)
 
     async def _send_all(self, updates: "_Updates", run: Run, task_id: str, follower: "_Follower") -> None:
         try:
@@ -199,19 +195,33 @@ class PushSender:
 
     async def _send(self, owner: Owner, task_id: str, addresses: Collection[str], update: "_Update") -> None:
         """Sends to those addresses that are still registered. Any process may have removed one."""
-        known = [config for id_, config in (await self.of_task(owner, task_id)).items() if id_ in addresses]
+        known = [config for id_, config in (await self._known(owner, task_id)).items() if id_ in addresses]
         bodies = [(config, update.body_for(config)) for config in known]
         await asyncio.gather(*(self._deliver(config, body) for config, body in bodies if body is not None))
+
+    async def _known(self, owner: Owner, task_id: str) -> Mapping[str, PushConfig]:
+        """Returns the addresses of a task. While the store cannot be read, updates are lost, but not the next ones."""
+        async for _ in self._attempts():
+            try:
+                return await self.of_task(owner, task_id)
+            except HoloDeckError as error:
+                log.info("the addresses for push notifications cannot be read: %s", error.message)
+        log.warning("a push notification was not sent: the store could not be read %d times", self._settings.attempts)
+        return {}
 
     async def _deliver(self, config: PushConfig, body: bytes) -> None:
         """Makes at least one attempt. A client that cannot be reached loses this update, not the next."""
         message_id = new_ulid()
-        for attempt in range(self._settings.attempts):
-            if attempt:
-                await asyncio.sleep(self._settings.wait * 2 ** (attempt - 1))
+        async for _ in self._attempts():
             if await self._attempt(config, body, message_id):
                 return
         log.warning("a push notification was given up after %d attempts", self._settings.attempts)
+
+    async def _attempts(self) -> AsyncIterator[int]:
+        for attempt in range(self._settings.attempts):
+            if attempt:
+                await asyncio.sleep(self._settings.wait * 2 ** (attempt - 1))
+            yield attempt
 
     async def _attempt(self, config: PushConfig, body: bytes, message_id: str) -> bool:
         headers = _headers(config, body, message_id)
