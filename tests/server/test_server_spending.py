@@ -5,6 +5,7 @@ import ipaddress
 import json
 import tempfile
 from collections import Counter
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,22 @@ async def test_a_key_and_an_override_have_limits_of_their_own(holders):
     assert key_id != wide_id
 
 
+@pytest.mark.req("T30")
+async def test_an_override_names_a_user_of_one_tenant_or_of_all(holders):
+    wide, one = TenantLimits(requests_per_minute=3), TenantLimits(requests_per_minute=1)
+    use = settings(user={"requests_per_minute": 2}, overrides={"tenant:acme/user:ann": wide, "user:bob": one})
+    users = list(product(("ann", "bob"), ("acme", "other")))
+    clients = [holders.headers(user=user, tenant=tenant) for user, tenant in users]
+    async with served(says("hi"), settings=use, access=holders.authenticator()) as s:
+        passed = [Counter([(await status(s, headers))[0] for _ in range(5)])[200] for headers in clients]
+    assert dict(zip(users, passed, strict=True)) == {
+        ("ann", "acme"): 3,
+        ("ann", "other"): 2,
+        ("bob", "acme"): 1,
+        ("bob", "other"): 1,
+    }
+
+
 @pytest.mark.req("T30", "T17")
 async def test_a_request_that_waits_behind_another_is_not_charged_to_its_user(holders):
     ann, bob = (holders.headers(user=user, tenant="acme") for user in ("ann", "bob"))
@@ -182,11 +199,13 @@ async def test_a_sum_that_was_just_looked_up_is_taken_as_it_is():
 def test_only_a_tenant_has_a_limit_of_what_is_stored():
     with pytest.raises(ValueError, match="stored_mb is a limit of tenants"):
         ServerLimits(overrides={"user:ann": {"stored_mb": 1}})
+    with pytest.raises(ValueError, match="stored_mb is a limit of tenants; tenant:acme/user:ann"):
+        ServerLimits(overrides={"tenant:acme/user:ann": {"stored_mb": 1}})
 
 
 def test_an_override_names_a_kind_of_subject():
     """One for nothing that is counted would have no effect, and its writer would not learn of it."""
-    with pytest.raises(ValueError, match="tenant:NAME, user:NAME, key:ID, address:ADDRESS"):
+    with pytest.raises(ValueError, match="tenant:NAME, tenant:NAME/user:NAME, user:NAME, key:ID, address:ADDRESS"):
         ServerLimits(overrides={"team:acme": {"runs": 1}})
 
 

@@ -14,6 +14,7 @@ from holodeck.blocks import Block, Identifier, Secret
 from holodeck.core.sizes import KIB, MB
 
 _SUBJECTS = ("tenant:", "user:", "key:", "address:")
+OF_TENANT = "/user:"  # tenant:NAME/user:NAME
 RunsAtATime = Annotated[int, Field(ge=1, le=100_000)]
 
 
@@ -127,7 +128,7 @@ class ServerLimits(Block):
     overrides: dict[Identifier, TenantLimits] = Field(
         default={},
         max_length=1000,
-        description="Other limits for one tenant:NAME, user:NAME, key:ID or address:ADDRESS",
+        description="Other limits for one tenant:NAME, tenant:NAME/user:NAME, user:NAME (in every tenant), key:ID or address:ADDRESS",
     )
     request: RequestLimits = Field(RequestLimits(), description="How large and how slow one request may be")
     requests_per_minute: Requests | None = Field(None, description="The same as user.requests_per_minute")
@@ -144,8 +145,10 @@ class ServerLimits(Block):
     def _are_of_subjects(cls, overrides: dict[str, TenantLimits]) -> dict[str, TenantLimits]:
         for name, limits in overrides.items():
             if not name.startswith(_SUBJECTS):
-                raise ValueError(f"{name} is not one of tenant:NAME, user:NAME, key:ID, address:ADDRESS")
-            if limits.stored_mb is not None and not name.startswith("tenant:"):
+                raise ValueError(
+                    f"{name} is not one of tenant:NAME, tenant:NAME/user:NAME, user:NAME, key:ID, address:ADDRESS"
+                )
+            if limits.stored_mb is not None and (not name.startswith("tenant:") or OF_TENANT in name):
                 raise ValueError(f"stored_mb is a limit of tenants; {name} may have sessions.stored_mb for each user")
         return overrides
 

@@ -21,7 +21,7 @@ import msgspec
 
 from holodeck.access.key_file import KeyLimits
 from holodeck.agent.budget import estimate_prompt, tokens_in, tokens_of_text
-from holodeck.config.limit_schema import ServerLimits, SubjectLimits
+from holodeck.config.limit_schema import OF_TENANT, ServerLimits, SubjectLimits
 from holodeck.core.events import (
     Ending,
     HistoryCompacted,
@@ -107,21 +107,22 @@ class Spender(msgspec.Struct, frozen=True):
     authenticated: bool = False  # whether a credential names the owner; without one, a client can name any user
 
     @property
-    def subjects(self) -> Iterator[tuple[str, str, str]]:
-        """Yields for each subject its kind, the key of its windows, and its name in `overrides`.
+    def subjects(self) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+        """Yields for each subject its kind, the key of its windows, and its names in `overrides`, the exact one last.
 
         A client without a credential counts as its address, whatever user it names (F5).
         """
         if self.network is not None:
-            yield "address", self.network, f"address:{self.network}"
+            yield "address", self.network, (f"address:{self.network}",)
         if self.key is not None:
-            yield "key", self.key, f"key:{self.key}"
+            yield "key", self.key, (f"key:{self.key}",)
         if not self.authenticated and self.network is not None:
-            yield "user", self.network, ""
+            yield "user", self.network, ()
         if not self.owner.is_anonymous:
-            yield "user", f"{self.owner.tenant}\n{self.owner.user}", f"user:{self.owner.user}"
+            tenant, user = self.owner.tenant, self.owner.user
+            yield "user", f"{tenant}\n{user}", (f"user:{user}", f"tenant:{tenant}{OF_TENANT}{user}")
         if self.authenticated:
-            yield "tenant", self.owner.tenant, f"tenant:{self.owner.tenant}"
+            yield "tenant", self.owner.tenant, (f"tenant:{self.owner.tenant}",)
 
 
 class Quotas:
@@ -260,12 +261,11 @@ class Quotas:
         await self._store.close()
 
     def _limits_of(self, spender: Spender) -> Iterator[tuple[str, str, SubjectLimits]]:
-        for kind, subject, name in spender.subjects:
+        for kind, subject, names in spender.subjects:
             found = self._limits.by_kind[kind]
             if kind == "key" and spender.key is not None and (own := self._key_limits(spender.key)) is not None:
                 found = found.changed_by(own.model_dump())
-            override = self._limits.overrides.get(name)
-            if override is not None:
+            for override in filter(None, map(self._limits.overrides.get, names)):
                 found = found.changed_by(override.model_dump())
             yield kind, subject, found
 
