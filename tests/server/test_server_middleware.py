@@ -182,6 +182,24 @@ async def test_a_function_changes_the_name_and_the_arguments_of_a_call_on_every_
         assert "the boss" not in shown
 
 
+@pytest.mark.req("SRV-21")
+async def test_a_function_changes_the_arguments_of_an_approved_call():
+    """Its arguments are in the log of the run before."""
+    reported = []
+    stages = lambda: EventMiddleware([log(lambda _, event: reported.append(event)), own(discreet, print)])  # noqa: E731
+    tools = PlainTools(frozenset({HIDDEN}), **{HIDDEN: echo})
+    turns = calls((HIDDEN, '{"of": "the boss"}')), says("It rains.")
+    async with served(*turns, tools=tools, settings=ALL, middleware=stages) as s:
+        async with s.post({"message": "hi", "session_id": SESSION}, "/agent/tester/chat") as answer:
+            (asked,) = (await answer.json())["interrupts"]
+        reported.clear()
+        resume = [{"interrupt_id": asked["id"], "approved": True}]
+        async with s.post({"session_id": SESSION, "resume": resume}, "/agent/tester/chat") as answer:
+            (call,) = (await answer.json())["tool_calls"]
+    assert (call["name"], call["arguments"]) == ("lookup", {"of": "***"})
+    assert [event for event in reported if isinstance(event, ToolCallStarted | ToolCallEnded)] == []
+
+
 @ON_CLIENTS
 async def test_metadata_breaks_no_wire(client):
     async with serving(lambda: annotate({"team": "blue"})) as s:

@@ -73,13 +73,23 @@ class EventMiddleware:
 
         The stages see an event as if each tool were called now. Log stages see nothing, since nothing is called.
         """
-        asked = EventMiddleware(stage for stage in self._stages if not isinstance(stage, _Log))
+        asked = self._without_logs()
         return [
             tool if event.name == tool.name else msgspec.structs.replace(tool, name=event.name)
             for n, tool in enumerate(tools)
             for event in asked.shown(e.ToolCallStarted(f"listed {n}", tool.name, ""))
             if isinstance(event, e.ToolCallStarted)
         ]
+
+    def shown_arguments(self, call: ToolCall) -> str:
+        """The arguments of a call as the stages show them, for a call of the run before. Log stages see nothing."""
+        asked = self._without_logs()
+        events = asked.shown(e.ToolCallStarted(call.id, call.name, ""))
+        events += asked.shown(e.ToolCallEnded(call.id, call.name, call.arguments))
+        return next((each.arguments for each in events if isinstance(each, e.ToolCallEnded)), "{}")
+
+    def _without_logs(self) -> "EventMiddleware":
+        return EventMiddleware(stage for stage in self._stages if not isinstance(stage, _Log))
 
 
 NO_STAGES = EventMiddleware()

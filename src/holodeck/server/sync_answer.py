@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 
+import msgspec
 from msgspec.structs import replace
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from holodeck.core.encoder import bare
 from holodeck.core.events import Ending, RunFailed, RunFinished, StepStarted, TextAdded, ToolCallEnded, ToolFinished
-from holodeck.core.messages import ToolExecution
+from holodeck.core.messages import ToolCall, ToolExecution
 from holodeck.core.tools import arguments_shown
 from holodeck.errors import ShuttingDown
 from holodeck.runs.middleware import EventMiddleware
@@ -62,11 +63,15 @@ def answer_of(run: Run, ending: Ending, middleware: EventMiddleware) -> tuple[st
             arguments[event.call_id] = event.arguments
         elif isinstance(event, ToolFinished):
             names[event.call_id] = event.name
-    shown = [replace(each, tool_name=names[each.call_id]) for each in executions if each.call_id in names]
-    return text.answer(ending), [
-        replace(each, parameters=arguments_shown(arguments[each.call_id])) if each.call_id in arguments else each
-        for each in shown  # the arguments of a call that a person approved are in the log of the run before
-    ]
+    shown = []
+    for each in executions:
+        if each.call_id in names:
+            given = arguments.get(each.call_id)
+            if given is None:  # a person approved the call: its arguments are in the log of the run before
+                sent = msgspec.json.encode(each.parameters).decode()
+                given = middleware.shown_arguments(ToolCall(id=each.call_id, name=each.tool_name, arguments=sent))
+            shown.append(replace(each, tool_name=names[each.call_id], parameters=arguments_shown(given)))
+    return text.answer(ending), shown
 
 
 async def left(receive: Receive) -> None:
