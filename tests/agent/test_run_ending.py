@@ -29,7 +29,7 @@ class SlowEnding(Transcript):
 
 async def writing_its_ending(turn: Turn, **context: Any) -> tuple[AgentFixture, SlowEnding, asyncio.Task]:
     tools = PlainTools(frozenset({"erase"}), erase=echo, echo=echo)
-    fixture = AgentFixture(turn, tools=tools, max_iterations=1)
+    fixture = AgentFixture(turn, tools=tools, max_iterations=1, run_timeout=600)
     fixture.conversation = conversation = SlowEnding()
     playing = asyncio.create_task(fixture.play("go", **context))
     await conversation.writing.wait()

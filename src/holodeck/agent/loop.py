@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -89,9 +89,10 @@ async def run(agent: AgentDefinition, context: AgentContext, emit: Emit) -> Agen
 
 async def run_once(agent: AgentDefinition, context: AgentContext, emit: Emit) -> LoopResult:
     """As `run`, for callers that need no pydantic model."""
-    one, limit = _Run(agent, context, emit), asyncio.timeout(agent.loop.run_timeout)
+    one, seconds = _Run(agent, context, emit), agent.loop.run_timeout
+    limit = None if seconds is None else asyncio.timeout(seconds)
     try:
-        async with limit:
+        async with limit or nullcontext():
             return await one.go()
     except asyncio.CancelledError:
         if (failed := one.overlap.cancelled_by()) is not None:
@@ -101,8 +102,8 @@ async def run_once(agent: AgentDefinition, context: AgentContext, emit: Emit) ->
     except HoloDeckError as error:
         return await one.end_failed(error)
     except Exception as error:  # the one place where a bug of ours becomes an ending instead of a dead stream
-        if isinstance(error, TimeoutError) and limit.expired():
-            too_long = f"The run took longer than {agent.loop.run_timeout:g} s (loop.run_timeout)."
+        if isinstance(error, TimeoutError) and limit is not None and limit.expired():
+            too_long = f"The run took longer than {seconds:g} s (loop.run_timeout)."
             return await one.end_failed(RunTimeout(too_long, "run_timeout"))
         log.exception("run %s failed with an unexpected error", context.run_id)
         return await one.end_failed(InternalError("The run failed because of an internal error; see the server's log."))

@@ -18,7 +18,7 @@ from holodeck.errors import ModelError, ModelRejected
 from holodeck.models.answer import Answer
 from holodeck.models.chat_format import is_signed, members_beyond_the_usual, to_chat, unsigned
 from holodeck.models.diagnosis import EndpointRefusal
-from holodeck.models.endpoint_settings import EndpointSettings, Reasoning
+from holodeck.models.endpoint_settings import NO_REASONING, EndpointSettings, Reasoning
 from holodeck.models.port import Listener, Prompt
 from holodeck.models.providers import chat_url, is_gemini, models_url
 from holodeck.models.response_body import AnswerStream
@@ -135,7 +135,7 @@ def _of_messages(without: frozenset[str]) -> list[str]:
 
 def _options(settings: EndpointSettings, prompt: Prompt) -> dict[str, Any]:
     """The optional members, None where the settings leave them to the provider."""
-    reasoning = settings.reasoning or Reasoning()
+    reasoning = settings.reasoning or NO_REASONING
     choice = settings.choice_of_tools(prompt)
     names_tool = choice not in (None, "auto", "none", "required")
     return {

@@ -44,6 +44,9 @@ class Reasoning(Block):
     )
 
 
+NO_REASONING = Reasoning()  # of settings that name none: building a pydantic model takes longer than its use
+
+
 def _word(value: object) -> object:
     """Turns false into `off`: YAML reads a bare `off` as false."""
     return {True: "auto", False: "off"}[value] if isinstance(value, bool) else value

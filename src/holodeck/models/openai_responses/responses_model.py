@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import ModelError, ModelRejected
 from holodeck.models.diagnosis import EndpointRefusal
-from holodeck.models.endpoint_settings import EndpointSettings, Reasoning
+from holodeck.models.endpoint_settings import NO_REASONING, EndpointSettings
 from holodeck.models.openai_responses.growing_response import LARGEST_EVENT, GrowingResponse
 from holodeck.models.openai_responses.input_items import messages_with_items, to_input
 from holodeck.models.port import Listener, Model, ModelReply, Prompt
@@ -89,7 +89,7 @@ def _named_in(text: str) -> str:
 
 def _options(settings: EndpointSettings, prompt: Prompt, *, summary: bool) -> dict[str, Any]:
     """The optional members by their path, None where the settings leave them to the provider."""
-    reasoning = settings.reasoning or Reasoning()
+    reasoning = settings.reasoning or NO_REASONING
     wanted = reasoning.summary or ("auto" if summary or settings.reasoning else None)
     choice = None if prompt.answers_now else settings.choice_of_tools(prompt)
     names_tool = choice not in (None, "auto", "none", "required")
