@@ -206,16 +206,6 @@ async def test_a_refused_token_costs_no_second_signature(monkeypatch, clock):
     assert len(calls) == 2
 
 
-async def test_addresses_with_too_many_failures_get_only_what_is_remembered():
-    checker, known, fresh = tokens(), token(), token(claims(sub="bob"))
-    await checker.check(known)
-    assert isinstance(await checker.check(known, only_remembered=True), Principal)
-    found = await checker.check(fresh, only_remembered=True)
-    assert isinstance(found, Failure)
-    assert found.kind == "limited"
-    assert isinstance(await checker.check(fresh), Principal)
-
-
 async def test_two_issuers_are_two_worlds():
     """A34."""
     second = "https://other.example"

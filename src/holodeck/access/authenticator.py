@@ -140,13 +140,17 @@ class Authenticator:
         return not self._attempts.empty and self._attempts.wait(network_of(self.client_address(head))) > 0
 
     async def identify(self, head: RequestHead) -> Principal | Failure:
+        """A valid credential passes also from an address with too many failures: other clients may share the address.
+
+        To verify a signature takes 40 to 120 µs (ES384 and ES512: 500 µs); the rest of a refused request, about 220 µs.
+        """
         if not self.enabled:
             return ANONYMOUS_PRINCIPAL
         wait = 0.0 if self._attempts.empty else self._attempts.wait(network_of(self.client_address(head)))
-        found = await self._checked(head, exhausted=wait > 0)
+        found = await self._checked(head)
         if isinstance(found, Principal):
             return found
-        if wait > 0 and found.kind in (*_COUNTED, "limited"):
+        if wait > 0 and found.kind in _COUNTED:
             return msgspec.structs.replace(
                 found,
                 kind="limited",
@@ -158,7 +162,7 @@ class Authenticator:
             self._attempts.failed(network_of(self.client_address(head)))
         return found
 
-    async def _checked(self, head: RequestHead, *, exhausted: bool) -> Principal | Failure:
+    async def _checked(self, head: RequestHead) -> Principal | Failure:
         if head.query and _has_credential(head.query):
             return IN_QUERY
         sent, by_proxy = self._sent(head)
@@ -166,7 +170,7 @@ class Authenticator:
         if len(sent) > 1 or any("," in credential for credential in sent) or (by_proxy and ours):
             return TWO_CREDENTIALS
         if ours:
-            return await self._check_bearer(ours[0], exhausted=exhausted)
+            return await self._check_bearer(ours[0])
         return await self._check_otherwise(head, sent=bool(sent), by_proxy=by_proxy)
 
     def _sent(self, head: RequestHead) -> tuple[list[str], bool]:
@@ -203,11 +207,11 @@ class Authenticator:
             return self._tokens is not None
         return self.keys is not None and (self._hook is None or credential.startswith(PREFIX))
 
-    async def _check_bearer(self, credential: str, *, exhausted: bool) -> Principal | Failure:
+    async def _check_bearer(self, credential: str) -> Principal | Failure:
         if credential.startswith(TOKEN_PREFIX):
             return self.page.check(credential)
         if _is_token(credential) and self._tokens is not None:
-            return await self._tokens.check(credential, only_remembered=exhausted)
+            return await self._tokens.check(credential)
         if self.keys is not None:
             return self.keys.check(credential)
         return NO_CREDENTIAL
