@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,11 +23,14 @@ START_TIMEOUT = 60.0
 STOP_TIMEOUT = 10.0
 POLL = 0.02
 KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR")  # nothing else of our environment changes what is measured
+SOURCES = str(Path(__file__).parents[1] / "src")
 
 
-def environment(**more: str) -> dict[str, str]:
+def environment(argv: Sequence[str] = (sys.executable,), **more: str) -> dict[str, str]:
+    """Our own interpreter runs the code of this checkout, wherever it is installed from; another has its own."""
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-    return {**kept, "PYTHONUNBUFFERED": "1", **more}
+    sources = {"PYTHONPATH": SOURCES} if sys.executable in argv else {}
+    return {**kept, **sources, "PYTHONUNBUFFERED": "1", **more}
 
 
 def cores() -> tuple[set[int], set[int]]:

@@ -43,7 +43,7 @@ class System:
     def start(self, model_port: int, log: Path, **env: str) -> AbstractContextManager[Server]:
         """With a new file of sessions: what earlier runs stored would slow each write down."""
         model_url, sessions = f"http://127.0.0.1:{model_port}/v1", f"{mkdtemp(dir=log.parent)}/sessions.db"
-        full = environment(**{"BENCH_MODEL_URL": model_url, "BENCH_SESSIONS": sessions, **self.env, **env})
+        full = environment(self.argv, **{"BENCH_MODEL_URL": model_url, "BENCH_SESSIONS": sessions, **self.env, **env})
         return serving(self.argv, ready=self.ready, env=full, cwd=self.cwd, log=log, cpus=cores()[1])
 
 

@@ -1,9 +1,14 @@
 """Every agent file that a benchmark writes is one that the server accepts. No test here measures time."""
 
+import subprocess
+import sys
+
 from benchmarks.added import agent_folder, secured
 from benchmarks.http_servers import strict_agent
 from benchmarks.options import Options
+from benchmarks.processes import SOURCES, environment
 from benchmarks.stores import DATABASE, MEMORY, SQLITE, UNFLUSHED, systems, workers
+from benchmarks.systems import HOLODECK
 from holodeck.config.load import load_config
 
 DATABASE_URL, CACHE_URL = "postgresql://bench@127.0.0.1:5432/bench", "redis://127.0.0.1:6379/0"
@@ -50,3 +55,12 @@ def test_the_agent_behind_each_http_server_has_the_limits_of_the_faults(tmp_path
     server = load_config(strict_agent(Options(scratch=tmp_path)), environment=ENVIRONMENT).agent.server
     assert (server.limits.request.head_seconds, server.limits.request.max_body_mb) == (1, 1)
     assert server.runs.stall_timeout == 2
+
+
+def test_the_server_under_test_is_the_one_beside_the_benchmarks(tmp_path):
+    """The interpreter may have HoloDeck installed from another checkout; an earlier version has its own interpreter."""
+    where = "import holodeck; print(holodeck.__file__)"
+    env = environment(HOLODECK.argv)
+    found = subprocess.run((sys.executable, "-c", where), cwd=tmp_path, env=env, capture_output=True, check=True)
+    assert found.stdout.decode().startswith(SOURCES)
+    assert "PYTHONPATH" not in environment(("/venv/bin/python", *HOLODECK.argv[1:]))

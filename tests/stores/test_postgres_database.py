@@ -18,6 +18,7 @@ from holodeck.errors import (
 from holodeck.runs.replica import Replica
 from holodeck.stores import postgres_database as postgres_database_module
 from holodeck.stores import postgres_runs as postgres_runs_module
+from holodeck.stores import records
 from holodeck.stores.postgres_database import PostgresDatabase
 from holodeck.stores.postgres_runs import PostgresRunStore
 from holodeck.stores.postgres_schema import MIGRATIONS
@@ -87,6 +88,44 @@ async def test_of_processes_that_start_together_one_makes_the_tables(opened, pos
     stores = await asyncio.gather(*(opened() for _ in range(4)))
     await say(stores[0], "hello")
     assert await texts(stores[3]) == ["hello"]
+
+
+@pytest.mark.req("D16")
+@pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
+async def test_a_database_of_an_older_version_keeps_its_sessions(opened, postgres_database, version):
+    sql(postgres_database, "DROP SCHEMA IF EXISTS holodeck CASCADE")
+    sql(postgres_database, "CREATE SCHEMA holodeck")
+    for script in MIGRATIONS[:version]:
+        sql(postgres_database, script)
+    sql(postgres_database, "CREATE TABLE holodeck.version (migrations integer NOT NULL)")
+    sql(postgres_database, "INSERT INTO holodeck.version VALUES (%s)", version)
+    sql(
+        postgres_database,
+        "WITH one AS (INSERT INTO holodeck.sessions (agent, tenant, user_name, id, created, used, messages, steps, size, v)"
+        " SELECT 'tester', %s, %s, 's', now, now, 1, 1, 30, 1 FROM extract(epoch FROM now()) AS now RETURNING key)"
+        " INSERT INTO holodeck.steps SELECT key, 0, 1, true, 1, %s FROM one",
+        *(ME.tenant, ME.user, records.encode([UserMessage(content="old")])),
+    )
+    one, other = await asyncio.gather(opened(), opened())
+    conversation = await begun(one, run())
+    await conversation.commit([AssistantMessage(content="new")])
+    assert await texts(other) == ["old", "new"]
+    assert sql(postgres_database, "SELECT migrations FROM holodeck.version") == [(len(MIGRATIONS),)]
+
+
+async def test_a_role_that_may_only_create_a_schema_serves_with_any_search_path(opened, postgres_database):
+    sql(postgres_database, "DROP SCHEMA IF EXISTS holodeck CASCADE")
+    sql(postgres_database, "CREATE ROLE app LOGIN; GRANT CREATE ON DATABASE postgres TO app")
+    sql(postgres_database, "ALTER ROLE app SET search_path = ''")
+    try:
+        store = await opened(place=postgres_database.replace("postgres@", "app@"))
+        await say(store, "hello")
+        conversation = await begun(store, run())
+        await conversation.commit([AssistantMessage(content="hi")])
+        assert await texts(store) == ["hello", "hi"]
+        await store.close()
+    finally:
+        sql(postgres_database, "DROP OWNED BY app CASCADE; DROP ROLE app")
 
 
 async def test_another_application_s_tables_are_not_touched(opened, postgres_database):

@@ -29,6 +29,7 @@ put AS (
       OR (%(continues)s::bytea IS NOT NULL AND runs.ended IS NULL)))
   RETURNING key, state)
 SELECT (SELECT key FROM put), (SELECT state FROM put), ARRAY(SELECT id FROM ahead),
+  (SELECT holodeck.is_unchanged(%(agent)s, %(tenant)s, %(user)s, %(session)s, s.key, s.epoch) FROM put),
   steps.counts, steps.by_user, steps.versions, steps.bodies, {", ".join(f"s.{name}" for name in COLUMNS.split(", "))}
 FROM (VALUES (1)) AS one
 LEFT JOIN holodeck.sessions s ON s.agent = %(agent)s AND s.tenant = %(tenant)s AND s.user_name = %(user)s AND s.id = %(session)s
@@ -37,7 +38,9 @@ LEFT JOIN LATERAL (
     array_agg(v ORDER BY seq) AS versions, array_agg(body ORDER BY seq) AS bodies
   FROM holodeck.steps WHERE session = s.key AND seq < s.steps) AS steps ON s.size <= {SMALL_SESSION}
 """
-# The session is read in the same statement: if no run is before this one, every change of it raises its epoch. A part
+# The session is read in the same statement: if no run is before this one, every change of it raises its epoch. A run that
+# began and ended after this statement began, but before the row was put, has changed the session unseen: `is_unchanged` is
+# evaluated for the row of `put`, so afterwards, and from then on no other run of the session begins. A part
 # that continues a run under its own id replaces the part with the ending that it has seen; any other request finds the
 # ended run unchanged. A statement that is repeated because its connection was lost inserts the same row again, which is
 # not another run.

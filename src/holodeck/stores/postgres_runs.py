@@ -45,7 +45,6 @@ FOLLOW_SECONDS = 0.1  # between two reads of a log that another process writes
 LINKED_COPY_SECONDS = 0.1  # with Valkey: until runs are announced, and between copies of one that is read elsewhere
 LINKED_FOLLOW_SECONDS = 1.0  # with Valkey: between two reads of a log that is quiet
 LOOK_SECONDS = (0.05, 1.0)  # between two checks whether it is a run's turn: the first pause, and the longest
-SHORTEST_RUN_SECONDS = 0.005  # no run of another process begins and ends in less
 NEWS_SECONDS, NEWS_OVERLAP = 1.0, 50  # between two queries for new runs; how many are read again at first
 TAKEN = "The session of this run was deleted, or another process has taken the run over."
 _WHERE = "replica, tenant, user_name, id"
@@ -209,7 +208,6 @@ class PostgresRunStore:
         if self._replicas.is_overdue:
             await self._replicas.enter()
         while True:
-            asked = time.monotonic()
             try:
                 found = await self._database.row(BEGIN, values, again=True, lane=Lane.REQUEST)
             except UniqueViolation as error:
@@ -218,14 +216,12 @@ class PostgresRunStore:
                 raise RunExists(f"Run {record.run_id!r} was started by another request.") from None
             if found is None or found[0] is None:
                 raise RunExists(f"Run id {record.run_id!r} is already used by another request.")
-            key, state, ahead, *session = found
+            key, state, ahead, is_unchanged, *session = found
             run = record.owner, record.run_id
             self._keys[run], self._records[run], self._logs[run] = key, record, key
             self._changed.discard(run)
             is_first = state == RunState.RUNNING
-            # BEGIN sees the session as it was when the statement began. A run that began and ended before the row was
-            # inserted has changed it since: after a slow statement, the session is read again.
-            if is_first and time.monotonic() - asked < SHORTEST_RUN_SECONDS:
+            if is_first and is_unchanged:  # else `open` reads the session again
                 self._found[run] = FoundSession.of(session)
             return Begun(is_first=is_first, ahead=frozenset(ahead))
 

@@ -66,4 +66,15 @@ MIGRATIONS = (
     # The sum of a tenant is read from this index alone. A counter would be one row on which all commits of a tenant
     # wait.
     "CREATE INDEX sessions_of_tenant ON holodeck.sessions (agent, tenant) INCLUDE (size)",
+    # Whether a session is as the calling statement has read it: agent, tenant, user, id, key, epoch. A volatile function
+    # sees what was committed until it is called; the rest of a statement, until the statement began. At the higher levels
+    # of isolation both see the same, so the answer is no.
+    """
+    CREATE FUNCTION holodeck.is_unchanged(text, text, text, text, bigint, bigint) RETURNS boolean
+    LANGUAGE plpgsql VOLATILE AS $$ BEGIN
+      RETURN current_setting('transaction_isolation') = 'read committed' AND coalesce((
+        SELECT (s.key, s.epoch) IS NOT DISTINCT FROM ($5, $6) FROM holodeck.sessions s
+        WHERE s.agent = $1 AND s.tenant = $2 AND s.user_name = $3 AND s.id = $4), $5 IS NULL);
+    END $$
+    """,
 )
