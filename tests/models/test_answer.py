@@ -343,7 +343,7 @@ def test_an_error_inside_the_stream_is_noticed(form):
 @pytest.mark.req("A17")
 @pytest.mark.parametrize(
     "reason",
-    ["error", "insufficient_system_resource", "network_error", "function_call_filter: MALFORMED_FUNCTION_CALL"],
+    ["error", "abort", "insufficient_system_resource", "network_error", "function_call_filter: MALFORMED_FUNCTION_CALL"],
 )
 def test_a_finish_reason_may_say_that_it_failed(reason):
     with pytest.raises(InBandError):
