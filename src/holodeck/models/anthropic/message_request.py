@@ -20,7 +20,7 @@ from holodeck.core.messages import (
     UserMessage,
     text_of,
 )
-from holodeck.core.tools import ToolSchema
+from holodeck.core.tools import ToolSchema, accepted_name
 from holodeck.models.anthropic.content_blocks import CALL, KEPT, THINKING, kept_blocks
 from holodeck.models.anthropic.message_events import Value
 from holodeck.models.endpoint_settings import SMALLEST_BUDGET, EndpointSettings, Reasoning
@@ -145,7 +145,7 @@ def _restored(message: AssistantMessage, kept: Sequence[Value], *, with_thinking
 
 
 def _call(call: ToolCall) -> Value:
-    return {"type": CALL, "id": _id(call.id), "name": call.name, "input": _input(call.arguments)}
+    return {"type": CALL, "id": _id(call.id), "name": accepted_name(call.name), "input": _input(call.arguments)}
 
 
 def _input(arguments: str) -> Any:
