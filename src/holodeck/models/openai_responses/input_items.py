@@ -53,7 +53,10 @@ def _assistant(message: AssistantMessage, *, plain: bool) -> list[Item]:
     if not kept:
         text = [{"role": "assistant", "content": message.content}] if message.content else []
         return [*text, *map(_call, message.tool_calls)]
-    return _without_lone_reasoning(_restored(kept, message.tool_calls))
+    items = _without_lone_reasoning(_restored(kept, message.tool_calls))
+    if message.content and not any(item.get("type") == "message" for item in kept):
+        items.append({"role": "assistant", "content": message.content})  # a structured answer that came as a call
+    return items
 
 
 def _kept_items(message: AssistantMessage) -> list[Item]:
