@@ -114,6 +114,40 @@ USAGES = {
     "only the total": ({"total_tokens": 3}, None),
     "total less than prompt": ({"prompt_tokens": 5, "total_tokens": 3}, None),
     "empty": ({}, None),
+    "thoughts beside the completion (Gemini)": (
+        {"prompt_tokens": 20, "completion_tokens": 198, "total_tokens": 623},
+        (20, 603),
+    ),
+    "thoughts beside the completion (Grok)": (
+        {
+            "prompt_tokens": 900,
+            "completion_tokens": 9,
+            "total_tokens": 1142,
+            "prompt_tokens_details": {"cached_tokens": 800},
+            "completion_tokens_details": {"reasoning_tokens": 233},
+        },
+        (900, 242),
+    ),
+    "total less than the sum": ({"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 7}, (5, 4)),
+    "cached tokens beside the prompt": (
+        {
+            "prompt_tokens": 5,
+            "completion_tokens": 2,
+            "total_tokens": 107,
+            "prompt_tokens_details": {"cached_tokens": 100},
+        },
+        (5, 2),
+    ),
+    "cached and written tokens beside the prompt": (
+        {
+            "prompt_tokens": 5,
+            "completion_tokens": 2,
+            "total_tokens": 137,
+            "cache_read_input_tokens": 100,
+            "cache_creation_input_tokens": 30,
+        },
+        (5, 2),
+    ),
 }
 
 
@@ -343,7 +377,13 @@ def test_an_error_inside_the_stream_is_noticed(form):
 @pytest.mark.req("A17")
 @pytest.mark.parametrize(
     "reason",
-    ["error", "insufficient_system_resource", "network_error", "function_call_filter: MALFORMED_FUNCTION_CALL"],
+    [
+        "error",
+        "abort",
+        "insufficient_system_resource",
+        "network_error",
+        "function_call_filter: MALFORMED_FUNCTION_CALL",
+    ],
 )
 def test_a_finish_reason_may_say_that_it_failed(reason):
     with pytest.raises(InBandError):

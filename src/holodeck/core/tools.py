@@ -11,6 +11,11 @@ from holodeck.core.messages import Content, text_of
 _decode = msgspec.json.Decoder().decode
 
 
+def accepted_name(name: str) -> str:
+    """The name as every provider accepts it. A model may invent others, such as `multi_tool_use.parallel`."""
+    return name if TOOL_NAME.fullmatch(name) else _NOT_IN_A_NAME.sub("_", name)[:64] or "_"
+
+
 class Approval(StrEnum):
     """Whether a person has to agree before a tool runs."""
 
@@ -19,6 +24,7 @@ class Approval(StrEnum):
 
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what every provider accepts
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class ToolSchema(msgspec.Struct, frozen=True, kw_only=True):

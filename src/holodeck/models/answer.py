@@ -53,7 +53,7 @@ FINISH_REASONS = {
 }
 IMAGE_TOOL = "image_generation"
 BROKEN_OFF = frozenset(
-    {"error", "network_error", "insufficient_system_resource"}  # OpenRouter, Z.ai, DeepSeek
+    {"error", "abort", "network_error", "insufficient_system_resource"}  # OpenRouter, vLLM and SGLang, Z.ai, DeepSeek
     # Gemini: a call that cannot be parsed
     | {"function_call_filter", "malformed_function_call", "unexpected_tool_call"}
 )

@@ -24,6 +24,7 @@ from holodeck.core.messages import (
     text_of,
 )
 from holodeck.core.text import clean
+from holodeck.core.tools import accepted_name
 from holodeck.errors import InvalidRequest
 from holodeck.models.assembly import extra_members
 from holodeck.models.chunks import present
@@ -105,7 +106,7 @@ def message_to_chat(message: Message) -> JsonObject:
     if isinstance(message, ToolMessage):
         # Gemini refuses a result without the tool's name; the other endpoints accept it.
         text = text_of(message.content)
-        return {"role": "tool", "tool_call_id": message.call_id, "name": message.name, "content": text}
+        return {"role": "tool", "tool_call_id": message.call_id, "name": accepted_name(message.name), "content": text}
     chat: JsonObject = {**message.extra, "role": "assistant", "content": message.content or None}
     if message.tool_calls:
         chat["tool_calls"] = [_call_to_chat(call) for call in message.tool_calls]
@@ -170,7 +171,7 @@ def _part_to_chat(part: Part) -> JsonObject:
 
 def _call_to_chat(call: ToolCall) -> JsonObject:
     inside = call.extra.get("function", {})
-    function = {**inside, "name": call.name, "arguments": call.arguments or "{}"}
+    function = {**inside, "name": accepted_name(call.name), "arguments": call.arguments or "{}"}
     return {"type": "function", **call.extra, "id": call.id, "function": function}
 
 

@@ -211,24 +211,38 @@ def usage_of(value: Any) -> TokenUsage | None:
     if not isinstance(value, dict):
         return None
     prompt = _count(value, "prompt_tokens", "input_tokens")
-    completion = _count(value, "completion_tokens", "output_tokens")
-    if prompt is not None and completion is None:  # Gemini leaves out what is zero, or was all thinking
-        total = _count(value, "total_tokens")
-        completion = None if total is None or total < prompt else total - prompt
-    if prompt is None or completion is None:
-        return None
     # The Responses API says input and output where chat completions say prompt and completion.
     of_prompt = value.get("prompt_tokens_details") or value.get("input_tokens_details")
     of_completion = value.get("completion_tokens_details") or value.get("output_tokens_details")
-    cached = _count(of_prompt, "cached_tokens")
+    cached, written = _count(of_prompt, "cached_tokens"), _count(of_prompt, "cache_write_tokens")
+    cached = _count(value, *_CACHED) if cached is None else cached
+    completion = _completion(value, prompt, cached, written)
+    if prompt is None or completion is None:
+        return None
     return TokenUsage(
         prompt_tokens=prompt,
         completion_tokens=completion,
         reasoning_tokens=_count(of_completion, "reasoning_tokens"),
-        cached_tokens=_count(value, *_CACHED) if cached is None else cached,
-        cache_write_tokens=_count(of_prompt, "cache_write_tokens") or None,
+        cached_tokens=cached,
+        cache_write_tokens=written or None,
         cost=_cost(value),
     )
+
+
+def _completion(value: dict[str, Any], prompt: int | None, cached: int | None, written: int | None) -> int | None:
+    """The tokens that the model wrote, its thoughts included.
+
+    Gemini and Grok count thoughts in the total only, and Gemini leaves out a completion of zero. Gateways to Anthropic's
+    models count cached tokens in the total only.
+    """
+    completion, total = _count(value, "completion_tokens", "output_tokens"), _count(value, "total_tokens")
+    if prompt is None or total is None or total < prompt + (completion or 0):
+        return completion
+    read = _count(value, "cache_read_input_tokens") or cached or 0
+    made = _count(value, "cache_creation_input_tokens") or written or 0
+    if completion is not None and total - prompt - completion in (read, made, read + made):
+        return completion
+    return total - prompt
 
 
 def _cost(usage: dict[str, Any]) -> float | None:

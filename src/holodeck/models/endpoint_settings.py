@@ -44,7 +44,7 @@ class Reasoning(Block):
     )
 
 
-NO_REASONING = Reasoning()  # shared by settings that name none: building a pydantic model takes longer than its use
+NO_REASONING = Reasoning()  # used where the settings name none: building a pydantic model takes longer than its use
 
 
 def _word(value: object) -> object:

@@ -66,6 +66,12 @@ def test_results_of_a_step_and_what_the_user_adds_are_one_message():
     ]
 
 
+def test_an_error_without_a_text_gets_one():
+    """The API answers 400 for is_error without content."""
+    result = sent(CALL, ToolMessage(call_id="a", name="look", content=" ", failed=True))[1]["content"]
+    assert result == [{"type": "tool_result", "tool_use_id": "a", "content": [text("(no output)")], "is_error": True}]
+
+
 def test_what_is_empty_is_left_out():
     messages = sent(
         UserMessage(content="Hi"),

@@ -104,3 +104,9 @@ def test_a_call_keeps_who_made_it():
     ]
     sent = to_input([kept])[0]
     assert (sent["call_id"], sent["namespace"]) == ("call_1", "crm")
+
+
+def test_an_answer_that_came_as_a_call_goes_back_as_text_after_encrypted_reasoning():
+    items = [{"type": "reasoning", "id": "rs", "encrypted_content": "e"}, {"type": "function_call"}]
+    kept = AssistantMessage(content='{"x":1}', extra={"openai_responses": {"items": items}})
+    assert to_input([kept]) == [{"role": "assistant", "content": '{"x":1}'}]

@@ -143,3 +143,13 @@ def test_debug_passes_the_events_on():
         "response.in_progress",
         "response.output_item.added",
     ]
+
+
+def test_only_keepalives_show_that_the_model_still_reasons():
+    answer = GrowingResponse(RecordingListener())
+    for name, data in ((b"", b'{"type":"ping"}'), (b"ping", b"{}")):
+        answer.take(name, data)
+    assert answer.progress == 0
+    answer.take(b"", b'{"type":"keepalive","sequence_number":3}')
+    answer.take(b"keepalive", b'{"type":"keepalive","sequence_number":4}')
+    assert (answer.progress, answer.started) == (2, False)

@@ -20,7 +20,7 @@ from holodeck.core.messages import (
     UserMessage,
     text_of,
 )
-from holodeck.core.tools import ToolSchema
+from holodeck.core.tools import ToolSchema, accepted_name
 from holodeck.models.anthropic.content_blocks import CALL, KEPT, THINKING, kept_blocks
 from holodeck.models.anthropic.message_events import Value
 from holodeck.models.endpoint_settings import SMALLEST_BUDGET, EndpointSettings, Reasoning
@@ -31,6 +31,7 @@ from holodeck.models.structured import messages_format_of
 ANSWER_TOKENS = 16_000  # max_tokens, which the API requires, if the file does not set it
 ADAPTIVE_TOKENS = 32_000  # the same with thinking whose length the model chooses
 LONG_ADAPTIVE_TOKENS = 64_000
+NO_OUTPUT = "(no output)"  # the text of a result without one, where the API requires a text
 BREAKPOINTS = 4  # cache breakpoints that one request may have
 EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
 _BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 24_576, "max": 32_000}
@@ -112,7 +113,7 @@ def _blocks(message: Message, unsigned: Container[str], plain: Container[str]) -
         if content := _content(message.content):
             result["content"] = content
         if message.failed:
-            result["is_error"] = True
+            result |= {"content": content or [{"type": "text", "text": NO_OUTPUT}], "is_error": True}
         return [result]
     kept = [] if message.id in plain else kept_blocks(message)
     if not kept:
@@ -144,7 +145,7 @@ def _restored(message: AssistantMessage, kept: Sequence[Value], *, with_thinking
 
 
 def _call(call: ToolCall) -> Value:
-    return {"type": CALL, "id": _id(call.id), "name": call.name, "input": _input(call.arguments)}
+    return {"type": CALL, "id": _id(call.id), "name": accepted_name(call.name), "input": _input(call.arguments)}
 
 
 def _input(arguments: str) -> Any:

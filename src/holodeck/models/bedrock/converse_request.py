@@ -10,7 +10,7 @@ from hashlib import sha256
 
 from holodeck.core.tools import ToolSchema
 from holodeck.models.anthropic.message_events import Value
-from holodeck.models.anthropic.message_request import EFFORTS, max_tokens, messages_of, thinking_of
+from holodeck.models.anthropic.message_request import EFFORTS, NO_OUTPUT, max_tokens, messages_of, thinking_of
 from holodeck.models.bedrock.converse_answer import SERVER_CALL
 from holodeck.models.endpoint_settings import EndpointSettings, lower_of
 from holodeck.models.port import Prompt
@@ -109,7 +109,7 @@ def _result(block: Value, restrictions: Restrictions) -> Value:
     failed = block.get("is_error") and "status" not in restrictions.without
     return {
         "toolUseId": _id(block["tool_use_id"]),
-        "content": content or [{"text": "(no output)"}],
+        "content": content or [{"text": NO_OUTPUT}],
         **({"status": "error"} if failed else {}),
     }
 

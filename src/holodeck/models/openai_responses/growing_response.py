@@ -33,6 +33,7 @@ from holodeck.models.pieces import TextPieces
 from holodeck.models.port import Listener, ModelReply
 
 LARGEST_EVENT = 64_000_000  # an event may hold images, and the last one holds the whole response
+KEEPALIVE = b"keepalive"  # OpenAI sends it while a model reasons without a summary: the idle timeout starts again
 _PARTS = frozenset({"content_part", "reasoning_part", "reasoning_summary_part"})
 _LENGTH = frozenset({"max_output_tokens", "max_tokens", "length"})
 _NO_RESULT = "The provider did not report a result."
@@ -135,6 +136,7 @@ class GrowingResponse:
             self.done = True
             return
         if not stripped or name in PINGS:
+            self.progress += name == KEEPALIVE
             return
         try:
             event = decode_event(name, data)
@@ -145,7 +147,8 @@ class GrowingResponse:
             for line in lines:  # a gateway that puts no blank lines between its events
                 self._take_any(b"", line)
             return
-        if event.type.encode(errors="replace") in PINGS:
+        if (kind := event.type.encode(errors="replace")) in PINGS:
+            self.progress += kind == KEEPALIVE
             return
         if self._debug:
             self._listener.raw(

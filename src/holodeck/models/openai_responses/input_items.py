@@ -19,6 +19,7 @@ from holodeck.core.messages import (
     UserMessage,
     text_of,
 )
+from holodeck.core.tools import accepted_name
 from holodeck.models.chat_format import AUDIO_FORMATS
 from holodeck.models.chunks import present
 from holodeck.models.openai_responses.output_items import CALLS, KEPT, Item
@@ -52,7 +53,10 @@ def _assistant(message: AssistantMessage, *, plain: bool) -> list[Item]:
     if not kept:
         text = [{"role": "assistant", "content": message.content}] if message.content else []
         return [*text, *map(_call, message.tool_calls)]
-    return _without_lone_reasoning(_restored(kept, message.tool_calls))
+    items = _without_lone_reasoning(_restored(kept, message.tool_calls))
+    if message.content and not any(item.get("type") == "message" for item in kept):
+        items.append({"role": "assistant", "content": message.content})  # a structured answer that came as a call
+    return items
 
 
 def _kept_items(message: AssistantMessage) -> list[Item]:
@@ -119,9 +123,10 @@ def _message(item: Item) -> Item:
 
 
 def _call(call: ToolCall) -> Item:
+    name = accepted_name(call.name)
     if call.extra.get("type") == _CUSTOM:
-        return {"type": _CUSTOM, "call_id": call.id, "name": call.name, "input": call.arguments}
-    return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments or "{}"}
+        return {"type": _CUSTOM, "call_id": call.id, "name": name, "input": call.arguments}
+    return {"type": "function_call", "call_id": call.id, "name": name, "arguments": call.arguments or "{}"}
 
 
 def _output(message: ToolMessage) -> str | list[Item]:
