@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import contextlib
-import io
 import os
 import signal
 import sys
@@ -236,8 +235,6 @@ async def chat_with_server(server: RemoteServer, asked: ChatConfig) -> int:
 
 
 def _around(asked: ChatConfig) -> dict[str, Any]:
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # an answer may contain characters that the terminal's encoding lacks
     paint, say = Paint.of(sys.stdout), partial(click.echo, err=True) if asked.as_json else _say
     return {"display": _display(asked, paint), "say": say, "complain": _complain, "paint": paint}
 
