@@ -56,6 +56,7 @@ def test_the_demo_takes_a_question(tmp_path):
         (["agent.yaml", "hello", "-p", "hello"], "more than one question"),
         (["hello", "-p", "hello"], "more than one question"),
         (["--demo", "agent.yaml"], "--demo runs the bundled agent"),
+        (["hello", "--lines"], "--lines sends each line of the piped input; leave out the question"),
         ([""], "the question is empty"),
         (["-p", " "], "the question is empty"),
         (["hello", "-a", "."], ". is a folder; name a file."),
