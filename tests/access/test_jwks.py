@@ -124,6 +124,32 @@ async def test_rotation_loses_no_request(issuer, started):
     assert issuer.fetches == asked + 1
 
 
+@pytest.mark.parametrize("named", [..., "next"])
+async def test_rotation_of_a_key_without_a_name_loses_no_request(issuer, started, named):
+    """The set names no key, so a bad signature is the first sign of a new one. Fetches are limited as for unknown names."""
+    issuer.serve(jwks(jwk(kid=None)))
+    source = await started(RemoteKeys(issuer.url, issuer.certs, times=STILL))
+    checker = tokens(source, issuer)
+    assert isinstance(await checker.check(fresh(issuer, named)), Principal)
+    issuer.serve(jwks(jwk(rsa_key("next"), kid=None)))
+    asked = issuer.fetches
+    assert isinstance(await checker.check(fresh(issuer, named, rsa_key("next"))), Principal)
+    for number in range(20):
+        assert not isinstance(await checker.check(fresh(issuer, named, rsa_key("other"), sub=f"u{number}")), Principal)
+    assert issuer.fetches == asked + 1
+
+
+async def test_a_token_that_came_before_its_key_is_checked_again(issuer, started):
+    issuer.serve(jwks(jwk(kid=None)))
+    source = await started(RemoteKeys(issuer.url, issuer.certs, times=STILL))
+    checker, new = tokens(source, issuer), fresh(issuer, ..., rsa_key("next"))
+    await checker.check(fresh(issuer, ..., rsa_key("other")))  # the one fetch of the next 30 seconds
+    assert not isinstance(await checker.check(new), Principal)
+    issuer.serve(jwks(jwk(rsa_key("next"), kid=None)))
+    await asyncio.shield(source._fetch())
+    assert isinstance(await checker.check(new), Principal)
+
+
 async def test_a_key_that_left_ends_its_tokens(issuer, started):
     """A33, A37."""
     source = await started(RemoteKeys(issuer.url, issuer.certs, times=QUICK))

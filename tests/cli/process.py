@@ -21,7 +21,8 @@ class Result:
 
 def environment(folder: Path, **extra: str) -> dict[str, str]:
     """Nothing of the machine that runs the tests: no keys, no home."""
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR", "HOLODECK_BANNER") if name in os.environ}
+    names = ("PATH", "PYTHONPATH", "LANG", "TMPDIR", "HOLODECK_BANNER")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
     return {**kept, "HOME": str(folder), "XDG_DATA_HOME": str(folder / "data"), **extra}
 
 

@@ -124,6 +124,22 @@ def test_a_reader_that_leaves_early_is_no_traceback(tmp_path):
     assert b"Traceback" not in err
 
 
+def test_an_encoding_that_lacks_a_character_fails_no_command(tmp_path):
+    """The terminal or the locale is Latin-1: text is shown with `?`, and exported JSON is UTF-8, as RFC 8259 wants it."""
+    (tmp_path / "agent.yaml").write_text("name: a\nmodel: {provider: demo}\ninstructions: Say ✓.\n", encoding="utf-8")
+    its = environment(tmp_path, PYTHONIOENCODING="latin-1")
+    for arguments, shown in (
+        (["check", "-v"], b"Say ?.\n"),
+        (["chat", "-q", "--session", "s", "grüße ✓"], b"a rule-based demo"),
+        (["sessions", "list"], "grüße ?".encode("latin-1")),
+        (["sessions", "export"], "grüße ✓".encode()),
+    ):
+        command = [sys.executable, "-m", "holodeck", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=its, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert shown in done.stdout
+
+
 @pytest.mark.parametrize(
     ("tty", "variables", "coloured"),
     [(True, {}, True), (True, {"NO_COLOR": "1"}, False), (True, {"TERM": "dumb"}, False), (False, {}, False)],

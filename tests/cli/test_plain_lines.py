@@ -134,6 +134,12 @@ def test_arguments_that_are_not_json_are_shown_as_they_are():
     assert len(call_text("f", f'{{"a": "{"x" * 500}"}}', short=True)) < 60
 
 
+@pytest.mark.parametrize("depth", [*range(900, 1000, 7), 100_000])
+def test_arguments_that_are_nested_too_deeply_are_shown_as_they_are(depth):
+    shown = call_text("f", f'{{"a": {"[" * depth}{"]" * depth}}}', short=True)
+    assert shown.startswith(("f(a=[[[", 'f({"a": [[['))
+
+
 async def test_lines_of_a_pipe_come_whole_whatever_the_pieces():
     read, write = os.pipe()
     lines = PipedLines(read)

@@ -1,10 +1,14 @@
 """`holodeck chat "question"` and `holodeck call`: what people type into a shell and put into scripts."""
 
 import json
+import os
+import pty
+import subprocess
+import sys
 
 import pytest
 
-from tests.cli.process import holodeck
+from tests.cli.process import SECONDS, environment, holodeck
 
 ECHO = "name: a\nmodel: {provider: demo}\ntools: [{name: convert, type: function, file: units.py}, {name: wipe, type: function, file: units.py, approval: always}]\n"
 UNITS = '''
@@ -52,6 +56,7 @@ def test_the_demo_takes_a_question(tmp_path):
         (["agent.yaml", "hello", "-p", "hello"], "more than one question"),
         (["hello", "-p", "hello"], "more than one question"),
         (["--demo", "agent.yaml"], "--demo runs the bundled agent"),
+        (["hello", "--lines"], "--lines sends each line of the piped input; leave out the question"),
         ([""], "the question is empty"),
         (["-p", " "], "the question is empty"),
         (["hello", "-a", "."], ". is a folder; name a file."),
@@ -266,3 +271,22 @@ def test_the_shell_completes_commands_and_options(tmp_path, typed, expected):
     asked = {"_HOLODECK_COMPLETE": "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
     result = holodeck(folder=tmp_path, **asked)
     assert expected in result.out.splitlines()
+
+
+def test_a_question_in_the_background_does_not_read_the_terminal(project):
+    """`holodeck chat "hello" > out.txt &`: the kernel stops a background job that reads its terminal (SIGTTIN)."""
+    master, slave = pty.openpty()
+    script = (
+        f"exec < {os.ttyname(slave)}\n"  # the first terminal that a session's leader opens is the session's
+        "set -m\n"
+        f"{sys.executable} -m holodeck chat -q agent.yaml hello > out.txt &\n"
+        'wait "$!"; code=$?; [ "$code" = 0 ] || kill -KILL -- "-$!"; exit "$code"\n'
+    )
+    command = ["bash", "-c", script]
+    done = subprocess.run(
+        command, cwd=project, env=environment(project), start_new_session=True, timeout=SECONDS, check=False
+    )
+    os.close(slave)
+    os.close(master)
+    assert done.returncode == 0
+    assert (project / "out.txt").read_text().startswith("Hello!")

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holodeck.agent.definition import AgentDefinition
-from holodeck.core.events import Outcome, RunFailed
+from holodeck.core.events import NOT_STORED, Outcome, RunFailed, RunFinished
 from holodeck.core.messages import UserMessage
 from holodeck.core.request import RunRequest
 from holodeck.errors import LostClaim, RunNotFound, StorageFull, StoreUnavailable
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs import unstored_endings
-from holodeck.runs.idempotency import Idempotency
+from holodeck.runs.idempotency import Claim, Idempotency, SentRequest
 from holodeck.runs.port import RunKey, RunState, SharedRunStore
 from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.runs import Runs
@@ -147,9 +147,84 @@ async def test_a_run_of_which_nothing_could_be_stored_is_found_and_then_stored(s
     runs.forget(run)
     reader = StoredRuns(runs, *stores)
     assert (await reader.find("r", owner=ADA)).log.ending == run.log.ending
-    assert (await Idempotency(runs, reader.restored, reader.elsewhere).stored(KEY, b"")).log.ending == run.log.ending
     away.works.set()
     assert (await stored(stores[1])).ending == run.log.ending
+    await runs.close(0)
+
+
+@pytest.mark.req("C08", "D03")
+@pytest.mark.parametrize("known", ["in memory", "until it is stored", "in the store"])
+@pytest.mark.parametrize("run_id", ["r", "retry"])
+async def test_a_retry_of_a_message_that_was_not_stored_runs_under_the_same_key(stores, known, run_id):
+    """The failure asks the client to send it again."""
+    away = Away(stores[1])
+    runs = runs_without(stores, away)
+    open_conversation, reader = runs.executor.open, StoredRuns(runs, *stores)
+    idempotency, sent = Idempotency(runs, reader.restored, reader.elsewhere), SentRequest("rest", ADA, b"", KEY)
+
+    async def open_nothing(_run):
+        raise StoreUnavailable("The store is away.")
+
+    runs.executor.open = open_nothing
+    async with Claim(idempotency, sent) as first:
+        first.run = await runs.start(request(), key=KEY)
+    await first.run.done()
+    assert first.run.log.ending.reason == "not_stored"
+    if known != "in memory":
+        runs.forget(first.run)
+    if known == "in the store":
+        away.works.set()
+        await stored(stores[1])
+    runs.executor.open = open_conversation
+    away.works.set()
+    async with Claim(idempotency, sent) as again:
+        assert again.run is None
+        again.run = await runs.start(request(run_id), key=KEY)
+    await again.run.done()
+    assert again.run.log.ending.outcome is Outcome.COMPLETED
+    async with Claim(idempotency, sent) as duplicate:
+        assert duplicate.run is again.run
+    await runs.close(0)
+
+
+@pytest.mark.parametrize("stores", SHARED, indirect=True)
+async def test_a_retry_that_starts_before_the_lookup_frees_the_key_for_the_next(stores):
+    away = Away(stores[1])
+    runs = runs_without(stores, away)
+    reader = StoredRuns(runs, *stores)
+    idempotency, sent = Idempotency(runs, reader.restored, reader.elsewhere), SentRequest("rest", ADA, b"", KEY)
+    stopped = await runs.start(request(), key=KEY)
+    runs.stop(stopped, StoreUnavailable("The store is away."))
+    away.works.set()
+    await stopped.done()
+    assert (await stored(stores[1])).ending.message.endswith(NOT_STORED)
+    runs.forget(stopped)
+    with pytest.raises(StoreUnavailable, match=NOT_STORED):
+        async with Claim(idempotency, sent, starts_first=True):
+            await runs.start(request("retry"), key=KEY)
+    async with Claim(idempotency, sent, starts_first=True) as again:
+        again.run = await runs.start(request("retry"), key=KEY)
+    await again.run.done()
+    assert again.run.log.ending.outcome is Outcome.COMPLETED
+    await runs.close(0)
+
+
+async def test_a_retry_joins_the_run_that_another_process_has_taken_over_and_ended(stores):
+    """This process showed that the message was not stored. The store has the answer."""
+    away = Away(stores[1])
+    runs = runs_without(stores, away)
+    reader = StoredRuns(runs, *stores)
+    idempotency, sent = Idempotency(runs, reader.restored, reader.elsewhere), SentRequest("rest", ADA, b"", KEY)
+    async with Claim(idempotency, sent) as first:
+        first.run = await runs.start(request(), key=KEY)
+        runs.stop(first.run, StoreUnavailable("The store is away."))
+    await first.run.done()
+    away.works.set()
+    runs.unstored.kept.clear()
+    await stores[1].end(first.run.record, RunFinished("r", "s"))
+    async with Claim(idempotency, sent) as again:
+        assert again.run is not None
+        assert again.run is not first.run
     await runs.close(0)
 
 

@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -227,6 +228,60 @@ async def test_a_store_that_comes_back_is_asked_again(tmp_path, monkeypatch):
             await store.take([Use(window, 7)])
             assert (await store.levels([window]))[0].left == 93
         await store.close()
+
+
+class CancelledAsk:
+    """A change of the store whose caller is cancelled after the store has made it, and before the answer is there."""
+
+    def __init__(self, windows, monkeypatch):
+        self._made, self._answered, self._run_script = asyncio.Event(), asyncio.Event(), windows.run_script
+        self._replace = partial(monkeypatch.setattr, windows, "run_script")
+
+    async def __call__(self, asking):
+        self._replace(self._slow)
+        task = asyncio.create_task(asking)
+        await self._made.wait()
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+        self._replace(self._run_script)
+        self._answered.set()
+
+    async def _slow(self, *asked):
+        answer = await self._run_script(*asked)
+        self._made.set()
+        await self._answered.wait()
+        return answer
+
+
+async def test_a_reservation_is_given_back_if_its_request_is_cancelled_meanwhile(url, window, monkeypatch):
+    """The client has closed the connection. The request itself counts: otherwise its limit could be evaded."""
+    budget, requests = window(1000, name="user-tokens"), window(5)
+    windows, other = ValkeyWindows(url, seconds=30), ValkeyWindows(url, seconds=30)
+    await CancelledAsk(windows, monkeypatch)(windows.take([Use(requests, 1), Use(budget, 600, partly=True)]))
+    await windows.close()
+    assert [level.left for level in await other.levels([requests, budget])] == [4, 1000]
+    await other.close()
+
+
+async def test_a_reservation_that_was_refused_is_not_given_back(url, window, monkeypatch):
+    budget = window(1000, name="user-tokens")
+    windows, other = ValkeyWindows(url, seconds=30), ValkeyWindows(url, seconds=30)
+    assert await taken(other, Use(budget, 1000, partly=True)) == [1000]
+    await CancelledAsk(windows, monkeypatch)(windows.take([Use(budget, 600, partly=True)]))
+    await windows.close()
+    assert [level.left for level in await other.levels([budget])] == [0]
+    await other.close()
+
+
+async def test_a_lease_is_given_back_if_its_request_is_cancelled_meanwhile(url, monkeypatch, request):
+    windows, other = ValkeyWindows(url, seconds=30), ValkeyWindows(url, seconds=30)
+    leases, share = ValkeyLeases(windows), Share("user-runs", request.node.name, 2)
+    await CancelledAsk(windows, monkeypatch)(leases.acquire([share]))
+    await leases.close()
+    assert await ValkeyLeases(other).held(share) == 0
+    await windows.close()
+    await other.close()
 
 
 @pytest.fixture(params=["memory", "valkey"])

@@ -149,6 +149,17 @@ async def test_a_request_that_is_repeated_finds_the_run_of_its_first_attempt_onl
     assert retried.run_of(1, request) is None, "the attempt before was refused: nothing of it runs"
 
 
+async def test_a_request_that_is_repeated_runs_if_its_message_was_not_stored():
+    fixture = RunsFixture()
+    run = await fixture.runs.start(RunRequest(session_id="s", messages=(UserMessage(content="go"),)))
+    fixture.runs.stop(run, StoreUnavailable("down"))
+    await run.done()
+    retried, request = RetriedRequests(fixture.runs), ("openai", ME, b"hash")
+    retried.note(request, run)
+    assert run.log.ending.reason == "not_stored"
+    assert retried.run_of(1, request) is None
+
+
 @pytest.mark.parametrize(("refusal", "lookups"), [(StoreUnavailable("down"), 0), (RunNotFound("refused"), 1)])
 async def test_a_store_that_does_not_answer_is_not_asked_again_who_else_has_begun_the_run(
     monkeypatch, refusal, lookups

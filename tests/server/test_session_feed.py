@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holodeck.access.failure import Failure
+from holodeck.access.key_file import change_key_file
 from holodeck.core.events import RunFinished, RunStarted
 from holodeck.core.ids import new_ulid
 from holodeck.core.owner import ANONYMOUS_OWNER
@@ -186,6 +187,25 @@ async def test_the_feed_ends_when_its_credential_expires(tmp_path):
         async with s.post(ask(thread="t", run="second"), **ann) as answer:
             await answer.read()
     assert types(body)[-2:] == ["RUN_FINISHED", "RUN_ERROR"]
+    assert (b"expired" in body, b"secret" in body) == (True, False)
+
+
+async def test_the_feed_ends_when_its_key_is_rotated_and_the_grace_is_over(tmp_path):
+    """`holodeck keys rotate` gives the key an end that it did not have when the feed was opened."""
+    async with keyed(tmp_path, says("first"), says("secret")) as (s, holders):
+        key_id, old = holders.create(user="ann")
+        ann = holders.headers(user="ann")
+        await s.server.access.refresh()
+        async with s.post(ask(thread="t", run="first"), **ann) as answer:
+            await answer.read()
+        feed = await s.get("/sessions/t/events", **old)
+        assert feed.status == 200
+        change_key_file(holders.file, lambda keys: keys.rotate(key_id, timedelta(0)))
+        await s.server.access.refresh()
+        async with s.post(ask(thread="t", run="second"), **ann) as answer:
+            await answer.read()
+        body = await asyncio.wait_for(feed.read(), 30)
+    assert types(body)[-1] == "RUN_ERROR"
     assert (b"expired" in body, b"secret" in body) == (True, False)
 
 

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 import re
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
@@ -128,6 +129,13 @@ class Authenticator:
     def in_force(self, key_id: str) -> bool:
         """Returns whether runs that this API key started may continue."""
         return self.keys is not None and self.keys.in_force(key_id)
+
+    def has_expired(self, principal: Principal) -> bool:
+        """Returns whether a credential has expired by now. `holodeck keys rotate --grace` shortens the life of its key."""
+        by_file = None
+        if self.keys is not None and principal.via == "api_key" and principal.credential_id is not None:
+            by_file = self.keys.expires(principal.credential_id)
+        return any(each is not None and each <= time.time() for each in (principal.expires, by_file))
 
     def limits_of_key(self, key_id: str) -> KeyLimits | None:
         return None if self.keys is None else self.keys.limits_of(key_id)

@@ -1,7 +1,8 @@
 """Sources of an issuer's keys, and how they stay fresh.
 
 Keys from a URL are fetched in the background and cached on disk, so that a restart works while the issuer is down. An
-unknown key id may trigger an early fetch, at most once in 30 seconds, and never removes existing keys.
+unknown key id, or a wrong signature if keys have no id, may trigger an early fetch, at most once in 30 seconds. A fetch
+that fails never removes existing keys.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ class KeySource:
         pass
 
     async def look_again(self) -> None:
-        """Called for an unknown key id."""
+        """Called for an unknown key id, or for a wrong signature if the key has no id."""
 
     async def refresh(self) -> None:
         """Called about every second."""
@@ -102,7 +103,7 @@ class Times(msgspec.Struct, frozen=True):
     refresh: float = 300.0  # ± 10 %, so that replicas do not ask at the same time
     retry: float = 30.0  # after a failure, while keys are available
     retry_without_keys: float = 2.0
-    ask_again: float = 30.0  # between two fetches for unknown key ids
+    ask_again: float = 30.0  # between two fetches for unknown keys
     fetch: float = 5.0
     max_age: float = 86_400.0
 

@@ -81,6 +81,10 @@ class KeyRing:
         entry = self._entries.get(key_id)
         return entry is not None and not entry.revoked
 
+    def expires(self, key_id: str) -> float | None:
+        entry = self._entries.get(key_id)
+        return entry.principal.expires if entry is not None else None
+
     def limits_of(self, key_id: str) -> KeyLimits | None:
         entry = self._entries.get(key_id)
         return entry.limits if entry is not None else None

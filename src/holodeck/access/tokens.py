@@ -135,14 +135,10 @@ class Tokens:
             raise _Refused("issuer")
         issuer, source = trusted.settings, trusted.keys
         algorithm, kid = _checked_header(header, issuer)
-        keys = source.current
-        if keys is not None and kid is not None and not keys.candidates(kid, algorithm):
-            await source.look_again()
-            keys = source.current
-        if keys is None:
+        key = await _found_signer(token, source, kid, algorithm)
+        if key is None:
             message = "The keys of the token's issuer are not available at the moment."
             return Failure(kind="unavailable", reason="unavailable", message=message, retry_after=5.0)
-        key = _signer(token, keys, kid, algorithm)
         now = self._clock()
         expires = _checked_times(claims, issuer, now)
         _check_audience(claims, issuer)
@@ -214,6 +210,26 @@ def _checked_header(header: dict[str, Any], issuer: Issuer) -> tuple[str, str | 
     if "kid" in header and not (isinstance(kid, str) and len(kid) <= MAX_KID):
         raise _Refused("malformed", lasting=False)
     return algorithm, kid
+
+
+async def _found_signer(token: str, source: KeySource, kid: str | None, algorithm: str) -> VerifyingKey | None:
+    """Returns the key that signed the token, or None if no keys are available.
+
+    Asks for newer keys if none has the token's kid. A key without a kid may be new if the signature is wrong.
+    """
+    keys = source.current
+    if keys is None:
+        return None
+    try:
+        return _signer(token, keys, kid, algorithm)
+    except _Refused as refused:
+        if kid is not None and any(key.kid == kid for key in keys.candidates(kid, algorithm)):
+            raise
+        await source.look_again()
+        if source.current is keys:
+            refused.lasting = refused.lasting and source.age is None  # the issuer may have other keys by now
+            raise
+    return None if source.current is None else _signer(token, source.current, kid, algorithm)
 
 
 def _signer(token: str, keys: KeySet, kid: str | None, algorithm: str) -> VerifyingKey:

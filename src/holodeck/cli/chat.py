@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import contextlib
-import io
 import os
 import signal
 import sys
@@ -109,6 +108,8 @@ def command(
     if list_chats and url is None:
         click.echo("\n".join(asyncio.run(_listed(chosen(path, demo=demo), given["user_id"]))))
         return 0
+    if given["each_line"] and question is not None:
+        raise click.UsageError("--lines sends each line of the piped input; leave out the question")
     if given["session_id"] is not None and (given["resume"] is not None or not given["save"]):
         raise click.UsageError("--session always saves its conversation: leave out --resume and --no-save")
     try:
@@ -236,8 +237,6 @@ async def chat_with_server(server: RemoteServer, asked: ChatConfig) -> int:
 
 
 def _around(asked: ChatConfig) -> dict[str, Any]:
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # an answer may contain characters that the terminal's encoding lacks
     paint, say = Paint.of(sys.stdout), partial(click.echo, err=True) if asked.as_json else _say
     return {"display": _display(asked, paint), "say": say, "complain": _complain, "paint": paint}
 
@@ -299,7 +298,7 @@ async def _lines(
         return keyboard, keyboard.ready
     at_once = asyncio.Event()
     at_once.set()
-    if asked.each_line and asked.question is None:
+    if asked.each_line:
         return PipedLines(), at_once
     if sys.stdin.isatty():
         return OneMessage(asked.question, TypedAnswers()), at_once

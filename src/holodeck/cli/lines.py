@@ -53,7 +53,8 @@ class PipedLines:
     """Lines of a pipe or file, each a message, without a prompt.
 
     A thread reads the descriptor itself: a blocked read of `sys.stdin` would hold a lock that the interpreter needs at
-    its end, and event loops cannot watch a regular file. Bytes that are not UTF-8 become lone surrogates.
+    its end, and event loops cannot watch a regular file. It starts at the first `read`: the kernel stops a background
+    job that reads its terminal. Bytes that are not UTF-8 become lone surrogates.
     """
 
     is_typed = False
@@ -62,9 +63,12 @@ class PipedLines:
         self._descriptor = descriptor
         self._queue: asyncio.Queue[str | None] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
-        threading.Thread(target=self._pump, name="stdin", daemon=True).start()
+        self._reads = False
 
     async def read(self, prompt: str) -> str | None:  # noqa: ARG002  a pipe has no prompt
+        if not self._reads:
+            self._reads = True
+            threading.Thread(target=self._pump, name="stdin", daemon=True).start()
         line = await self._queue.get()
         if line is None:
             self._queue.put_nowait(None)  # so that every further read sees the end of input

@@ -9,6 +9,7 @@ Commands are imported when they are called, so that `holodeck --help` waits for 
 """
 
 import importlib
+import io
 import logging
 import os
 import sys
@@ -76,6 +77,8 @@ def cli(debug: bool) -> None:  # noqa: FBT001  read by main() from the arguments
 
 def main(argv: Sequence[str] | None = None) -> None:
     _open_what_is_closed()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # characters that its encoding lacks; stderr escapes them
     arguments = list(sys.argv[1:] if argv is None else argv)
     sys.exit(run(arguments))
 
@@ -88,7 +91,7 @@ def _open_what_is_closed() -> None:
             if nowhere != number:
                 os.dup2(nowhere, number)
                 os.close(nowhere)
-            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", errors="replace"))
 
 
 def run(arguments: list[str]) -> int:

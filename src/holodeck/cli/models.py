@@ -39,4 +39,4 @@ def model_line(offered: OfferedModel, used: str, paint: Paint) -> str:
 
 def _as_json(offered: OfferedModel, used: str) -> str:
     members = {"id": offered.id, "context_window": offered.context_window, "configured": offered.id == used}
-    return json.dumps(members, ensure_ascii=False)
+    return json.dumps(members)

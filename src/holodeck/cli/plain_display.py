@@ -190,17 +190,15 @@ def unshown(warning: str | None, shown: Iterable[str]) -> str:
 
 def call_text(name: str, arguments: str, *, short: bool) -> str:
     """Formats a call: `create_todo(title="Buy eggs")`."""
-    try:
-        values = json.loads(arguments or "{}")
-    except ValueError:
-        values = None
-    if not isinstance(values, dict):
-        return f"{one_line(name)}({one_line(arguments)})"
     limit = SHORT_ARGUMENT if short else SHORT_RESULT
-    shown = (
-        f"{one_line(key)}={one_line(json.dumps(value, ensure_ascii=False), limit)}" for key, value in values.items()
-    )
-    return f"{one_line(name)}({', '.join(shown)})"
+    try:
+        values = json.loads(arguments or "{}").items()
+        shown = ", ".join(
+            f"{one_line(key)}={one_line(json.dumps(it, ensure_ascii=False), limit)}" for key, it in values
+        )
+    except (ValueError, AttributeError, RecursionError):  # not JSON, not an object, or nested too deeply
+        shown = one_line(arguments)
+    return f"{one_line(name)}({shown})"
 
 
 def progress_text(content: Mapping[str, Any]) -> str:

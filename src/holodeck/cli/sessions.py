@@ -78,7 +78,7 @@ def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> None:
     found = _with_store(path, demo, lambda store: store.all_sessions(limit)) if is_there else []
     if as_json:
         for each in found:
-            click.echo(msgspec.json.encode(each).decode())
+            click.echo(msgspec.json.encode(each))  # bytes: UTF-8 in every locale
         return
     names, users = [one_line(each.session_id) for each in found], [_user_of(each) for each in found]
     of_name, of_user = max(map(len, names), default=0), max(map(len, users), default=0)
@@ -124,7 +124,7 @@ def export(*, session_id: str | None, path: str | None, demo: bool, owner: Owner
 
     async def exported(store: Store) -> list[str]:
         if session_id is not None:
-            click.echo(msgspec.json.encode(await _read(store, session_id, owner)).decode())
+            click.echo(msgspec.json.encode(await _read(store, session_id, owner)))
             return []
         unreadable = []
         for each in await (store.all_sessions(-1) if owner is None else store.sessions_of(owner=owner, limit=-1)):
@@ -134,7 +134,7 @@ def export(*, session_id: str | None, path: str | None, demo: bool, owner: Owner
                 unreadable.append(f"{one_line(each.session_id)} of {_user_of(each)}: {error.message}")
             else:
                 if stored is not None:  # it was deleted meanwhile
-                    click.echo(msgspec.json.encode(stored).decode())
+                    click.echo(msgspec.json.encode(stored))
         return unreadable
 
     if unreadable := _with_store(path, demo, exported):

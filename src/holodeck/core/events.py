@@ -365,3 +365,7 @@ def before_anything_is_stored(ending: Ending) -> Ending:
         return ending
     text = f"{ending.message} {NOT_STORED}"
     return msgspec.structs.replace(ending, message=text, reason=ending.reason or NOT_STORED_REASON)
+
+
+def says_not_stored(ending: Ending | None) -> bool:
+    return isinstance(ending, RunFailed) and ending.message.endswith(NOT_STORED)

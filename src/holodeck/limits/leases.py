@@ -10,11 +10,11 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from contextvars import Context
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from holodeck.limits.valkey import ValkeyWindows, key_of
+from holodeck.limits.valkey import ValkeyWindows, all_done, in_background, key_of, whole
 from holodeck.limits.window import StoreDown
 
 LEASE_SECONDS = 30.0
@@ -103,10 +103,17 @@ class ValkeyLeases:
         self._store = windows
         self._local = MemoryLeases()
         self._mine: dict[str, Lease] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._renewing: asyncio.Task[None] | None = None
 
     async def acquire(self, shares: Sequence[Share]) -> Lease | Share:
+        return await whole(self._acquire(shares), self._undo, self._tasks)
+
+    def _undo(self, lease: Lease | Share) -> None:
+        if isinstance(lease, Lease):
+            self.release(lease)
+
+    async def _acquire(self, shares: Sequence[Share]) -> Lease | Share:
         lease = Lease(os.urandom(12).hex(), tuple(shares))
         limits = [each.limit for each in shares]
         keys = [key_of(each.name, each.subject) for each in shares]
@@ -123,10 +130,8 @@ class ValkeyLeases:
     def release(self, lease: Lease) -> None:
         if self._mine.pop(lease.id, None) is None:
             self._local.release(lease)
-            return
-        task = asyncio.get_running_loop().create_task(self._give_back(lease))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        else:
+            in_background(self._give_back(lease), self._tasks)
 
     async def held(self, share: Share) -> int:
         number = await self._store.run_script(HELD, [key_of(share.name, share.subject)], [])
@@ -139,8 +144,7 @@ class ValkeyLeases:
                 await self._renewing
         for lease in list(self._mine.values()):
             self.release(lease)
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=2)
+        await all_done(self._tasks)
 
     async def _give_back(self, lease: Lease) -> None:
         script = "for _, key in ipairs(KEYS) do redis.call('ZREM', key, ARGV[1]) end return 0"

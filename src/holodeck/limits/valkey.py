@@ -8,13 +8,16 @@ import contextlib
 import hashlib
 import logging
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from holodeck.limits.window import Full, Level, MemoryWindows, StoreDown, Taken, Use, Window
 
 if TYPE_CHECKING:
     from redis.commands.core import AsyncScript
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +117,7 @@ class ValkeyWindows:
         self._errors = (RedisError, OSError, TimeoutError)
         self._scripts: dict[str, AsyncScript] = {}
         self._when_down, self._local = when_down, MemoryWindows()
-        self._settling: set[asyncio.Task[None]] = set()
+        self._settling: set[asyncio.Task[Any]] = set()
         self._down_until = 0.0
         self._complained = -_COMPLAIN_EVERY
 
@@ -123,6 +126,15 @@ class ValkeyWindows:
         return time.monotonic() >= self._down_until
 
     async def take(self, uses: Sequence[Use]) -> Taken | Full:
+        return await whole(self._take(uses), partial(self._undo, uses), self._settling)
+
+    def _undo(self, uses: Sequence[Use], taken: Taken | Full) -> None:
+        """Gives back reservations. A request counts even if its client did not wait: its limit could be evaded."""
+        amounts = taken.amounts if isinstance(taken, Taken) else [0] * len(uses)
+        if back := [Use(use.window, -n) for use, n in zip(uses, amounts, strict=True) if use.partly and n]:
+            self.settle(back)
+
+    async def _take(self, uses: Sequence[Use]) -> Taken | Full:
         answer = await self._ask(_TAKE, uses)
         if answer is None:
             return await self._local.take(uses)
@@ -135,9 +147,7 @@ class ValkeyWindows:
         return Taken([amount for amount, _, _ in answer], levels)
 
     def settle(self, uses: Sequence[Use]) -> None:
-        task = asyncio.get_running_loop().create_task(self._settle(uses))
-        self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
+        in_background(self._settle(uses), self._settling)
 
     async def _settle(self, uses: Sequence[Use]) -> None:
         with contextlib.suppress(StoreDown):
@@ -152,8 +162,7 @@ class ValkeyWindows:
         return [Level(window, max(0, window.limit - used), max(0, reset) / 1000) for window, (used, reset) in levels]
 
     async def close(self) -> None:
-        if self._settling:
-            await asyncio.wait(self._settling, timeout=2 * SECONDS)
+        await all_done(self._settling)
         await self._client.aclose()
 
     async def _ask(self, what: str, uses: Sequence[Use]) -> Any:
@@ -191,6 +200,32 @@ class ValkeyWindows:
         if now - self._complained >= _COMPLAIN_EVERY:
             self._complained = now
             log.error("limits_store_down", extra={"details": {"error": type(error).__name__, "then": self._when_down}})
+
+
+def in_background(work: Coroutine[Any, Any, T], tasks: set[asyncio.Task[Any]]) -> asyncio.Task[T]:
+    """Starts a task, which is in `tasks` until it is done."""
+    task = asyncio.get_running_loop().create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task
+
+
+async def whole(work: Coroutine[Any, Any, T], undo: Callable[[T], None], tasks: set[asyncio.Task[Any]]) -> T:
+    """Awaits a change of the store. If the caller is cancelled, the store may have made it: `undo` gets its result."""
+    task = in_background(work, tasks)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.add_done_callback(lambda done: None if done.cancelled() or done.exception() else undo(done.result()))
+        raise
+
+
+async def all_done(tasks: set[asyncio.Task[Any]]) -> None:
+    """Waits a moment for tasks, and for those that they start."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(2 * SECONDS):
+            while tasks:
+                await asyncio.wait(tasks)
 
 
 def key_of(name: str, subject: str) -> str:

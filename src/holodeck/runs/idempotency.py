@@ -1,17 +1,20 @@
 """One run for each idempotency key (C08): a duplicate of a request joins the run that the first one started.
 
 A request claims its key as soon as it is parsed, before files are read and a run is started. So two duplicates that
-arrive together start one run. A key is free again a day after its run has ended, or at once if its request was refused.
+arrive together start one run. A key is free again a day after its run has ended, or at once if its request was refused
+or its message could not be stored.
 The wires decide what a key is made of, and what makes two requests the same.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self
 from weakref import WeakValueDictionary
 
+from holodeck.core.events import NOT_STORED, says_not_stored
 from holodeck.core.owner import Owner
 from holodeck.errors import HoloDeckError, InvalidRequest, StoreUnavailable
 from holodeck.runs.port import RunExists, RunKey, RunRecord
@@ -20,6 +23,10 @@ from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
 
 _LOST_SECONDS = 15.0  # how long after a run's end a client may still ask for it again: the SDKs wait at most 8 seconds
+
+
+class NotStored(StoreUnavailable):
+    """The run of an earlier duplicate failed before its message was stored. It is deleted: a retry has to run."""
 
 
 class RetriedRequests:
@@ -41,7 +48,7 @@ class RetriedRequests:
         if attempt == 0:
             self._started.pop(request, None)  # if this attempt is refused, the next one must not find an older run
         run = self._started.get(request) if attempt else None
-        if run is None or not self._runs.knows(run):
+        if run is None or not self._runs.knows(run) or says_not_stored(run.log.ending):
             return None
         return run if run.ended is None or time.monotonic() - run.ended < _LOST_SECONDS else None
 
@@ -82,7 +89,7 @@ class Idempotency:
         return run if run is not None or attempt == 0 else await self._elsewhere(*request)
 
     async def stored(self, key: RunKey, fingerprint: bytes) -> Run | None:
-        """The run that another process, or an earlier one, has started for this key."""
+        """The run that another process, or an earlier one, has started for this key. Raises NotStored."""
         records = self.runs.records
         if records is None:
             return None
@@ -97,7 +104,15 @@ class Idempotency:
         if record is None:
             return None
         _check(key, fingerprint, record.fingerprint)
+        if says_not_stored(unstored.seen(record).ending) and not await self._has_messages(record):
+            await self.runs.remove(record)
+            raise NotStored(NOT_STORED)
         return await self._restored(record)
+
+    async def _has_messages(self, record: RunRecord) -> bool:
+        """Whether another process has stored messages of the run, after it took it over."""
+        stored = await self.runs.store.read(record.session_id, owner=record.owner)
+        return stored is not None and any(message.run_id == record.run_id for message in stored.messages)
 
 
 class Claim:
@@ -139,12 +154,16 @@ class Claim:
             if run is not None and of.runs.knows(run):
                 if not key.part:  # other answers have another key
                     _check(key, fingerprint, run.fingerprint)
-                self.run = run
-                return self
+                if key.part or not says_not_stored(run.log.ending):
+                    self.run = run
+                    return self
+                of.runs.forget(run)
+                self._looks = True
             of.claims[key] = self
         try:
             if key is not None and self._looks:
-                self.run = await of.stored(key, fingerprint)
+                with suppress(NotStored):
+                    self.run = await of.stored(key, fingerprint)
             if self.run is None and self._sent.attempt is not None:
                 self.run = await of.earlier_attempt(self._sent, self._sent.attempt)
         except BaseException:

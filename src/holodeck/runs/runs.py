@@ -421,9 +421,11 @@ class Runs:
                 self.records.release(run.record)
                 run.record = None
 
-    async def remove(self, run: Run) -> None:
+    async def remove(self, run: Run | RunRecord) -> None:
         """Deletes everything about a run that has ended. Its session keeps its messages."""
-        self.forget(run)
+        known = self._runs.get((run.owner, run.run_id))
+        if known is not None:
+            self.forget(known)
         self.unstored.drop(run.run_id, owner=run.owner)
         if self.records is not None:
             await self.records.remove(run.run_id, owner=run.owner)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from starlette.types import Receive, Scope, Send
 
+from holodeck.access.principal import Principal
 from holodeck.core.owner import OwnedId
 from holodeck.errors import HoloDeckError, Unauthorized
 from holodeck.runs.run import Run
@@ -25,7 +26,7 @@ class RunFeed(EventStream, ABC):
     When the credential expires, the run in progress is shown to its end: only reading another one needs a new credential.
     """
 
-    _expires: float | None = None  # seconds since 1970
+    _principal: Principal
 
     def __init__(self, server: AgentServer, session: OwnedId, *, prefix: bytes) -> None:
         super().__init__(server.runs, (), server.settings.block, content_type=sse.CONTENT_TYPE, prefix=prefix)
@@ -35,14 +36,15 @@ class RunFeed(EventStream, ABC):
         self._failure: HoloDeckError | None = None  # why runs are no longer announced
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._expires = scope[PRINCIPAL].expires
+        self._principal = scope[PRINCIPAL]
         await super().__call__(scope, receive, send)
 
     async def _stream(self) -> None:
-        if self._expires is None:
+        expires = self._principal.expires
+        if expires is None:
             await self._show_all()
             return
-        expiry = self._loop.call_later(self._expires - time.time(), self._announced, _expired())
+        expiry = self._loop.call_later(expires - time.time(), self._announced, _expired())
         try:
             await self._show_all()
         finally:
@@ -82,12 +84,16 @@ class RunFeed(EventStream, ABC):
         return True
 
     async def _more(self) -> None:
-        """Waits for the next run. Sends a comment when idle."""
+        """Waits for the next run. Sends a comment when idle, unless the key was given an earlier end meanwhile."""
         await self._woken()
-        if self._silent:
+        if self._silent and self._server.access.has_expired(self._principal):
+            self._announced(_expired())
+        elif self._silent:
             await self._write(sse.KEEPALIVE)
 
     def _announced(self, run: Run | HoloDeckError | None) -> None:
+        if isinstance(run, Run) and self._server.access.has_expired(self._principal):
+            run = _expired()
         if not isinstance(run, Run):
             self._failure = run or self._failure
             self._next.append(None)
