@@ -242,6 +242,23 @@ SHAPES = {
         warnings=["tool-call-cut"],
         sdk=False,  # shows the half
     ),
+    "a call that is cut before its arguments": Shape(
+        [start(), *text_block(0, "I look."), *called(1, "toolu_1", "look", ""), *end("max_tokens")],
+        text="I look.",
+        finish="length",
+        usage=used(12, 7),
+        kept=None,
+        warnings=["tool-call-cut"],
+        sdk=False,  # shows a whole call
+    ),
+    "a whole call without arguments before a text that is cut": Shape(
+        [start(), *called(0, "toolu_1", "look", ""), *text_block(1, "And th"), *end("max_tokens")],
+        text="And th",
+        calls=[("toolu_1", "look", "{}")],
+        finish="length",
+        usage=used(12, 7),
+        kept=[{"type": "tool_use"}, {"type": "text", "text": "And th"}],
+    ),
     "nothing but thinking": Shape(
         [start(), *thought(0, "Hm. Yes."), *end("max_tokens")],
         reasoning="Hm. Yes.",

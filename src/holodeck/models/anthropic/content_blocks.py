@@ -78,6 +78,10 @@ class ContentBlock:
             elif piece is not None:
                 self.value[name] = piece
 
+    @property
+    def has_arguments(self) -> bool:
+        return bool(str(self.pieces).strip() or self.value.get("input"))
+
     def arguments(self) -> str:
         """The input of a call as JSON text: what was streamed, or what the block began with."""
         streamed = str(self.pieces)

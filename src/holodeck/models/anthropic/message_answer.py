@@ -265,7 +265,8 @@ class MessageAnswer:
                 continue
             if not block.call_id:
                 raise ModelProtocolError("The model endpoint sent a tool call without the tool's name.")
-            if cut and not is_object(block.arguments()):
+            is_bare = block is self._blocks[-1] and not block.has_arguments  # the limit may be right behind the name
+            if cut and (is_bare or not is_object(block.arguments())):
                 name = clean_json(block.value["name"])
                 self._listener.warning(
                     "tool-call-cut", f"The model's answer reached its length limit inside a call of {name}."
