@@ -242,6 +242,7 @@ class ModelError(ServerError):
     started: bool = False
     model: str | None = None  # the model that failed, which need not be the agent's first one
     of_request: bool = False  # the endpoint refused the content, e.g. an image: it would refuse it again
+    of_model: bool = False  # the endpoint has no such model, or the account no credit for it: another model may answer
 
     def __init__(self, message: str = "", *, started: bool = False, retry_after: float | None = None) -> None:
         super().__init__(message)

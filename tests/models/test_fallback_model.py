@@ -2,18 +2,22 @@
 
 import pytest
 
+from holodeck.core.secrets import Redactor
 from holodeck.errors import (
     ContentFiltered,
     ContextOverflow,
     ModelAuthFailed,
+    ModelError,
     ModelInterrupted,
     ModelProtocolError,
     ModelRejected,
     ModelUnavailable,
     ModelUnreachable,
 )
+from holodeck.models.diagnosis import Diagnosis, EndpointRefusal
 from holodeck.models.port import Prompt
 from holodeck.models.scripted import ScriptedModel, Turn, says
+from holodeck.models.streamed import ApiNotServed
 from holodeck.models.wrappers import FallbackModel
 from tests.models.recording_listener import RecordingListener
 
@@ -22,7 +26,28 @@ def failing(error) -> ScriptedModel:
     return ScriptedModel([Turn(error=error)])
 
 
-@pytest.mark.parametrize("error", [ModelUnreachable(), ModelUnavailable(), ModelAuthFailed(), ModelProtocolError()])
+OF_MODEL = {
+    "no credit": EndpointRefusal(status=429, body=b'{"error": {"code": "insufficient_quota"}}'),
+    "payment required": EndpointRefusal(status=402),
+    "no such model": EndpointRefusal(status=404, body=b'{"error": {"code": "model_not_found"}}'),
+}
+
+
+def diagnosed(refusal: EndpointRefusal) -> ModelError:
+    return Diagnosis(where="x", model="m", key_advice="k", has_key=True, redact=Redactor([])).of_response(refusal)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ModelUnreachable(),
+        ModelUnavailable(),
+        ModelAuthFailed(),
+        ModelProtocolError(),
+        ApiNotServed(),
+        *map(diagnosed, OF_MODEL.values()),
+    ],
+)
 async def test_the_next_model_answers_when_one_cannot(error):
     listener = RecordingListener()
     last = ScriptedModel([says("Hello")])

@@ -127,7 +127,7 @@ class Diagnosis:
         if (known := self._of_words(text, quote, status)) is not None:
             return known
         if status in _NOWHERE:
-            return ModelRejected(
+            return _rejected_model(
                 f"{self.where} answered {status}: there is no model {self.model!r}, or the endpoint's URL is wrong "
                 f"({self.hint}).{quote}"
             )
@@ -196,7 +196,7 @@ class Diagnosis:
     def _of_words(self, text: str, quote: str, status: int | None) -> ModelError | None:
         """The error that the words of a response describe, if they are more exact than its status."""
         if _NO_CREDIT.search(text) or status == 402:  # noqa: PLR2004  payment required
-            return ModelRejected(f"The account at {self.where} has no credit left, or none for this model.{quote}")
+            return _rejected_model(f"The account at {self.where} has no credit left, or none for this model.{quote}")
         if status in _AUTH or (_BAD_KEY.search(text) and (status is None or status == 400)):  # noqa: PLR2004  Gemini and xAI say 400 for a bad key
             return ModelAuthFailed(self._about_key(quote))
         if status is not None and status in _SERVER_ERRORS:
@@ -218,6 +218,12 @@ class Diagnosis:
     def _quote(self, body: str) -> str:
         quoted = one_line(self.redact(_message_in(body)), _LONGEST_QUOTE)
         return f" Its message: {quoted}" if quoted else ""
+
+
+def _rejected_model(message: str) -> ModelRejected:
+    error = ModelRejected(message)
+    error.of_model = True
+    return error
 
 
 def _message_in(body: str) -> str:

@@ -85,6 +85,8 @@ Sleep = Callable[[float], Awaitable[None]]
 class ApiNotServed(ModelRejected):
     """The endpoint does not serve this API, or not for this model; it may serve another one."""
 
+    of_model = True
+
 
 class StreamedModel(ABC):
     """One model behind one endpoint. `sleep`, `clock` and `chance` exist so that tests need not wait."""

@@ -130,4 +130,4 @@ async def _reply_of(model: Model, prompt: Prompt, listener: Listener) -> ModelRe
 
 
 def _helps_to_change(error: ModelError) -> bool:
-    return error.retryable or isinstance(error, ModelAuthFailed | ModelProtocolError)
+    return error.retryable or error.of_model or isinstance(error, ModelAuthFailed | ModelProtocolError)
