@@ -191,7 +191,7 @@ def test_a_stopped_run_is_cancelled_and_a_failed_one_failed() -> None:
 def test_a_text_that_is_opened_again_is_an_item_of_its_own() -> None:
     events = [STARTED, *step(*text("m1", "a"), *call("c1", "add", "{}"), *text("m1", "b"), e.ToolFinished("c1", "add", "t", "1"), *text("m2", "c")), finished()]  # fmt: skip
     answer = accepted(frames(events))
-    assert [item.id for item in answer.output] == ["msg_m1", "mcp_c1", "msg_m1_1", "msg_m2"]
+    assert [item.id for item in answer.output] == ["msg_run-1_m1", "mcp_c1", "msg_run-1_m1_1", "msg_run-1_m2"]
     assert answer.output_text == "ab\n\nc", "a blank line before another message only"
 
 
