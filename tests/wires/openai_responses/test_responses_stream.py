@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from holodeck.core import events as e
 from holodeck.core.tools import ToolSchema
+from holodeck.core.usage import TokenUsage
 from holodeck.wires.openai_responses.builder import ResponseBuilder, ResponseEncoder, ResponseHead, ToolsSeen
 from holodeck.wires.openai_responses.echo import RequestEcho, echoed
 from tests.examples import examples
@@ -117,6 +118,13 @@ def test_after_a_crash_the_numbers_continue_beyond_all_that_clients_may_have_see
     rest = whatwg(encoder.encode_many(enumerate(events[4:], 1_000_000_000)))
     assert json.loads(before[-1].data)["sequence_number"] < 20
     assert [json.loads(frame.data)["sequence_number"] for frame in rest[:2]] == [1_000_000_000, 1_000_000_001]
+
+
+def test_what_the_provider_put_into_its_cache_is_counted() -> None:
+    usage = TokenUsage(prompt_tokens=12, completion_tokens=34, cache_write_tokens=7)
+    answer = accepted(frames([STARTED, *step(*text("m1", "So.")), finished(usage=usage)]))
+    assert answer.usage is not None
+    assert answer.usage.input_tokens_details.cache_write_tokens == 7
 
 
 def test_text() -> None:

@@ -347,7 +347,10 @@ def usage_of(usage: TokenUsage) -> dict[str, Any]:
         "input_tokens": usage.prompt_tokens,
         "output_tokens": usage.completion_tokens,
         "total_tokens": usage.total_tokens,
-        "input_tokens_details": {"cached_tokens": usage.cached_tokens or 0, "cache_write_tokens": 0},
+        "input_tokens_details": {
+            "cached_tokens": usage.cached_tokens or 0,
+            "cache_write_tokens": usage.cache_write_tokens or 0,
+        },
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens or 0},
     }
 
