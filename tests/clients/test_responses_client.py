@@ -378,3 +378,13 @@ async def test_a_reference_to_what_is_not_stored_is_refused() -> None:
         for missing in (refer(first.output[0]), {"type": "item_reference", "id": "msg_1"}):
             with pytest.raises(openai.NotFoundError, match="send the item itself"):
                 await ask(client, [*HELLO, missing, *HELLO])
+
+
+async def test_an_approval_without_its_conversation_is_refused_with_the_reason() -> None:
+    """The AI SDK's provider also refers to the question."""
+    tools = PlainTools(echo=echo, approval=frozenset({"echo"}))
+    async with client_of(calls(("echo", '{"text": "hi"}')), tools=tools) as (client, _):
+        asked = await ask(client)
+        reply = {"type": "mcp_approval_response", "approval_request_id": asked.output[-1].id, "approve": True}
+        with pytest.raises(openai.BadRequestError, match="no open interrupt"):
+            await ask(client, [*HELLO, refer(asked.output[-1]), reply])

@@ -11,7 +11,6 @@ from holodeck.core import messages as m
 
 _OF_A_RUN = re.compile(r"(?:msg|fc)_([0-9A-HJKMNP-TV-Z]{26})_.+", re.DOTALL)
 _REOPENED = re.compile(r"msg_.{63}_\d+")  # a later piece of a text: the first piece is stored with the whole text
-_REPEATED = ("rs_", "mcp_")  # reasoning and calls of the server: an input may leave them out
 
 
 def item_id(prefix: str, run_id: str, own_id: str) -> str:
@@ -25,7 +24,8 @@ def run_of(item: str) -> str | None:
 
 
 def may_be_missing(item: str) -> bool:
-    return item.startswith(_REPEATED) or _REOPENED.fullmatch(item) is not None
+    """Whether an input may leave this item out, as it may reasoning, calls of the server and questions to a person."""
+    return not item.startswith(("msg_", "fc_")) or _REOPENED.fullmatch(item) is not None
 
 
 def input_items(messages: Iterable[m.Message]) -> list[dict[str, Any]]:
