@@ -38,7 +38,7 @@ STEPS: dict[str, list[Json]] = {
     "own tool": [say("paint it blue", answers=2), say("what did I say")],
     "approved": [say("delete both"), LOAD, {"approve": True}, say("what did I say")],
     "refused": [say("delete both"), LOAD, {"approve": False}, say("what did I say")],
-    "refused with a reason": [say("delete and repeat"), {"approve": False, "reason": WHY}],
+    "refused with a reason": [say("delete and repeat"), {"approve": False, "reason": WHY}, LOAD],
     "not decided": [say("delete it"), say("hello")],
     "regenerated": [say("answer me"), AGAIN, say("hello"), AGAIN],
     "edited": [say("hello"), say("weather"), LOAD, say("what did I say", edit=0), LOAD],
@@ -168,8 +168,13 @@ def test_approvals(played: Played, *, approved: bool) -> None:
 
 
 def test_the_model_reads_why_a_call_was_refused(played: Played) -> None:
-    _, answered = played["refused with a reason"]
+    _, answered, _ = played["refused with a reason"]
     assert texts(answered)[-1][1].endswith(f"Their reason: {WHY}")
+
+
+def test_a_refused_call_is_denied_after_a_reload_too(played: Played) -> None:
+    for page in played["refused with a reason"][1:]:
+        assert [part["state"] for part in parts(page, "dynamic-tool")] == ["output-denied"]
 
 
 def test_continuing_without_approving(played: Played) -> None:

@@ -338,3 +338,53 @@ async def test_unknown_and_foreign_things_are_named_in_the_sdks_own_errors() -> 
             with pytest.raises(openai.NotFoundError, match="There is no response 'resp_nothing'"):
                 await call("resp_nothing")
         assert s.model.prompts == []
+
+
+def refer(item: Any) -> Any:
+    return {"type": "item_reference", "id": item.id}
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_client_refers_to_the_answers_that_it_got(*, streams: bool) -> None:
+    """As `@ai-sdk/openai` continues a conversation, unless the application sets `store: false`."""
+    async with client_of(says("It is cold."), says("Yes.")) as (client, s):
+        if streams:
+            events: list[Any] = []
+            await read_into(events, await ask(client, "How is it?", stream=True))
+            first = next(event.response for event in events if event.type == "response.completed")
+        else:
+            first = await ask(client, "How is it?")
+        await ask(client, [{"role": "user", "content": "How is it?"}, refer(first.output[0]), *HELLO])
+        shown = [str(message.content) for message in s.model.prompts[-1].messages]
+    assert shown == ["How is it?", "It is cold.", "Hello"]
+
+
+async def test_a_client_refers_to_the_calls_that_it_carried_out() -> None:
+    async with client_of(calls(("paint", "{}"), ("paint", "{}")), says("Done.")) as (client, s):
+        first = await ask(client, tools=[PAINT])
+        results = [
+            {"type": "function_call_output", "call_id": item.call_id, "output": f"result of {item.call_id}"}
+            for item in first.output
+        ]
+        await ask(client, [*HELLO, *map(refer, first.output), *results], tools=[PAINT])
+        *_, made, one, other = s.model.prompts[-1].messages
+    assert [call.name for call in made.tool_calls] == ["paint", "paint"]
+    assert [one.content, other.content] == ["result of c1", "result of c2"]
+
+
+async def test_a_reference_to_what_is_not_stored_is_refused() -> None:
+    async with client_of(says("It is cold.")) as (client, _):
+        first = await ask(client, store=False)
+        for missing in (refer(first.output[0]), {"type": "item_reference", "id": "msg_1"}):
+            with pytest.raises(openai.NotFoundError, match="send the item itself"):
+                await ask(client, [*HELLO, missing, *HELLO])
+
+
+async def test_an_approval_without_its_conversation_is_refused_with_the_reason() -> None:
+    """The AI SDK's provider also refers to the question."""
+    tools = PlainTools(echo=echo, approval=frozenset({"echo"}))
+    async with client_of(calls(("echo", '{"text": "hi"}')), tools=tools) as (client, _):
+        asked = await ask(client)
+        reply = {"type": "mcp_approval_response", "approval_request_id": asked.output[-1].id, "approve": True}
+        with pytest.raises(openai.BadRequestError, match="no open interrupt"):
+            await ask(client, [*HELLO, refer(asked.output[-1]), reply])

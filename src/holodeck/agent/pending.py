@@ -14,10 +14,9 @@ import msgspec
 
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, ToolMessage, now
-from holodeck.core.request import Resume
+from holodeck.core.request import REFUSED, Resume
 from holodeck.errors import InvalidRequest
 
-REFUSED = "The user refused this call. Do not try it again unless they ask for it."
 UNDECIDED = "Not carried out: the user continued without approving it."
 NO_ANSWER = "The application gave no result for this call."
 OUTCOME_UNKNOWN = "Stopped before it finished; whether it took effect is not known."

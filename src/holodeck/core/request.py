@@ -16,6 +16,8 @@ APPROVAL_SCHEMA: dict[str, Any] = {
     "required": ["approved"],
 }
 """The schema of an answer to an interrupt, as clients get it."""
+REFUSED = "The user refused this call. Do not try it again unless they ask for it."
+"""The result of a refused call begins with it."""
 
 
 def is_approval(answer: Any) -> bool | None:

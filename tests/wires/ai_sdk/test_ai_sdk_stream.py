@@ -8,6 +8,7 @@ from hypothesis import given
 
 from holodeck.core import events as e
 from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, ToolMessage, UserMessage
+from holodeck.core.request import REFUSED
 from holodeck.wires.ai_sdk.history import chunks_of, last_turn, not_in, turn_parts, ui_messages
 from holodeck.wires.ai_sdk.request import KnownCall, UiAnswer
 from holodeck.wires.ai_sdk.stream import UiMessageEncoder
@@ -151,12 +152,24 @@ def test_the_history_is_one_message_for_each_turn() -> None:
     user, answer = ui_messages(messages, pending, server_tools={"delete_todo"})
     assert (user["id"], answer["id"]) == ("u1", "run-0")
     tool = answer["parts"][-1]
-    assert (tool["type"], tool["state"], tool["approval"]) == ("dynamic-tool", "approval-requested", {"id": "i1"})
+    assert (tool["type"], tool["state"]) == ("dynamic-tool", "approval-requested")
+    assert tool["approval"] == {"id": "i1", "requestReason": e.questions_of(pending)[0].message}
     client = UiClient()
     for chunk in chunks_of(answer["parts"]):
         client.read(chunk)
     assert client.texts() == "Let me see.May I?"
     assert [each["state"] for each in client.tools()] == ["approval-requested"]
+
+
+def test_a_refused_call_is_denied_in_the_history_too() -> None:
+    refused = ToolMessage(call_id="c1", name="delete_todo", content=f"{REFUSED} Their reason: no", failed=True)
+    (answer,) = ui_messages([ASSISTANT, refused], None, server_tools={"delete_todo"})
+    tool = answer["parts"][-1]
+    assert (tool["state"], tool["approval"]["approved"]) == ("output-denied", False)
+    client = UiClient()
+    for chunk in chunks_of(answer["parts"]):
+        client.read(chunk)
+    assert [each["state"] for each in client.tools()] == ["output-denied"]
 
 
 @pytest.mark.parametrize("stored", [True, False])

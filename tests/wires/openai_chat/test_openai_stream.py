@@ -8,6 +8,7 @@ from hypothesis import given
 from openai.types import chat as official
 
 from holodeck.core import events as e
+from holodeck.core.usage import TokenUsage
 from holodeck.errors import HoloDeckError
 from holodeck.wires import sse
 from holodeck.wires.openai_chat.completion_pieces import CompletionReader
@@ -95,6 +96,12 @@ def test_text_and_usage() -> None:
     assert whole(NAMED["plain_text"])["usage"] == events[-1]["usage"]
     assert "usage" not in whole(NAMED["reasoning_then_text"])
     assert all("usage" not in chunk for chunk in frames(NAMED["reasoning_then_text"]))
+
+
+def test_what_the_provider_put_into_its_cache_is_counted() -> None:
+    usage = TokenUsage(prompt_tokens=12, completion_tokens=34, cache_write_tokens=7)
+    last = frames([e.RunStarted("run-1", "s1"), *step(*text("m1", "So.")), finished(usage=usage)])[-1]
+    assert last["usage"]["prompt_tokens_details"] == {"cache_write_tokens": 7}
 
 
 def test_tools_of_the_server_are_lines_of_reasoning() -> None:

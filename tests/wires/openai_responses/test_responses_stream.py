@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from holodeck.core import events as e
 from holodeck.core.tools import ToolSchema
+from holodeck.core.usage import TokenUsage
 from holodeck.wires.openai_responses.builder import ResponseBuilder, ResponseEncoder, ResponseHead, ToolsSeen
 from holodeck.wires.openai_responses.echo import RequestEcho, echoed
 from tests.examples import examples
@@ -119,6 +120,13 @@ def test_after_a_crash_the_numbers_continue_beyond_all_that_clients_may_have_see
     assert [json.loads(frame.data)["sequence_number"] for frame in rest[:2]] == [1_000_000_000, 1_000_000_001]
 
 
+def test_what_the_provider_put_into_its_cache_is_counted() -> None:
+    usage = TokenUsage(prompt_tokens=12, completion_tokens=34, cache_write_tokens=7)
+    answer = accepted(frames([STARTED, *step(*text("m1", "So.")), finished(usage=usage)]))
+    assert answer.usage is not None
+    assert answer.usage.input_tokens_details.cache_write_tokens == 7
+
+
 def test_text() -> None:
     events = frames(NAMED["plain_text"])
     assert kinds(events) == [
@@ -191,7 +199,7 @@ def test_a_stopped_run_is_cancelled_and_a_failed_one_failed() -> None:
 def test_a_text_that_is_opened_again_is_an_item_of_its_own() -> None:
     events = [STARTED, *step(*text("m1", "a"), *call("c1", "add", "{}"), *text("m1", "b"), e.ToolFinished("c1", "add", "t", "1"), *text("m2", "c")), finished()]  # fmt: skip
     answer = accepted(frames(events))
-    assert [item.id for item in answer.output] == ["msg_m1", "mcp_c1", "msg_m1_1", "msg_m2"]
+    assert [item.id for item in answer.output] == ["msg_run-1_m1", "mcp_c1", "msg_run-1_m1_1", "msg_run-1_m2"]
     assert answer.output_text == "ab\n\nc", "a blank line before another message only"
 
 

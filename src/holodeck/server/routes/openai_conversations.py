@@ -143,10 +143,10 @@ async def _items(request: Request) -> list[dict[str, Any]]:
     stored = await server.store.read(key, owner=owner)
     if stored is None:
         raise no_session(key)
-    return _items_of(server, stored)
+    return items_of(server, stored)
 
 
-def _items_of(server: AgentServer, stored: StoredSession) -> list[dict[str, Any]]:
+def items_of(server: AgentServer, stored: StoredSession) -> list[dict[str, Any]]:
     """The messages that the agent's middleware lets through."""
     waiting: tuple[Message, ...] = () if stored.pending is None else (stored.pending.assistant, *stored.pending.results)
     messages = server.middleware().shown_messages((*stored.messages, *waiting))

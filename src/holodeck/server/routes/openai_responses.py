@@ -27,7 +27,7 @@ from holodeck.core.messages import AssistantMessage, Message, ToolMessage
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.core.tools import Approval
-from holodeck.errors import RunNotFound
+from holodeck.errors import InvalidRequest, NotFound, RunNotFound
 from holodeck.runs.branches import Branch, branch_after
 from holodeck.runs.log import ReplayGone
 from holodeck.runs.port import RunState
@@ -49,11 +49,12 @@ from holodeck.tools.names import label_of
 from holodeck.wires.openai_chat.error_form import DO_NOT_RETRY, previous_not_found
 from holodeck.wires.openai_responses.builder import ResponseBuilder, ResponseEncoder, ResponseHead, ToolsSeen
 from holodeck.wires.openai_responses.echo import RequestEcho, not_default
-from holodeck.wires.openai_responses.input_list import input_items
+from holodeck.wires.openai_responses.input_list import input_items, may_be_missing, run_of
 from holodeck.wires.openai_responses.request import PREFIX, ResponsesRequest, decode
 
 NAME = "responses"
 NUMBERS = range(10**15)
+MAX_REFERRED = 256  # responses whose items one input may refer to
 
 # Clients of other wires choose the run ids, which may contain a slash, hence `:path`. The bare id comes last.
 routes = Routes("/v1/responses", tag="OpenAI Responses", responses=PROBLEMS, answer_error=answer_error)
@@ -121,10 +122,10 @@ async def create(request: Request) -> Response:
     tools = own_tools(server, asked.run)
 
     async def prepare() -> RunRequest:
-        branch = await _branch(server, owner, asked)
+        branch, wanted = await _branch(server, owner, asked), await _with_items(server, owner, asked, body)
         questions = await _questions(server, owner, branch.session_id) if asked.run.resume else ()
         encoding = _encoding(asked, tools, questions)
-        return replace(asked.run, session_id=branch.session_id, follows=branch.follows, encoding=encoding)
+        return replace(wanted, session_id=branch.session_id, follows=branch.follows, encoding=encoding)
 
     sent, attempt = sha256(body).digest(), intake.attempt_of(request)
     arrival = intake.Arrival(request, NAME, prepare, sent, owner, conversation=asked.conversation, attempt=attempt)
@@ -162,6 +163,49 @@ async def _branch(server: AgentServer, owner: Owner, asked: ResponsesRequest) ->
         return await branch_after(previous, session_id, server.store, owner=owner, in_progress=going)
     except RunNotFound:
         raise previous_not_found(message) from None
+
+
+async def _with_items(server: AgentServer, owner: Owner, asked: ResponsesRequest, body: bytes) -> RunRequest:
+    """Returns the run with the items that its input refers to. A conversation that continues has them already."""
+    if not asked.references or asked.run.parent_run_id is not None or asked.conversation is not None:
+        return asked.run
+    found = await _referenced(server, owner, asked.references)
+    limit = server.settings.block.limits.message_characters
+    return (await intake.decoded(partial(decode, stored=found), body, limit)).run
+
+
+async def _referenced(server: AgentServer, owner: Owner, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Reads the stored items that an input refers to. The AI SDK's provider refers to every earlier answer."""
+    wanted: dict[str, set[str]] = {}
+    for each in ids:
+        if run_id := run_of(each):
+            wanted.setdefault(run_id, set()).add(each)
+    if len(wanted) > MAX_REFERRED:
+        raise InvalidRequest(
+            f"input refers to items of {len(wanted)} responses; at most {MAX_REFERRED} are allowed", field="input"
+        )
+    found: dict[str, dict[str, Any]] = {}
+    for run_id, items in wanted.items():
+        found |= await _items_of_run(server, owner, run_id, items)
+    missing = next((each for each in ids if each not in found and not may_be_missing(each)), None)
+    if missing is not None:
+        raise NotFound(f"There is no item {missing!r}, or it is no longer stored: send the item itself.")
+    return found
+
+
+async def _items_of_run(server: AgentServer, owner: Owner, run_id: str, wanted: set[str]) -> dict[str, dict[str, Any]]:
+    """Returns the wanted items of a run. It is usually the session's last run, so its end is read first."""
+    found: dict[str, dict[str, Any]] = {}
+    session_id = await server.stored_runs.session_of(run_id, owner=owner)
+    if session_id is None:
+        return found
+    for last in (1, None):
+        stored = await server.store.read(session_id, owner=owner, last=last)
+        items = () if stored is None else openai_conversations.items_of(server, stored)
+        found = {item["id"]: item for item in items if item["id"] in wanted}
+        if len(found) == len(wanted):
+            break
+    return found
 
 
 async def _questions(server: AgentServer, owner: Owner, session_id: str) -> tuple[Interrupt, ...]:

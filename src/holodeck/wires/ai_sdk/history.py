@@ -6,6 +6,7 @@ from typing import Any
 from holodeck.core import events as e
 from holodeck.core import messages as m
 from holodeck.core.json_values import JsonObject
+from holodeck.core.request import REFUSED
 from holodeck.core.tools import arguments_shown
 from holodeck.wires.ai_sdk.request import DYNAMIC
 from holodeck.wires.ai_sdk.stream import UiChunk, approval_chunk, file_part, input_chunk, output_chunk, output_of
@@ -75,7 +76,7 @@ def turn_parts(
     turn: Sequence[m.Message], pending: m.PendingStep | None, *, server_tools: Collection[str]
 ) -> Iterator[JsonObject]:
     results = {message.call_id: message for message in turn if isinstance(message, m.ToolMessage)}
-    questions = {each.call_id: each.id for each in e.questions_of(pending)}
+    questions = {each.call_id: each for each in e.questions_of(pending)}
     for message in turn:
         if not isinstance(message, m.AssistantMessage):
             continue
@@ -113,7 +114,9 @@ def _tool_chunks(part: JsonObject) -> Iterator[UiChunk]:
     elif state == "output-error":
         yield output_chunk(call_id, part["errorText"], failed=True, on_client=False) | dynamic
     elif state == "approval-requested":
-        yield approval_chunk(part["approval"]["id"], call_id, "")
+        yield approval_chunk(part["approval"]["id"], call_id, part["approval"]["requestReason"])
+    elif state == "output-denied":
+        yield {"type": "tool-output-denied", "toolCallId": call_id}
 
 
 def _user(message: m.UserMessage) -> UiMessage:
@@ -130,9 +133,14 @@ def _tool(call: m.ToolCall, *, on_client: bool) -> JsonObject:
     return kind | {"toolCallId": call.id, "state": "input-available", "input": arguments_shown(call.arguments)}
 
 
-def _outcome(result: m.ToolMessage | None, question: str | None, *, on_client: bool) -> JsonObject:
+def _outcome(result: m.ToolMessage | None, question: e.Interrupt | None, *, on_client: bool) -> JsonObject:
     if result is not None and result.failed:
-        return {"state": "output-error", "errorText": m.text_of(result.content)}
+        text = m.text_of(result.content)
+        if text.startswith(REFUSED):  # the id of its question is not stored, and the client's schema needs one
+            return {"state": "output-denied", "approval": {"id": result.call_id, "approved": False}}
+        return {"state": "output-error", "errorText": text}
     if result is not None:
         return {"state": "output-available", "output": output_of(result.content, on_client=on_client)}
-    return {} if question is None else {"state": "approval-requested", "approval": {"id": question}}
+    if question is None:
+        return {}
+    return {"state": "approval-requested", "approval": {"id": question.id, "requestReason": question.message}}

@@ -37,6 +37,7 @@ class CompletionHead(msgspec.Struct, frozen=True, kw_only=True):
 
 class TokenDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
 
 
@@ -141,12 +142,13 @@ def token_counts(usage: TokenUsage | None) -> CompletionUsage | None:
     """Returns the counts, or None if the model did not report them."""
     if usage is None:
         return None
-    cached, reasoning = usage.cached_tokens, usage.reasoning_tokens
+    cached, written, reasoning = usage.cached_tokens, usage.cache_write_tokens, usage.reasoning_tokens
+    of_prompt = TokenDetails(cached_tokens=cached, cache_write_tokens=written)
     return CompletionUsage(
         prompt_tokens=usage.prompt_tokens,
         completion_tokens=usage.completion_tokens,
         total_tokens=usage.total_tokens,
-        prompt_tokens_details=UNSET if cached is None else TokenDetails(cached_tokens=cached),
+        prompt_tokens_details=UNSET if cached is None and written is None else of_prompt,
         completion_tokens_details=UNSET if reasoning is None else TokenDetails(reasoning_tokens=reasoning),
     )
 

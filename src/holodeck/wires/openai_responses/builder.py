@@ -19,6 +19,8 @@ from holodeck.core.usage import TokenUsage
 from holodeck.errors import HoloDeckError, RateLimited
 from holodeck.wires import sse
 from holodeck.wires.openai_responses.echo import RequestEcho
+from holodeck.wires.openai_responses.input_list import item_id
+from holodeck.wires.openai_responses.request import PREFIX
 from holodeck.wires.reply import ReplyReader, error_of
 
 _GAP = 100_000_000
@@ -159,7 +161,7 @@ class ResponseBuilder(ReplyReader[Frame]):
 
     def text_started(self, event: e.TextStarted) -> Sequence[Frame]:
         item = {"type": "message", "role": "assistant", "status": "in_progress", "content": []}
-        opened, added = self._open("msg", event.message_id, item)
+        opened, added = self._open(self._own_id("msg", event.message_id), item)
         place = {**opened.place, "content_index": 0}
         opened.before_delta = _start("response.output_text.delta", {**place, "logprobs": []}) + b',"delta":'
         self._text = opened
@@ -186,9 +188,8 @@ class ResponseBuilder(ReplyReader[Frame]):
         ]
 
     def reasoning_started(self, event: e.ReasoningStarted) -> Sequence[Frame]:
-        opened, added = self._open(
-            "rs", event.message_id, {"type": "reasoning", "summary": [], "status": "in_progress"}
-        )
+        item = {"type": "reasoning", "summary": [], "status": "in_progress"}
+        opened, added = self._open(f"rs_{event.message_id}", item)
         place = {**opened.place, "summary_index": 0}
         opened.before_delta = _start("response.reasoning_summary_text.delta", place) + b',"delta":'
         self._reasoning = opened
@@ -266,7 +267,7 @@ class ResponseBuilder(ReplyReader[Frame]):
             "approval_request_id": None,
             **more,
         }
-        opened, added = self._open("mcp", call_id, item)
+        opened, added = self._open(f"mcp_{call_id}", item)
         opened.before_delta = _start("response.mcp_call_arguments.delta", opened.place) + b',"delta":'
         self._calls[call_id] = opened
         return [added, _start("response.mcp_call.in_progress", opened.place)]
@@ -290,7 +291,7 @@ class ResponseBuilder(ReplyReader[Frame]):
             return []
         name, arguments = self._unshown[call_id]
         item = {"type": "function_call", "call_id": call_id, "name": name, "arguments": "", "status": "in_progress"}
-        opened, added = self._open("fc", call_id, item)
+        opened, added = self._open(self._own_id("fc", call_id), item)
         kind, place = "response.function_call_arguments", opened.place
         return [
             added,
@@ -313,9 +314,11 @@ class ResponseBuilder(ReplyReader[Frame]):
 
     # items and frames
 
-    def _open(self, prefix: str, own_id: str, item: dict[str, Any]) -> tuple[_Open, Frame]:
+    def _own_id(self, prefix: str, own_id: str) -> str:
+        return item_id(prefix, self._head.id.removeprefix(PREFIX), own_id)
+
+    def _open(self, item_id: str, item: dict[str, Any]) -> tuple[_Open, Frame]:
         """Adds an item to the output. A repeated id, as of a reopened text, gets a number."""
-        item_id = f"{prefix}_{own_id}"
         again = self._used_ids[item_id] = self._used_ids.get(item_id, -1) + 1
         item = {"id": f"{item_id}_{again}" if again else item_id, **item}
         opened = _Open(len(self.output), item)
@@ -344,7 +347,10 @@ def usage_of(usage: TokenUsage) -> dict[str, Any]:
         "input_tokens": usage.prompt_tokens,
         "output_tokens": usage.completion_tokens,
         "total_tokens": usage.total_tokens,
-        "input_tokens_details": {"cached_tokens": usage.cached_tokens or 0, "cache_write_tokens": 0},
+        "input_tokens_details": {
+            "cached_tokens": usage.cached_tokens or 0,
+            "cache_write_tokens": usage.cache_write_tokens or 0,
+        },
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens or 0},
     }
 

@@ -1,9 +1,31 @@
-"""Stored messages as items: the input of a run, and a whole conversation."""
+"""Stored messages as items: the input of a run, and a whole conversation.
 
+The id of an answer or a client's call has the id of its run, so that a reference to it can be looked up.
+"""
+
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from holodeck.core import messages as m
+
+_OF_A_RUN = re.compile(r"(?:msg|fc)_([0-9A-HJKMNP-TV-Z]{26})_.+", re.DOTALL)
+_REOPENED = re.compile(r"msg_.{63}_\d+")  # a later piece of a text: the first piece is stored with the whole text
+
+
+def item_id(prefix: str, run_id: str, own_id: str) -> str:
+    return f"{prefix}_{run_id}_{own_id}"
+
+
+def run_of(item: str) -> str | None:
+    """Returns the run whose item this is, or None if the id does not say."""
+    found = _OF_A_RUN.fullmatch(item)
+    return None if found is None else found[1]
+
+
+def may_be_missing(item: str) -> bool:
+    """Whether an input may leave this item out, as it may reasoning, calls of the server and questions to a person."""
+    return not item.startswith(("msg_", "fc_")) or _REOPENED.fullmatch(item) is not None
 
 
 def input_items(messages: Iterable[m.Message]) -> list[dict[str, Any]]:
@@ -25,7 +47,9 @@ def conversation_items(
         if isinstance(message, m.AssistantMessage):
             found += _answered(message)
             found += [
-                _called(call, labels.get(call.name), results.get(call.id), questions.get(call.id))
+                _called(call, labels[call.name], results.get(call.id), questions.get(call.id))
+                if call.name in labels
+                else _asked(call, message.run_id or "")
                 for call in message.tool_calls
             ]
         elif not isinstance(message, m.ToolMessage) or message.name not in labels:
@@ -40,13 +64,17 @@ def _answered(message: m.AssistantMessage) -> Iterator[dict[str, Any]]:
     if message.content:
         part = {"type": "output_text", "text": message.content, "annotations": [], "logprobs": []}
         about = {"type": "message", "role": "assistant", "status": "completed"}
-        yield {"id": f"msg_{message.id}", **about, "content": [part]}
+        yield {"id": item_id("msg", message.run_id or "", message.id), **about, "content": [part]}
 
 
-def _called(call: m.ToolCall, label: str | None, result: m.ToolMessage | None, question: str | None) -> dict[str, Any]:
+def _asked(call: m.ToolCall, run_id: str) -> dict[str, Any]:
+    """A call of the client's own tool."""
+    about = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
+    return {"id": item_id("fc", run_id, call.id), "type": "function_call", **about, "status": "completed"}
+
+
+def _called(call: m.ToolCall, label: str, result: m.ToolMessage | None, question: str | None) -> dict[str, Any]:
     about = {"name": call.name, "arguments": call.arguments}
-    if label is None:
-        return {"id": f"fc_{call.id}", "type": "function_call", "call_id": call.id, **about, "status": "completed"}
     if question is not None and result is None:
         return {"id": question, "type": "mcp_approval_request", **about, "server_label": label}
     text = None if result is None else m.text_of(result.content)

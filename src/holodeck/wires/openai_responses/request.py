@@ -2,7 +2,7 @@
 
 As in Chat Completions, the decoder refuses parameters that would change what the answer means, and ignores those that
 only tune the sampling. It ignores items that repeat the server's own answers (`mcp_call`, `reasoning`, …): the session
-has them.
+has them. A client without a session may refer to stored items (`item_reference`): the caller looks them up.
 """
 
 from collections.abc import Mapping
@@ -38,17 +38,23 @@ class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     conversation: str | None = None
     echo: RequestEcho = RequestEcho()
+    references: tuple[str, ...] = ()  # ids of stored items that the input refers to
 
 
-def decode(body: bytes, max_text: int = read.MAX_TEXT) -> ResponsesRequest:
-    """Reads a body. Raises InvalidRequest with the member's path, or PayloadTooLarge."""
+def decode(
+    body: bytes, max_text: int = read.MAX_TEXT, stored: Mapping[str, dict[str, Any]] | None = None
+) -> ResponsesRequest:
+    """Reads a body. Raises InvalidRequest with the member's path, or PayloadTooLarge.
+
+    `stored` has the items that the input refers to, by their ids.
+    """
     raw = read.parse(body)
     for parameter, harmless in HARMLESS.items():
         parameters.check_supported(raw.get(parameter), parameter, harmless)
     wanted = raw.get("text")
     if wanted is not None:
         parameters.check_supported(read.table(wanted, "text").get("format"), "text.format", ({"type": "text"},))
-    given = _Input(max_text)
+    given = _Input(max_text, stored or {})
     given.read(raw.get("input"))
     if given.resume:
         read.refuse_repeated_names(body)
@@ -78,6 +84,7 @@ def decode(body: bytes, max_text: int = read.MAX_TEXT) -> ResponsesRequest:
         stream=parameters.flag(raw.get("stream"), "stream"),
         conversation=conversation,
         echo=echoed(raw, tools),
+        references=tuple(given.references),
     )
 
 
@@ -110,8 +117,9 @@ def _conversation(value: Any) -> str | None:
 class _Input:
     """Collects messages, answers and calls from the items of an input."""
 
-    def __init__(self, max_text: int) -> None:
-        self._max_text = max_text
+    def __init__(self, max_text: int, stored: Mapping[str, dict[str, Any]]) -> None:
+        self._max_text, self._stored = max_text, stored
+        self.references: list[str] = []
         self.messages: list[m.Message] = []
         self.resume: list[Resume] = []
         self.instructions: list[str] = []
@@ -140,6 +148,10 @@ class _Input:
             self.messages.append(m.ToolMessage(call_id=call_id, name=self._names.get(call_id, ""), content=content))
         elif kind == "mcp_approval_response":
             self._approval(raw, path)
+        elif kind == "item_reference" or (kind is None and "id" in raw):
+            self.references.append(read.name(raw.get("id"), f"{path}.id"))
+            if found := self._stored.get(self.references[-1]):
+                self._item(found, path)
         elif not isinstance(kind, str):
             raise InvalidRequest(f"{path}.type must be a string", field=f"{path}.type")
 
