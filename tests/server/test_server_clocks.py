@@ -25,7 +25,7 @@ STORES = {
     "stores/stored_conversation.py",
 }  # the clock never goes back
 CREDENTIALS = {  # their times are stated by other machines, or to them
-    "access/jwks.py", "access/key_ring.py", "access/page_session.py", "access/tickets.py", "access/tokens.py",
+    "access/authenticator.py", "access/jwks.py", "access/key_ring.py", "access/page_session.py", "access/tickets.py", "access/tokens.py",
     "server/push_sender.py", "server/run_feed.py", "tools/mcp_oauth.py",
 }  # fmt: skip
 
