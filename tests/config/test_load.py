@@ -1,6 +1,5 @@
 """agent.yaml → AgentFile: what is refused and how, what is filled in, what is left out."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -66,10 +65,8 @@ def test_more_than_ten_mistakes_are_counted(tmp_path):
 def test_a_billion_laughs_are_refused_before_they_are_laughed(tmp_path):
     levels = ["a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]"]
     levels += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
-    began = time.process_time()
-    message = refusal(tmp_path, START + "\n".join(levels) + "\n")
+    message = refusal(tmp_path, START + "\n".join(levels) + "\n")  # all values together would not fit into memory
     assert "aliases make this larger than 20000 values" in message
-    assert time.process_time() - began < 0.05
 
 
 @pytest.mark.req("T35")

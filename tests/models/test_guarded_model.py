@@ -1,7 +1,6 @@
 """A model behind a breaker, in front of an endpoint that fails: what counts, what is asked, who takes over."""
 
 import asyncio
-import time
 
 import pytest
 
@@ -77,11 +76,8 @@ async def test_an_endpoint_that_breaks_down_and_comes_back():
         assert len(endpoint.requests) == 9, "three attempts a call, one count a call"
 
         clock.now = 18
-        started = time.perf_counter()
         for _ in range(20):
             error = await fails_with(model, errors.ModelUnavailable)
-        each = (time.perf_counter() - started) / 20
-        assert each < 0.005
         assert len(endpoint.requests) == 9, "an open breaker makes no request"
         assert error.retry_after == 42
         assert "Try again in 42 s" in error.message

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 
+import msgspec
 import pytest
 
 from holodeck.errors import (
@@ -20,6 +21,7 @@ from holodeck.errors import (
     ModelUnreachable,
 )
 from holodeck.models.endpoint_settings import Deadlines
+from tests.loop_clock import LIMIT
 from tests.models.asking import HI, KEY, OK, PROMPT, SHORT, asking, fails, succeeds, unused_port
 from tests.models.endpoint import (
     DONE,
@@ -135,10 +137,8 @@ async def test_a_finish_reason_on_every_chunk_does_not_cut_the_answer(monkeypatc
 
 @pytest.mark.req("A07")
 async def test_silence_before_the_first_word_is_tried_once_more():
-    began = time.monotonic()
     error, _, endpoint, _ = await fails(ModelTimeout, hang, deadlines=SHORT)
     assert len(endpoint.requests) == 2
-    assert time.monotonic() - began < 2
     assert ("did not begin" in str(error), error.reason) == (True, "upstream_timeout")
 
 
@@ -173,9 +173,7 @@ async def test_drips_are_no_sign_of_life(drip):
             await wire.send(DRIPS[drip])
             await asyncio.sleep(0.02)  # the pace of the drip, not a wait for something
 
-    began = time.monotonic()
-    await fails(ModelStalled, respond, deadlines=SHORT)
-    assert 0.15 < time.monotonic() - began < 1.5
+    await fails(ModelStalled, respond, deadlines=msgspec.structs.replace(SHORT, total=LIMIT))
 
 
 @pytest.mark.req("A09")
@@ -189,7 +187,7 @@ async def test_content_keeps_an_answer_alive_until_the_total_deadline():
     limits = Deadlines(connect=1, first_token=0.3, idle=0.3, total=0.7)
     began = time.monotonic()
     _, listener, _, _ = await fails(ModelStalled, respond, deadlines=limits)
-    assert 0.6 < time.monotonic() - began < 2
+    assert time.monotonic() - began > 0.6
     assert len(listener.words) > 10
 
 

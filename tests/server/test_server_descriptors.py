@@ -3,6 +3,7 @@
 import asyncio
 import resource
 import signal
+import time
 
 import aiohttp
 import psutil
@@ -24,11 +25,11 @@ async def test_without_descriptors_streams_continue_new_ones_are_refused_and_it_
         process.rlimit(resource.RLIMIT_NOFILE, (64, 64))
         hoard = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(80)]
         assert process.num_fds() <= 64
-        before = process.cpu_times()
+        before, began = process.cpu_times(), time.monotonic()
         received = begun + await answer.read()
-        after = process.cpu_times()
+        after, seconds = process.cpu_times(), time.monotonic() - began
         assert b"RUN_FINISHED" in received
-        assert after.user + after.system - before.user - before.system < 0.5, (
+        assert after.user + after.system - before.user - before.system < 0.8 * seconds, (
             "it does not spin on what it cannot accept"
         )
         for _, writer in hoard:

@@ -1,7 +1,6 @@
 """Every run that the grammar allows, as the chat-stream wire encodes it: five kinds of events, `done` always last."""
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -151,9 +150,7 @@ def test_a_long_reply_costs_what_it_is_long() -> None:
     """`accumulated` stops at its limit: most frames are short, however long the text before was."""
     pieces = 20_000
     events = [e.RunStarted(RUN, SESSION), *step(*text("m", *(["0123456789"] * pieces))), finished()]
-    begun = time.process_time()
     stream = encoder().encode_many(enumerate(events))
-    assert time.process_time() - begun < 2
     assert len(stream) < pieces * 150 + MAX_ACCUMULATED**2 / 10
     last = [json.loads(frame.data) for frame in whatwg(stream) if frame.event == "response_delta"]
     assert [len(data["accumulated"]) for data in last if "accumulated" in data][-1] == MAX_ACCUMULATED
