@@ -30,11 +30,26 @@ OF_MODEL = {
     "no credit": EndpointRefusal(status=429, body=b'{"error": {"code": "insufficient_quota"}}'),
     "payment required": EndpointRefusal(status=402),
     "no such model": EndpointRefusal(status=404, body=b'{"error": {"code": "model_not_found"}}'),
+    "OpenAI's Responses API": EndpointRefusal(status=400, body=b'{"error": {"code": "model_not_found"}}'),
+    "Groq": EndpointRefusal(status=400, body=b'{"error": {"code": "model_decommissioned"}}'),
+    "Mistral": EndpointRefusal(
+        status=400, body=b'{"message": "Invalid model: m", "type": "invalid_model", "code": "1500"}'
+    ),
+    "DeepSeek": EndpointRefusal(status=400, body=b'{"error": {"message": "Model Not Exist"}}'),
+    "OpenRouter": EndpointRefusal(status=400, body=b'{"error": {"message": "m is not a valid model ID", "code": 400}}'),
+    "Bedrock": EndpointRefusal(status=400, body=b'{"message": "The provided model identifier is invalid."}'),
 }
 
 
 def diagnosed(refusal: EndpointRefusal) -> ModelError:
     return Diagnosis(where="x", model="m", key_advice="k", has_key=True, redact=Redactor([])).of_response(refusal)
+
+
+@pytest.mark.parametrize("refusal", OF_MODEL.values(), ids=OF_MODEL)
+def test_a_missing_model_or_credit_is_no_fault_of_the_conversation(refusal):
+    """The loop shortens a conversation that was refused, and does not keep its last message."""
+    error = diagnosed(refusal)
+    assert (error.of_model, error.of_request) == (True, False)
 
 
 @pytest.mark.parametrize(
