@@ -41,8 +41,11 @@ OF_MODEL = {
 }
 
 
+DIAGNOSIS = Diagnosis(where="x", model="m", key_advice="k", has_key=True, redact=Redactor([]))
+
+
 def diagnosed(refusal: EndpointRefusal) -> ModelError:
-    return Diagnosis(where="x", model="m", key_advice="k", has_key=True, redact=Redactor([])).of_response(refusal)
+    return DIAGNOSIS.of_response(refusal)
 
 
 @pytest.mark.parametrize("refusal", OF_MODEL.values(), ids=OF_MODEL)
@@ -61,6 +64,7 @@ def test_a_missing_model_or_credit_is_no_fault_of_the_conversation(refusal):
         ModelProtocolError(),
         ApiNotServed(),
         *map(diagnosed, OF_MODEL.values()),
+        DIAGNOSIS.of_error({"code": "model_not_found"}, started=False),
     ],
 )
 async def test_the_next_model_answers_when_one_cannot(error):
