@@ -46,15 +46,15 @@ class _Refused(Exception):
     ) -> None:
         self.reason = reason
         self.lasting = lasting  # whether the same token will be refused for the next minute, too
-        self.source, self.keys = source, keys  # the keys of which none verifies it, and where they come from
+        self.source, self.keys = source, keys  # the keys that were tried, if none has signed the token
 
 
 class _Remembered(msgspec.Struct, frozen=True):
     principal: Principal | Failure
     until: float
     source: KeySource | None = None
-    thumbprint: str = ""  # of the key that verified it
-    keys: KeySet | None = None  # of which none verified it
+    thumbprint: str = ""  # the accepted token's key
+    keys: KeySet | None = None  # the keys that were tried on a refused token
 
 
 class _OneAlgorithm(JWSRegistry):
