@@ -206,6 +206,15 @@ async def test_a_refused_token_costs_no_second_signature(monkeypatch, clock):
     assert len(calls) == 2
 
 
+async def test_a_token_that_came_before_its_key_is_accepted_once_the_file_has_it():
+    """A token whose signature is wrong is refused without another look, but only while the keys are the same."""
+    source = FixedKeys(key_set_of(jwks(jwk(kid=None))))
+    checker, new = tokens(issuer(keys=source)), token(key=rsa_key("next"))
+    assert isinstance(await checker.check(new), Failure)
+    source.current = key_set_of(jwks(jwk(rsa_key("next"), kid=None)))
+    assert isinstance(await checker.check(new), Principal)
+
+
 async def test_two_issuers_are_two_worlds():
     """A34."""
     second = "https://other.example"

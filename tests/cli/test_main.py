@@ -126,11 +126,16 @@ def test_a_reader_that_leaves_early_is_no_traceback(tmp_path):
 
 def test_an_encoding_that_lacks_a_character_fails_no_command(tmp_path):
     """The terminal or the locale is Latin-1: text is shown with `?`, and exported JSON is UTF-8, as RFC 8259 wants it."""
-    (tmp_path / "agent.yaml").write_text("name: a\nmodel: {provider: demo}\ninstructions: Say ✓.\n", encoding="utf-8")
+    agent = (
+        "name: a\nmodel: {provider: demo}\ninstructions: Say ✓.\ntools: [{name: say, type: function, file: say.py}]\n"
+    )
+    (tmp_path / "agent.yaml").write_text(agent, encoding="utf-8")
+    (tmp_path / "say.py").write_text('def say(text: str) -> str:\n    """Say."""\n    return text\n')
     its = environment(tmp_path, PYTHONIOENCODING="latin-1")
     for arguments, shown in (
         (["check", "-v"], b"Say ?.\n"),
         (["chat", "-q", "--session", "s", "grüße ✓"], b"a rule-based demo"),
+        (["chat", "--json", "--session", "t", "say ✓"], "✓".encode()),
         (["sessions", "list"], "grüße ?".encode("latin-1")),
         (["sessions", "export"], "grüße ✓".encode()),
     ):

@@ -359,6 +359,28 @@ async def test_a_client_refers_to_the_answers_that_it_got(*, streams: bool) -> N
     assert shown == ["How is it?", "It is cold.", "Hello"]
 
 
+async def test_a_session_is_read_once_for_all_references_to_its_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a small request could make the server read a long session hundreds of times."""
+    texts = "one", "two", "three"
+    async with client_of(*map(says, texts), says("Yes.")) as (client, s):
+        store, whole = s.server.store, []
+        answers = [await ask(client)]
+        for _ in texts[1:]:
+            answers.append(await ask(client, previous_response_id=answers[-1].id))
+        read = store.read
+
+        async def counted(session_id: str, **options: Any) -> Any:
+            if options.get("last") is None:
+                whole.append(session_id)
+            return await read(session_id, **options)
+
+        monkeypatch.setattr(store, "read", counted)
+        await ask(client, [*(refer(each.output[0]) for each in answers), *HELLO])
+        shown = [str(message.content) for message in s.model.prompts[-1].messages]
+    assert shown == [*texts, "Hello"]
+    assert len(whole) == len(set(whole))
+
+
 async def test_a_client_refers_to_the_calls_that_it_carried_out() -> None:
     async with client_of(calls(("paint", "{}"), ("paint", "{}")), says("Done.")) as (client, s):
         first = await ask(client, tools=[PAINT])

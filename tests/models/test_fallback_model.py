@@ -30,11 +30,29 @@ OF_MODEL = {
     "no credit": EndpointRefusal(status=429, body=b'{"error": {"code": "insufficient_quota"}}'),
     "payment required": EndpointRefusal(status=402),
     "no such model": EndpointRefusal(status=404, body=b'{"error": {"code": "model_not_found"}}'),
+    "OpenAI's Responses API": EndpointRefusal(status=400, body=b'{"error": {"code": "model_not_found"}}'),
+    "Groq": EndpointRefusal(status=400, body=b'{"error": {"code": "model_decommissioned"}}'),
+    "Mistral": EndpointRefusal(
+        status=400, body=b'{"message": "Invalid model: m", "type": "invalid_model", "code": "1500"}'
+    ),
+    "DeepSeek": EndpointRefusal(status=400, body=b'{"error": {"message": "Model Not Exist"}}'),
+    "OpenRouter": EndpointRefusal(status=400, body=b'{"error": {"message": "m is not a valid model ID", "code": 400}}'),
+    "Bedrock": EndpointRefusal(status=400, body=b'{"message": "The provided model identifier is invalid."}'),
 }
 
 
+DIAGNOSIS = Diagnosis(where="x", model="m", key_advice="k", has_key=True, redact=Redactor([]))
+
+
 def diagnosed(refusal: EndpointRefusal) -> ModelError:
-    return Diagnosis(where="x", model="m", key_advice="k", has_key=True, redact=Redactor([])).of_response(refusal)
+    return DIAGNOSIS.of_response(refusal)
+
+
+@pytest.mark.parametrize("refusal", OF_MODEL.values(), ids=OF_MODEL)
+def test_a_missing_model_or_credit_is_no_fault_of_the_conversation(refusal):
+    """The loop shortens a conversation that was refused, and does not keep its last message."""
+    error = diagnosed(refusal)
+    assert (error.of_model, error.of_request) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +64,7 @@ def diagnosed(refusal: EndpointRefusal) -> ModelError:
         ModelProtocolError(),
         ApiNotServed(),
         *map(diagnosed, OF_MODEL.values()),
+        DIAGNOSIS.of_error({"code": "model_not_found"}, started=False),
     ],
 )
 async def test_the_next_model_answers_when_one_cannot(error):

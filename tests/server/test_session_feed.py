@@ -18,7 +18,7 @@ from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from holodeck.stores.sqlite_shared_runs import SharedSqliteRunStore
 from tests.runs.test_runs import Gate
-from tests.server.keyed import keyed
+from tests.server.keyed import KeyHolders, keyed, settings
 from tests.server.serving import ask, served, types, until
 
 SESSION, OTHER = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G", "01K9ZQ4W3V8N2R5T7Y9A1C3E5H"
@@ -207,6 +207,21 @@ async def test_the_feed_ends_when_its_key_is_rotated_and_the_grace_is_over(tmp_p
         body = await asyncio.wait_for(feed.read(), 30)
     assert types(body)[-1] == "RUN_ERROR"
     assert (b"expired" in body, b"secret" in body) == (True, False)
+
+
+async def test_a_feed_without_runs_ends_when_the_grace_of_its_key_is_over(tmp_path):
+    holders = KeyHolders(tmp_path / "keys.json")
+    key_id, old = holders.create(user="ann")
+    async with served(says("hi"), settings=settings(keepalive=0.02), access=holders.authenticator()) as s:
+        async with s.post(ask(thread="t"), **old) as answer:
+            await answer.read()
+        feed = await s.get("/sessions/t/events", **old)
+        await feed.content.readuntil(b": keepalive\n\n")
+        change_key_file(holders.file, lambda keys: keys.rotate(key_id, timedelta(0)))
+        await s.server.access.refresh()
+        body = await asyncio.wait_for(feed.read(), 30)
+    assert b'"RUN_ERROR"' in body
+    assert b"expired" in body
 
 
 async def test_a_task_that_ends_after_the_credential_expired_ends_without_an_error(tmp_path):

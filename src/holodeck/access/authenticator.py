@@ -150,7 +150,7 @@ class Authenticator:
     async def identify(self, head: RequestHead) -> Principal | Failure:
         """A valid credential passes also from an address with too many failures: other clients may share the address.
 
-        To verify a signature takes 40 to 120 µs (ES384 and ES512: 500 µs); the rest of a refused request, about 220 µs.
+        Verifying a signature takes 40 to 120 µs (ES384 and ES512: 500 µs), the rest of a refused request about 220 µs.
         """
         if not self.enabled:
             return ANONYMOUS_PRINCIPAL

@@ -41,16 +41,20 @@ class TrustedIssuer(msgspec.Struct, frozen=True):
 class _Refused(Exception):
     """Internal: why a token is not accepted."""
 
-    def __init__(self, reason: Reason, *, lasting: bool = True) -> None:
+    def __init__(
+        self, reason: Reason, *, lasting: bool = True, source: KeySource | None = None, keys: KeySet | None = None
+    ) -> None:
         self.reason = reason
         self.lasting = lasting  # whether the same token will be refused for the next minute, too
+        self.source, self.keys = source, keys  # the keys that were tried, if none has signed the token
 
 
 class _Remembered(msgspec.Struct, frozen=True):
     principal: Principal | Failure
     until: float
-    issuer: TrustedIssuer | None = None
-    thumbprint: str = ""
+    source: KeySource | None = None
+    thumbprint: str = ""  # the accepted token's key
+    keys: KeySet | None = None  # the keys that were tried on a refused token
 
 
 class _OneAlgorithm(JWSRegistry):
@@ -109,20 +113,21 @@ class Tokens:
         except _Refused as refused:
             failure = _failure(refused.reason)
             if refused.lasting:
-                _keep(self._refused, name, _Remembered(failure, self._clock() + FAILURE_SECONDS))
+                until = self._clock() + FAILURE_SECONDS
+                _keep(self._refused, name, _Remembered(failure, until, refused.source, keys=refused.keys))
             return failure
 
     def _recalled(self, name: bytes) -> Principal | Failure | None:
         now = self._clock()
         refused = self._refused.get(name)
         if refused is not None:
-            if refused.until > now:
+            if refused.until > now and (refused.source is None or refused.source.current is refused.keys):
                 return refused.principal
             del self._refused[name]
         accepted = self._accepted.get(name)
-        if accepted is None or accepted.issuer is None:
+        if accepted is None or accepted.source is None:
             return None
-        keys = accepted.issuer.keys.current
+        keys = accepted.source.current
         if accepted.until > now and keys is not None and accepted.thumbprint in keys.thumbprints:
             return accepted.principal
         del self._accepted[name]
@@ -148,7 +153,7 @@ class Tokens:
             message = f"The token lacks the scope {missing!r}."
             return Failure(kind="forbidden", reason="scope", message=message, scope=missing)
         principal = self._principal(claims, issuer, words, expires)
-        _keep(self._accepted, name, _Remembered(principal, expires, trusted, key.thumbprint))
+        _keep(self._accepted, name, _Remembered(principal, expires, source, key.thumbprint))
         return principal
 
     def _principal(self, claims: dict[str, Any], issuer: Issuer, words: list[str] | None, expires: float) -> Principal:
@@ -212,31 +217,28 @@ def _checked_header(header: dict[str, Any], issuer: Issuer) -> tuple[str, str | 
     return algorithm, kid
 
 
-async def _found_signer(token: str, source: KeySource, kid: str | None, algorithm: str) -> VerifyingKey | None:
+async def _found_signer(
+    token: str, source: KeySource, kid: str | None, algorithm: str, *, looks: bool = True
+) -> VerifyingKey | None:
     """Returns the key that signed the token, or None if no keys are available.
 
-    Asks for newer keys if none has the token's kid. A key without a kid may be new if the signature is wrong.
+    Looks for newer keys if none has the token's kid. A key without a kid may be new if the signature is wrong.
     """
     keys = source.current
     if keys is None:
         return None
-    try:
-        return _signer(token, keys, kid, algorithm)
-    except _Refused as refused:
-        if kid is not None and any(key.kid == kid for key in keys.candidates(kid, algorithm)):
-            raise
-        await source.look_again()
-        if source.current is keys:
-            refused.lasting = refused.lasting and source.age is None  # the issuer may have other keys by now
-            raise
-    return None if source.current is None else _signer(token, source.current, kid, algorithm)
-
-
-def _signer(token: str, keys: KeySet, kid: str | None, algorithm: str) -> VerifyingKey:
-    """Returns the key that signed the token."""
     candidates = keys.candidates(kid, algorithm)
-    if not candidates:
-        raise _Refused("unknown", lasting=False)
+    if (signer := _signer(token, candidates, algorithm)) is not None:
+        return signer
+    if looks and (kid is None or all(key.kid != kid for key in candidates)):
+        await source.look_again()
+        if source.current is not keys:
+            return await _found_signer(token, source, kid, algorithm, looks=False)
+    raise _Refused("signature", source=source, keys=keys) if candidates else _Refused("unknown", lasting=False)
+
+
+def _signer(token: str, candidates: Sequence[VerifyingKey], algorithm: str) -> VerifyingKey | None:
+    """Returns the key that signed the token."""
     registry = _OneAlgorithm(algorithms=[algorithm], strict_check_header=False)
     for candidate in candidates[:MAX_TRIED]:
         try:
@@ -244,7 +246,7 @@ def _signer(token: str, keys: KeySet, kid: str | None, algorithm: str) -> Verify
         except (JoseError, ValueError):
             continue
         return candidate
-    raise _Refused("signature")
+    return None
 
 
 def _checked_times(claims: dict[str, Any], issuer: Issuer, now: float) -> float:

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -319,6 +320,8 @@ def _keyboard(
 
 def _display(asked: ChatConfig, paint: Paint) -> Display:
     if asked.as_json:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")  # JSON is UTF-8 in every locale
         return JsonDisplay(sys.stdout)
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
         from holodeck.cli.terminal.screen import Screen  # noqa: PLC0415  rich: lines in a pipe do without it

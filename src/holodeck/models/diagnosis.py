@@ -62,11 +62,15 @@ _NO_CREDIT = re.compile(
     r"|used all available credits|spending limit",
     re.IGNORECASE,
 )
+_NO_MODEL = re.compile(  # what OpenAI's Responses API, Groq, Mistral, DeepSeek, OpenRouter and Bedrock say with a 400
+    r"model_not_found|model_decommissioned|\binvalid_model\b|model not exist|not a valid model|model identifier is invalid",
+    re.IGNORECASE,
+)
 _BUSY = re.compile(
     r"rate.?limit|too many requests|overloaded|resource_exhausted|unavailable|capacity|temporarily", re.IGNORECASE
 )
 _CALLERS_MISTAKE = re.compile(
-    r"invalid_request|bad_request|invalid_argument|model_not_found|not_found|_image|image_|unsupported", re.IGNORECASE
+    r"invalid_request|bad_request|invalid_argument|not_found|_image|image_|unsupported", re.IGNORECASE
 )
 _ID_IN_BODY = re.compile(r'"request_?id"\s*:\s*"([\w.:/-]{1,100})"', re.IGNORECASE)
 _RETRY_DELAY = re.compile(r'"retryDelay"\s*:\s*"([\d.]{1,10})s"')  # google.rpc.RetryInfo
@@ -126,11 +130,9 @@ class Diagnosis:
             return self._of_detour(refusal)
         if (known := self._of_words(text, quote, status)) is not None:
             return known
-        if status in _NOWHERE:
-            return _rejected_model(
-                f"{self.where} answered {status}: there is no model {self.model!r}, or the endpoint's URL is wrong "
-                f"({self.hint}).{quote}"
-            )
+        if status in _NOWHERE or (status in _OF_REQUEST and _NO_MODEL.search(text)):
+            doubt = f", or the endpoint's URL is wrong ({self.hint})" if status in _NOWHERE else ""
+            return _rejected_model(f"{self.where} answered {status}: there is no model {self.model!r}{doubt}.{quote}")
         if status in _OVERLOADED:
             return ModelUnavailable(
                 f"The model at {self.where} is overloaded or its rate limit is reached ({status}). Try again later."
@@ -157,6 +159,8 @@ class Diagnosis:
             error = self.of_response(EndpointRefusal(status=status, body=text.encode(errors="replace")))
         if error is None and _BUSY.search(text):
             error = ModelUnavailable(f"The model at {self.where} is overloaded.{quote}")
+        if error is None and _NO_MODEL.search(text):
+            error = _rejected_model(f"There is no model {self.model!r} at {self.where}.{quote}")
         if error is None and _CALLERS_MISTAKE.search(text):
             error = ModelRejected(f"The model endpoint {self.where} refused the request.{quote}")
         if error is None:

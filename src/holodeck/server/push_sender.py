@@ -13,7 +13,7 @@ import hmac
 import logging
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple
@@ -201,7 +201,8 @@ class PushSender:
 
     async def _known(self, owner: Owner, task_id: str) -> Mapping[str, PushConfig]:
         """Returns the addresses of a task. While the store cannot be read, updates are lost, but not the next ones."""
-        async for _ in self._attempts():
+        for pause in self._pauses():
+            await asyncio.sleep(pause)
             try:
                 return await self.of_task(owner, task_id)
             except HoloDeckError as error:
@@ -212,16 +213,15 @@ class PushSender:
     async def _deliver(self, config: PushConfig, body: bytes) -> None:
         """Makes at least one attempt. A client that cannot be reached loses this update, not the next."""
         message_id = new_ulid()
-        async for _ in self._attempts():
+        for pause in self._pauses():
+            await asyncio.sleep(pause)
             if await self._attempt(config, body, message_id):
                 return
         log.warning("a push notification was given up after %d attempts", self._settings.attempts)
 
-    async def _attempts(self) -> AsyncIterator[int]:
-        for attempt in range(self._settings.attempts):
-            if attempt:
-                await asyncio.sleep(self._settings.wait * 2 ** (attempt - 1))
-            yield attempt
+    def _pauses(self) -> list[float]:
+        """The seconds before each attempt."""
+        return [0.0, *(self._settings.wait * 2**n for n in range(self._settings.attempts - 1))]
 
     async def _attempt(self, config: PushConfig, body: bytes, message_id: str) -> bool:
         headers = _headers(config, body, message_id)

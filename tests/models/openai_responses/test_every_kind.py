@@ -106,7 +106,10 @@ def test_a_call_keeps_who_made_it():
     assert (sent["call_id"], sent["namespace"]) == ("call_1", "crm")
 
 
-def test_an_answer_that_came_as_a_call_goes_back_as_text_after_encrypted_reasoning():
-    items = [{"type": "reasoning", "id": "rs", "encrypted_content": "e"}, {"type": "function_call"}]
-    kept = AssistantMessage(content='{"x":1}', extra={"openai_responses": {"items": items}})
-    assert to_input([kept]) == [{"role": "assistant", "content": '{"x":1}'}]
+@pytest.mark.parametrize("before", ["", "Here it is. "])
+def test_an_answer_that_came_as_a_call_goes_back_as_text_after_encrypted_reasoning(before):
+    text = [{"type": "message", "content": [{"type": "output_text", "text": before}]}] if before else []
+    items = [{"type": "reasoning", "id": "rs", "encrypted_content": "e"}, *text, {"type": "function_call"}]
+    kept = AssistantMessage(content=before + '{"x":1}', extra={"openai_responses": {"items": items}})
+    sent = [item["content"] for item in to_input([kept]) if item.get("role") == "assistant"]
+    assert sent == [*filter(None, [before]), '{"x":1}']

@@ -54,8 +54,9 @@ def _assistant(message: AssistantMessage, *, plain: bool) -> list[Item]:
         text = [{"role": "assistant", "content": message.content}] if message.content else []
         return [*text, *map(_call, message.tool_calls)]
     items = _without_lone_reasoning(_restored(kept, message.tool_calls))
-    if message.content and not any(item.get("type") == "message" for item in kept):
-        items.append({"role": "assistant", "content": message.content})  # a structured answer that came as a call
+    written = "".join(_text(item) for item in kept if item.get("type") == "message")
+    if message.content.startswith(written) and (answer := message.content[len(written) :]):
+        items.append({"role": "assistant", "content": answer})  # a structured answer that came as a call
     return items
 
 
@@ -113,13 +114,20 @@ def _reasoning(item: Item) -> Item | None:
 
 def _message(item: Item) -> Item:
     """An assistant text: with citations in the provider's format, otherwise in the one that every gateway accepts."""
-    parts = [part for part in item.get("content") or () if isinstance(part, dict)]
+    parts = _parts(item)
     phase = {"phase": item["phase"]} if present(item.get("phase")) else {}
     if any(present(part.get("annotations")) for part in parts) and present(item.get("id")):
         status = item.get("status") or "completed"
         return {"type": "message", "role": "assistant", "id": item["id"], "status": status, "content": parts, **phase}
-    text = "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
-    return {"role": "assistant", "content": text, **phase}
+    return {"role": "assistant", "content": _text(item), **phase}
+
+
+def _parts(item: Item) -> list[Item]:
+    return [part for part in item.get("content") or () if isinstance(part, dict)]
+
+
+def _text(item: Item) -> str:
+    return "".join(part["text"] for part in _parts(item) if isinstance(part.get("text"), str))
 
 
 def _call(call: ToolCall) -> Item:

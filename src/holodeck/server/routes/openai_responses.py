@@ -184,21 +184,25 @@ async def _referenced(server: AgentServer, owner: Owner, ids: Sequence[str]) -> 
         raise InvalidRequest(
             f"input refers to items of {len(wanted)} responses; at most {MAX_REFERRED} are allowed", field="input"
         )
-    found: dict[str, dict[str, Any]] = {}
+    of_session: dict[str, set[str]] = {}  # a session is read once, however many of its runs are referred to
     for run_id, items in wanted.items():
-        found |= await _items_of_run(server, owner, run_id, items)
+        session_id = await server.stored_runs.session_of(run_id, owner=owner)
+        if session_id is not None:
+            of_session.setdefault(session_id, set()).update(items)
+    found: dict[str, dict[str, Any]] = {}
+    for session_id, items in of_session.items():
+        found |= await _items_of_session(server, owner, session_id, items)
     missing = next((each for each in ids if each not in found and not may_be_missing(each)), None)
     if missing is not None:
         raise NotFound(f"There is no item {missing!r}, or it is no longer stored: send the item itself.")
     return found
 
 
-async def _items_of_run(server: AgentServer, owner: Owner, run_id: str, wanted: set[str]) -> dict[str, dict[str, Any]]:
-    """Returns the wanted items of a run. It is usually the session's last run, so its end is read first."""
+async def _items_of_session(
+    server: AgentServer, owner: Owner, session_id: str, wanted: set[str]
+) -> dict[str, dict[str, Any]]:
+    """Returns the wanted items of a session. They are usually of its last run, so its end is read first."""
     found: dict[str, dict[str, Any]] = {}
-    session_id = await server.stored_runs.session_of(run_id, owner=owner)
-    if session_id is None:
-        return found
     for last in (1, None):
         stored = await server.store.read(session_id, owner=owner, last=last)
         items = () if stored is None else openai_conversations.items_of(server, stored)
