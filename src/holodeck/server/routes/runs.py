@@ -113,11 +113,15 @@ async def continue_run(request: Request) -> Response:
 
 
 async def _continuation_of(server: AgentServer, cut: Run) -> RunRequest:
-    """Refused while a later run waits for an answer of the client: without a message, its question would be withdrawn."""
+    await _refuse_if_waiting(server, cut)
+    return RunRequest(session_id=cut.session_id, parent_run_id=cut.run_id, encoding=cut.request.encoding)
+
+
+async def _refuse_if_waiting(server: AgentServer, cut: Run) -> None:
+    """Refuses while a later run waits for an answer of the client: without a message, its question would be withdrawn."""
     stored = await server.store.read(cut.session_id, owner=cut.owner, last=1)
     if stored is not None and stored.pending is not None and (stored.pending.approvals or stored.pending.client_calls):
         raise InvalidRequest("The conversation waits for an answer; send that answer, or a message.", field="run_id")
-    return RunRequest(session_id=cut.session_id, parent_run_id=cut.run_id, encoding=cut.request.encoding)
 
 
 def _refuse_if_whole(run: Run) -> None:
