@@ -261,6 +261,25 @@ async def test_retry_asks_the_same_again_and_keeps_only_the_new_answer(tmp_path)
     assert [each.content for each in fixture.context.session.transcript.messages] == ["well?", "Second."]
 
 
+@pytest.mark.req("CHT-04")
+async def test_retry_keeps_the_turns_that_were_added_elsewhere(tmp_path):
+    """The user has continued the conversation in the browser, and comes back to the terminal."""
+    fixture = ChatFixture(tmp_path, ScriptedModel([says("First."), says("Second.")]))
+    fixture.keeps = True
+
+    async def elsewhere():
+        store, session = build_sqlite(fixture.loaded).sessions, fixture.context.session
+        await store.start()
+        conversation = await store.open(session.session_id, owner=fixture.context.store.owner)
+        await conversation.commit([UserMessage(content="and then?"), AssistantMessage(content="This.")])
+        conversation.close()
+        await store.close()
+
+    await fixture.converse("well?", elsewhere(), "/retry")
+    texts = [each.content for each in fixture.context.session.transcript.messages]
+    assert texts == ["well?", "First.", "and then?", "Second."]
+
+
 @pytest.mark.parametrize("then", [("/retry",), ("/save", "/clear", "/load last", "/retry"), ("/retry", "/retry")])
 async def test_a_summary_stays_with_its_conversation(tmp_path, then):
     model = ScriptedModel([says("1"), says("2"), says("They counted."), says("3"), says("4"), says("5")])

@@ -38,6 +38,40 @@ def test_a_worker_that_fails_after_its_start_is_replaced_and_one_that_cannot_sta
     assert lines == [("worker_restarted", {"worker": 1, "exit_code": 1})]
 
 
+ONE_SERVES = """
+import json, os, pathlib, time
+seat = json.loads(os.environ["HOLODECK_WORKER"])
+first = pathlib.Path(seat["folder"], "0.sock")
+if seat["number"] == 0:
+    first.touch()
+    time.sleep(60)
+while not first.exists():
+    time.sleep(0.01)
+raise SystemExit(2)
+"""
+
+
+def test_a_worker_that_cannot_start_again_does_not_end_those_that_serve(monkeypatch, tmp_path):
+    """The agent file is being edited, the disk is full or the database is away when one of the workers dies."""
+    monkeypatch.setattr(workers, "RESTART_SECONDS", 0)
+    monkeypatch.setattr(workers, "PAUSE", 0.01)
+    monkeypatch.setattr(workers.signal, "signal", lambda *_: None)
+    lines = []
+
+    def note(_event, **details):
+        lines.append(details)
+        if len(lines) == 3:
+            parent._end(15, None)
+
+    monkeypatch.setattr(workers.event_log, "error", note)
+    with socket.socket() as listener:
+        store = SimpleNamespace(descriptors=(), ended=lambda _replica: None)
+        parent = workers._Workers(2, [], listener, store, str(tmp_path))
+        parent._command = [sys.executable, "-c", ONE_SERVES]
+        code = parent.run()
+    assert (code, lines) == (0, [{"worker": 2, "exit_code": 2}] * 3)
+
+
 @pytest.mark.parametrize("at", [1, 2], ids=["while the first starts", "while the last starts"])
 def test_a_signal_that_comes_while_workers_start_ends_all_of_them(monkeypatch, tmp_path, at):
     """A worker that starts after the signal, or at the same time, would serve for ever."""

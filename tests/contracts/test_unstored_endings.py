@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -286,8 +287,7 @@ async def _taken_over(records, mine):
 async def test_a_deleted_run_does_not_come_back_with_its_ending(stores, deleted):
     async with ended_without_store(stores) as (runs, run, away):
         if deleted == "the session":
-            runs.forget_session("s", owner=ADA)
-            await stores[0].delete("s", owner=ADA)
+            assert await runs.delete_session("s", owner=ADA)
         else:
             await runs.remove(run)
         away.works.set()
@@ -295,6 +295,36 @@ async def test_a_deleted_run_does_not_come_back_with_its_ending(stores, deleted)
         assert await stores[1].find("r", owner=ADA) is None
         with pytest.raises(RunNotFound):
             await StoredRuns(runs, *stores).find("r", owner=ADA)
+
+
+@pytest.mark.req("D03", "SRV-11")
+@pytest.mark.parametrize("is_in_progress", [True, False])
+async def test_a_session_that_the_store_does_not_delete_keeps_the_endings_of_its_runs(
+    tmp_path, monkeypatch, is_in_progress
+):
+    """Otherwise their rows stay open until a restart, which continues or interrupts what its client saw end."""
+    monkeypatch.setattr(unstored_endings, "PAUSES", (0.0, 0.0))
+    gate = asyncio.Event()
+    turn = says("hello", pause=lambda: asyncio.ensure_future(gate.wait())) if is_in_progress else says("hello")
+    async with RUN_STORES["sqlite"](tmp_path, Clock()) as stores:
+        away = Away(stores[1])
+        runs = runs_without(stores, away, turn)
+        run = await runs.start(request())
+        if is_in_progress:
+            async with asyncio.timeout(30):
+                while len(run.log) < 3:
+                    await asyncio.sleep(0.01)
+        else:
+            await run.done()
+        with monkeypatch.context() as refusing:
+            refusing.setattr(stores[0], "delete", AsyncMock(side_effect=StoreUnavailable("The store is away.")))
+            with pytest.raises(StoreUnavailable):
+                await runs.delete_session("s", owner=ADA)
+        away.works.set()
+        found = await stored(stores[1])
+        assert found.state is (RunState.CANCELLED if is_in_progress else RunState.FAILED)
+        assert (await StoredRuns(runs, *stores).find("r", owner=ADA)).log.ending == found.ending
+        await runs.close(0)
 
 
 async def test_a_server_that_stops_tries_once_more(stores):

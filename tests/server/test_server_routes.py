@@ -10,7 +10,7 @@ from yarl import URL
 
 from holodeck.core.owner import Owner
 from holodeck.core.tools import ToolResult
-from holodeck.errors import StorageFull
+from holodeck.errors import StorageFull, StoreRefused
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.resilience.breaker import CircuitBreakerConfig
 from holodeck.resilience.breakers import Dependency
@@ -25,6 +25,7 @@ from holodeck.tools.port import ToolsetHealth
 from tests.agent.agent_fixture import PlainTools, echo
 from tests.server.serving import Gate, ask, frames, read_to, served, server_block, types, until
 
+REFUSES = "CREATE TRIGGER damage BEFORE INSERT ON steps BEGIN SELECT raise(ABORT, 'as damage does'); END"
 PROTOBUF = "application/vnd.ag-ui.event+proto"
 
 
@@ -273,6 +274,28 @@ async def test_a_server_that_cannot_store_runs_is_not_ready_until_it_can(monkeyp
             assert (await answer.json())["reasons"] == ["The disk that holds the sessions is full."]
         await limit(1_000_000)
         assert await statuses() == [200, 200], "although no run has shown it"
+
+
+@pytest.mark.req("SRV-10", "D10")
+@pytest.mark.parametrize("is_whole_table", [True, False])
+async def test_a_server_is_not_ready_if_damage_keeps_it_from_storing_any_session(monkeypatch, tmp_path, is_whole_table):
+    """Damage that only some sessions meet does not count: the others are served."""
+    monkeypatch.setattr(store_health, "CHECK_SECONDS", 0)
+    file = SqliteFile(tmp_path / "sessions.db")
+    records = SqliteRunStore(file, "tester")
+    store = SqliteSessionStore(file, "tester", runs=records)
+    async with served(says("hi"), store=store, records=records) as s:
+        await (await s.post(ask(thread="t", run="r1"))).read()
+        if is_whole_table:
+            await file.write(lambda connection: connection.execute(REFUSES).rowcount)
+        with monkeypatch.context() as refused:
+            if not is_whole_table:
+                refused.setattr(store, "open", AsyncMock(side_effect=StoreRefused("A page is damaged.")))
+            async with s.post(ask(thread="t", run="r2")) as answer:
+                assert b"store-refused" in await answer.read()
+        async with s.get("/ready") as answer:
+            assert answer.status == (503 if is_whole_table else 200)
+        assert [each.owner.user for each in await store.all_sessions()] == ["anonymous"], "it leaves nothing"
 
 
 @pytest.mark.req("SRV-10")

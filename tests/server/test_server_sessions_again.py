@@ -74,6 +74,26 @@ async def test_a_run_that_waits_or_is_complete_does_not_continue_and_its_questio
             assert (answer.status, "is complete" in await answer.text()) == (422, True)
 
 
+@pytest.mark.req("SRV-11", "ACC-07")
+async def test_a_run_does_not_continue_while_a_later_one_waits_for_an_answer():
+    """Another tab, or an answer that was stopped before it was used: the question must stay open."""
+    gate, tool = Gate(), Deletions()
+    turns = says("half an answer", pause=gate), calls(("delete", '{"name": "a"}')), says("done")
+    async with served(*turns, tools=tool.tools, settings=ALL) as s:
+        stream = await s.post(ask(thread="t", run="r1"))
+        await read_to(stream, "TEXT_MESSAGE_CONTENT")
+        await (await s.post({}, "/runs/r1/stop")).read()
+        gate.open.set()
+        async with s.post(ask("delete it", thread="t", run="r2")) as answer:
+            interrupt = frames(await answer.read())[-1][1]["outcome"]["interrupts"][0]["id"]
+        async with s.post({}, "/runs/r1/continue") as answer:
+            assert (answer.status, "waits for an answer" in await answer.text()) == (422, True)
+        resume = [{"interruptId": interrupt, "status": "resolved", "payload": {"approved": True}}]
+        async with s.post(ask(messages=[], thread="t", run="r3", resume=resume)) as answer:
+            assert types(await answer.read())[-1] == "RUN_FINISHED"
+        assert tool.deleted == ["a"]
+
+
 @pytest.mark.req("SRV-11", "C08")
 @pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "k"}])
 @pytest.mark.parametrize("together", [True, False])

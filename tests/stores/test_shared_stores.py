@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from holodeck.core.events import RunFinished
-from holodeck.core.messages import AssistantMessage, KeptAnswer, PendingStep, ToolCall, UserMessage
+from holodeck.core.messages import AssistantMessage, KeptAnswer, PendingStep, ToolCall, ToolMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
 from holodeck.errors import LostClaim, SessionDeleted
@@ -47,6 +47,23 @@ async def test_a_run_whose_session_another_process_has_taken_over_stores_nothing
     with pytest.raises(LostClaim):
         await taker.commit([AssistantMessage(content="late")])
     assert await texts(one) == ["first", "second", "third"]
+
+
+@pytest.mark.req("DUR-02")
+async def test_a_run_that_was_opened_before_a_terminal_made_calls_does_not_remove_their_trace(opened):
+    """The run has no new message (`POST /runs/{id}/continue`), so its first write comes when the model has answered."""
+    server, terminal = await opened(), await opened()
+    call = ToolCall(id="c1", name="pay", arguments="{}")
+    step = PendingStep(assistant=AssistantMessage(tool_calls=(call,)), begun=("c1",), run_id="r0")
+    typing = await terminal.open("s", owner=ME, create=True)
+    await typing.commit([UserMessage(content="pay")])
+    late = await server.open("s", owner=ME)
+    await typing.begin_calls(step)
+    with pytest.raises(LostClaim):
+        await late.commit([AssistantMessage(content="nothing was paid")], None)
+    assert (await server.read("s", owner=ME)).pending == step
+    await typing.commit([step.assistant, ToolMessage(call_id="c1", name="pay", content="paid")])
+    assert (await server.read("s", owner=ME)).pending is None
 
 
 async def test_of_two_that_open_at_the_same_time_the_first_to_write_wins(opened):

@@ -103,9 +103,10 @@ class _Workers:
 
     def _ended(self, code: int, seat: WorkerSeat) -> None:
         self._store.ended(seat.replica)
+        serving = self._started & {seat.replica, *[each.replica for each in self._processes.values()]}
         if self._is_ending:
             self._code = self._code or max(0, code)
-        elif code in START_FAILED and seat.replica not in self._started:
+        elif code in START_FAILED and not serving:  # otherwise the others serve on: the disk may be full for a while
             self._code = code
             self._stop_all()
         else:

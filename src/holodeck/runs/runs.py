@@ -410,6 +410,22 @@ class Runs:
             if slot is not None:  # last: the next run of the session reads this one's record
                 slot.release()
 
+    async def delete_session(self, session_id: str, *, owner: Owner) -> bool:
+        """Deletes a session, and stops its runs. Returns whether it existed.
+
+        If the store does not delete it, it keeps the rows of these runs, so their endings are kept for it as well.
+        """
+        unstored = self.unstored.of_session(session_id, owner=owner)
+        records = {run: run.record for run in self.of_session(session_id, owner=owner) if not run.log.ended}
+        self.forget_session(session_id, owner=owner)
+        try:
+            return await self.store.delete(session_id, owner=owner)
+        except HoloDeckError:
+            ended = [(record, run.log.ending or ending_of(run, None)) for run, record in records.items() if record]
+            for record, ending in [*unstored, *ended]:
+                self.unstored.keep(record, ending)
+            raise
+
     def forget_session(self, session_id: str, *, owner: Owner) -> None:
         """Stops the runs of a session: clients can no longer read them, and nothing more of them is stored."""
         self.feeds.end((owner, session_id))

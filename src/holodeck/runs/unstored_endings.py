@@ -64,8 +64,13 @@ class UnstoredEndings:
 
     def drop_session(self, session_id: str, *, owner: Owner) -> None:
         """Drops the endings of the runs of a deleted session."""
-        for record in [each for each in self.kept.values() if (each.owner, each.session_id) == (owner, session_id)]:
+        for record, _ in self.of_session(session_id, owner=owner):
             self.drop(record.run_id, owner=owner)
+
+    def of_session(self, session_id: str, *, owner: Owner) -> list[tuple[RunRecord, Ending]]:
+        """The runs of a session with the endings that are kept for them."""
+        same = (each for each in self.kept.values() if (each.owner, each.session_id) == (owner, session_id))
+        return [(each, each.ending) for each in same if each.ending is not None]
 
     async def close(self) -> None:
         """Tries once more. What is not stored then, the next process finds as after a crash."""

@@ -516,7 +516,7 @@ class _PostgresConversation(StoredConversation[PostgresSessionStore]):
         commit = Commit(
             name=store.name(self._owner, self._session_id),
             row=row,
-            epoch=row.epoch if self._claimed else row.epoch + raised,
+            epoch=row.epoch + raised if self._claims(parts) else row.epoch,
             steps=steps,
             parts=parts,
             run=run,

@@ -27,12 +27,12 @@ from holodeck.stores.sqlite_file import NAMED, OF_AGENT, Job, SqliteFile
 FIRST_COMMIT_SECONDS = 0.05  # for the first commit of a run whose client is about to be answered
 SHORT_REQUEST = 1024  # bytes; a request that is no longer stays as it is when its run has ended
 RUN_COLUMNS = COLUMNS.format(user="user")
-# A key is the id of its run, or the client's own. The values are agent, tenant, user, wire, key, and the end of runs whose
-# key is free again.
+# A key is the id of its run, or the client's own. The values are agent, tenant, user, wire, key, and for own keys the end of
+# runs whose key is free again. An id is not free while its run is stored: a new run would get the row, and its session.
 _OF_KEY = "agent = ?1 AND tenant = ?2 AND user = ?3 AND wire = ?4"
 _IS_ID, _IS_OWN = f"{_OF_KEY} AND id = ?5 AND repeat_key = id", f"{_OF_KEY} AND repeat_key = ?5 AND repeat_key <> id"
 _HOLDS_KEY = "(ended IS NULL OR ended > ?6)"
-_BY_ID_AS_KEY = f"SELECT {RUN_COLUMNS} FROM runs WHERE {_IS_ID} AND {_HOLDS_KEY}"
+_BY_ID_AS_KEY = f"SELECT {RUN_COLUMNS} FROM runs WHERE {_IS_ID}"
 _BY_OWN_KEY = f"SELECT {RUN_COLUMNS} FROM runs WHERE {_IS_OWN} AND {_HOLDS_KEY}"
 _BY_KEY = f"{_BY_ID_AS_KEY} UNION ALL {_BY_OWN_KEY}"
 _FREE_KEY = f"UPDATE runs SET repeat_key = NULL WHERE {_IS_OWN} AND NOT {_HOLDS_KEY}"
@@ -338,8 +338,9 @@ class SqliteRunStore:
         Raises sqlite3.IntegrityError if the key is taken.
         """
         of_key = self._of_key(record.wire, record.key, record.owner, now)
-        other = _BY_OWN_KEY if record.key == record.run_id else _BY_ID_AS_KEY  # no index has both kinds of keys
-        if record.key is not None and connection.execute(other, of_key).fetchone() is not None:
+        # no index has both kinds of keys
+        other = (_BY_OWN_KEY, of_key) if record.key == record.run_id else (_BY_ID_AS_KEY, of_key[:5])
+        if record.key is not None and connection.execute(*other).fetchone() is not None:
             raise sqlite3.IntegrityError("another run has the key")
         try:
             return connection.execute(statement, values)

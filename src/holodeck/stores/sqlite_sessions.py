@@ -506,7 +506,7 @@ class _SqliteConversation(StoredConversation[SqliteSessionStore]):
     def _begin_write(
         self, steps: Sequence[Step], parts: Mapping[str, bytes | None], ending: Ending | None, cut: str | None
     ) -> "asyncio.Future[SessionRow]":
-        store, row, claimed, now = self._store, self._row, self._claimed, self._store.now()
+        store, row, claims, now = self._store, self._row, self._claims(parts), self._store.now()
         run = self._owner, self._run_id
 
         def job(connection: sqlite3.Connection) -> SessionRow:
@@ -521,7 +521,7 @@ class _SqliteConversation(StoredConversation[SqliteSessionStore]):
             if cut is not None:
                 whole = _stored(connection, self._owner, self._session_id, current)
                 current = _fill(connection, current, cut_before(whole, cut), now)
-            return _add(connection, current, steps, parts, now, claim=not claimed)
+            return _add(connection, current, steps, parts, now, claim=claims)
 
         future = store.change((self._owner, self._session_id), job)
         if store.runs is not None:

@@ -338,6 +338,13 @@ class StoredConversation(HeldParts, Committing, Generic[S]):
                 parts[name] = None if part is None else records.encode(part)
         return steps, parts
 
+    def _claims(self, parts: Mapping[str, bytes | None]) -> bool:
+        """Whether a write raises the session's epoch, so that others who have the session open can write no more.
+
+        Besides the first write, each one that replaces the pending step: their writes would remove the trace of its calls.
+        """
+        return not self._claimed or "pending" in parts
+
     async def begin_calls(self, step: PendingStep) -> None:
         await asyncio.shield(self._begin_commit(SessionChange((), step), None))
 

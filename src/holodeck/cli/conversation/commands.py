@@ -236,6 +236,7 @@ def _price(price: Price) -> str:
 
 
 async def _retry(context: ChatContext, _argument: str) -> CommandOutcome:
+    await context.store.refresh(context.session)  # a retry drops what follows the message: others may have added turns
     message = context.session.last_question
     if message is None:
         raise InvalidRequest("There is no message to send again.")

@@ -96,8 +96,7 @@ async def delete(request: Request) -> Response:
     """Stops what runs on it."""
     server, key, owner = session_of(request)
     await _session(server, key, owner)
-    server.runs.forget_session(key, owner=owner)
-    await server.store.delete(key, owner=owner)
+    await server.runs.delete_session(key, owner=owner)
     decided("session_deleted", owner, session_id=key)
     return json_answer({"id": key, "object": "conversation.deleted", "deleted": True})
 

@@ -1,5 +1,6 @@
 """Runs by their id: look, replay from any event, stop."""
 
+from functools import partial
 from hashlib import sha256
 
 import msgspec
@@ -106,9 +107,21 @@ async def continue_run(request: Request) -> Response:
     if key is None:
         cut, key = await _last_cut(server, cut)
         fingerprint = key.name.encode()
-    wanted = RunRequest(session_id=cut.session_id, parent_run_id=cut.run_id, encoding=cut.request.encoding)
-    run = await begin(Arrival(request, cut.request.wire, wanted, fingerprint, owner, key))
+    wanted = partial(_continuation_of, server, cut)
+    run = await begin(Arrival(request, cut.request.wire, wanted, fingerprint, owner, key, conversation=cut.session_id))
     return follow(server, run, accept=request.headers.get("accept"))
+
+
+async def _continuation_of(server: AgentServer, cut: Run) -> RunRequest:
+    await _refuse_if_waiting(server, cut)
+    return RunRequest(session_id=cut.session_id, parent_run_id=cut.run_id, encoding=cut.request.encoding)
+
+
+async def _refuse_if_waiting(server: AgentServer, cut: Run) -> None:
+    """Refuses while a later run waits for an answer of the client: without a message, its question would be withdrawn."""
+    stored = await server.store.read(cut.session_id, owner=cut.owner, last=1)
+    if stored is not None and stored.pending is not None and (stored.pending.approvals or stored.pending.client_calls):
+        raise InvalidRequest("The conversation waits for an answer; send that answer, or a message.", field="run_id")
 
 
 def _refuse_if_whole(run: Run) -> None:

@@ -213,8 +213,7 @@ async def forget(request: Request) -> Response:
             raise SessionBusy(f"Session {key!r} has a run in progress; stop it first.")
         await server.store.rewind(key, since, owner=owner)
         return Response(status_code=204)
-    server.runs.forget_session(key, owner=owner)
-    await server.store.delete(key, owner=owner)
+    await server.runs.delete_session(key, owner=owner)
     decided("session_deleted", owner, session_id=key)
     return Response(status_code=204)
 
