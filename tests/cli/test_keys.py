@@ -41,6 +41,8 @@ def test_a_key_from_its_making_to_its_end(keys, tmp_path):
     rotated = keys("rotate", key[4:12], "--grace", "1h")
     assert rotated.code == 0
     assert rotated.out.startswith("hdk_")
+    assert f"; to end it now: holodeck keys revoke {key[4:12]}\n" in rotated.err, "a leaked key still works"
+    assert "The old key" not in keys("rotate", rotated.out[4:12], "--grace", "0m").err
 
     assert keys("revoke", key[4:12]).code == 0
     after = keys("check", stdin=key)
@@ -79,8 +81,8 @@ def test_a_key_expires_in_a_year_unless_never_is_written(keys):
         (("create", "--name", ""), "", 2, "name"),
         (("create", "--name", "x", "--file", "no/such/folder/keys.json"), "", 2, "cannot be written"),
         (("list",), "", 2, "holodeck keys create"),
-        (("revoke", "7Q2M9KXD"), "", 2, "no key 7Q2M9KXD"),
-        (("rotate", "7Q2M9KXD"), "", 2, "no key 7Q2M9KXD"),
+        (("revoke", "7Q2M9KXD"), "", 2, "no key with the id 7Q2M9KXD"),
+        (("rotate", "7Q2M9KXD"), "", 2, "no key with the id 7Q2M9KXD"),
         (("check",), "nonsense", 1, "hdk_"),
         (("check",), "hdk_ABCDEFGH_short", 1, "mistyped"),
         (("check",), "", 1, "hdk_"),

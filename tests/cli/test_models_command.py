@@ -34,6 +34,13 @@ async def test_the_models_of_an_endpoint_with_the_configured_one_marked(tmp_path
     assert request.headers["authorization"] == "Bearer sk-secret"
 
 
+async def test_check_claims_only_that_the_endpoint_answers(tmp_path):
+    async with ModelEndpoint(status(200, LIST)) as endpoint:
+        write_agent(tmp_path, endpoint.url, "mistyped")
+        result = await asyncio.to_thread(holodeck, "check", folder=tmp_path)
+    assert "✓ the endpoint of openai_compatible/mistyped answers\n" in result.out
+
+
 async def test_models_as_json(tmp_path):
     async with ModelEndpoint(status(200, LIST)) as endpoint:
         write_agent(tmp_path, endpoint.url)

@@ -20,7 +20,8 @@ def test_init_writes_a_project_that_checks_and_answers_at_once(tmp_path):
     assert {".env", ".holodeck/"} <= set((project / ".gitignore").read_text().splitlines())
     checked = holodeck("check", str(project), folder=tmp_path)
     assert checked.code == 0, checked.err
-    for text in ("is valid", "runs holodeck-todo", "✓ the tools are available\n  create_todo", "convert"):
+    tools = "✓ the tools are available\n  create_todo"
+    for text in ("is valid", "runs holodeck-todo", "✓ the demo model is ready", tools, "convert"):
         assert text in checked.out
     again = holodeck("init", "My Agent!", folder=tmp_path)
     assert (again.code, again.out) == (1, "")

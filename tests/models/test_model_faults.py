@@ -48,7 +48,9 @@ async def test_a_closed_port():
 @pytest.mark.req("A01")
 async def test_there_is_no_such_host():
     async with asking("http://no-such-host.invalid/v1") as model:
-        with pytest.raises(ModelUnreachable, match=r"no-such-host\.invalid"):
+        with pytest.raises(
+            ModelUnreachable, match=r"no-such-host\.invalid cannot be resolved\. Check your network connection and"
+        ):
             await model.reply(PROMPT, RecordingListener())
 
 

@@ -86,7 +86,7 @@ BAD = [
     ("tools", "convert", "tools is not a Python file; its name must end in .py"),
     ("tools/units.py", "convrt", "tools/units.py has no function 'convrt'; did you mean convert?"),
     ("tools/units.py", "zzz", "tools/units.py has no function 'zzz'"),
-    ("tools/units.py", "FACTOR", "'FACTOR' in tools/units.py is not a function but a int"),
+    ("tools/units.py", "FACTOR", "'FACTOR' in tools/units.py is not a function (its type: int)"),
     ("tools/fails.py", "f", "tools/fails.py:3: ZeroDivisionError: division by zero"),
     ("tools/deeper.py", "f", "tools/deeper.py:4: ValueError: from json: line 1 column 1 (char 0)"),
     ("tools/syntax.py", "f", "tools/syntax.py:2: SyntaxError: expected ':'"),

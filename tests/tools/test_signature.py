@@ -196,7 +196,7 @@ def starred(*numbers: int): ...
 def keywords(**options: int): ...
 def untyped(a): ...
 def callback(a: Callable[[], int]): ...
-def foreign(a: Service): ...
+def foreign(a: int, b: Service): ...
 def undefined(a: "Nowhere"): ...  # noqa: F821  that it is undefined is the point
 def complexity(a: complex): ...
 
@@ -206,8 +206,14 @@ REFUSED = [
     (starred, r"starred: the parameter '\*numbers: int' has no fixed name"),
     (keywords, r"keywords: the parameter '\*\*options: int' has no fixed name"),
     (untyped, "untyped: the parameter 'a' has no type; write 'a: str'"),
-    (callback, "callback: a parameter's type cannot be offered to a model"),
-    (foreign, "foreign: a parameter's type cannot be offered to a model"),
+    (
+        callback,
+        "callback: a model cannot be offered the parameter 'a', because its type .*Callable.* has no JSON Schema; use str",
+    ),
+    (
+        foreign,
+        r"foreign: a model cannot be offered the parameter 'b', because its type .*\bService has no JSON Schema; use str",
+    ),
     (undefined, "undefined: its signature cannot be read: name 'Nowhere' is not defined"),
 ]
 

@@ -86,7 +86,7 @@ class KeyFile(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     def find(self, key_id: str) -> StoredKey:
         found = next((key for key in self.keys if key.id == key_id), None)
         if found is None:
-            raise KeyFileError(f"there is no key {key_id}; `holodeck keys list` shows all")
+            raise KeyFileError(f"there is no key with the id {key_id}; `holodeck keys list` shows all ids")
         return found
 
     def add(self, **about: object) -> tuple[StoredKey, str]:

@@ -146,6 +146,12 @@ def rotate(*, key_id: str, grace: timedelta, path: Path) -> None:
     """Replace a key: a new secret under a new id, with the same user, tenant and scopes; the old key expires."""
     key, text = change_key_file(path, lambda file: file.rotate(key_id, grace))
     _print_new(key, text, path)
+    old = read_key_file(path).find(key_id)
+    if old.expires and old.state(_now()) == "active":
+        click.echo(
+            f"The old key works until {old.expires:%Y-%m-%d %H:%M} UTC; to end it now: holodeck keys revoke {key_id}",
+            err=True,
+        )
 
 
 @command.command("check")

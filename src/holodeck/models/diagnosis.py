@@ -79,7 +79,7 @@ _RETRY_DELAY = re.compile(r'"retryDelay"\s*:\s*"([\d.]{1,10})s"')  # google.rpc.
 _NO_CONNECTION = {
     NoTrust: "No secure connection to {where}: {error}.",
     NoProxy: "{where} cannot be reached: {error}. Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY.",
-    NoHost: "The host name {where} cannot be resolved. Check {option}.",
+    NoHost: "The host name {where} cannot be resolved. Check your network connection and {option}.",
     NoConnection: "No connection to {where}. Is the model endpoint running?",
 }
 _CLOSED = "{where} closed the connection before it answered."

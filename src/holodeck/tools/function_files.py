@@ -25,7 +25,7 @@ def load_function(file: str | Path, name: str, root: Path) -> Callable[..., Any]
     if function is None:
         raise ConfigError(f"{file} has no function '{name}'{suggestion(name, _functions(module))}")
     if not callable(function):
-        raise ConfigError(f"'{name}' in {file} is not a function but a {type(function).__name__}")
+        raise ConfigError(f"'{name}' in {file} is not a function (its type: {type(function).__name__})")
     return function  # type: ignore[no-any-return]
 
 

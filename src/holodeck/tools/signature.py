@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 
@@ -65,11 +65,24 @@ def read_signature(function: Callable[..., Any]) -> Signature:
     try:
         model = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
         schema = model.model_json_schema(schema_generator=_LeanSchema)
-    except (PydanticUserError, TypeError) as error:
-        raise ConfigError(f"{name}: a parameter's type cannot be offered to a model: {_first_line(error)}") from None
+    except (PydanticUserError, TypeError):
+        raise ConfigError(f"{name}: {_not_offerable(offered)}") from None
     schema.pop("title")
     schema.setdefault("properties", {})
     return Signature(_first_paragraph(doc), schema, model, tuple(p.name for p in offered), context_name)
+
+
+def _not_offerable(parameters: list[inspect.Parameter]) -> str:
+    for parameter in parameters:
+        try:
+            TypeAdapter(parameter.annotation).json_schema(schema_generator=_LeanSchema)
+        except (PydanticUserError, TypeError):
+            annotation = inspect.formatannotation(parameter.annotation)
+            return (
+                f"a model cannot be offered the parameter '{parameter.name}', because its type {one_line(annotation, 80)} "
+                "has no JSON Schema; use str, int, a dataclass or another type that JSON can express"
+            )
+    return "its parameters have no JSON Schema"
 
 
 def name_of(function: Callable[..., Any]) -> str:
