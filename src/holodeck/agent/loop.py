@@ -69,7 +69,7 @@ from holodeck.errors import (
 from holodeck.models.port import ModelReply, Prompt
 from holodeck.sessions.port import KEEP, Conversation
 from holodeck.tools.port import ToolContext
-from holodeck.tools.shared_state import StateToolset
+from holodeck.tools.shared_state import SharedState
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class _Run:
         )
         self.overlap = OverlappingCommit(self.emitter)
         self.ending = RunEnding(context, self.emitter, self.overlap)
-        self.state = StateToolset(initial_state(self.agent.state, context), self._show) if self.agent.state else None
+        self.state = SharedState(initial_state(self.agent.state, context), self._show) if self.agent.state else None
         self.spending = Spending(self.agent.loop.budget)
         self.compaction: Compaction | None = None
         if self.agent.summarize or self.agent.window is not None:
@@ -430,7 +430,7 @@ class _Run:
         if self.state is not None:
             self._emit_state(self.state)
 
-    def _emit_state(self, state: StateToolset) -> None:
+    def _emit_state(self, state: SharedState) -> None:
         state.emit_snapshot()
         if self.agent.state is not None and self.agent.state.predict:
             self._show(announcement(self.agent.state.predict))

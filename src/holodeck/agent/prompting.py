@@ -34,7 +34,7 @@ from holodeck.core.tools import ToolSchema
 from holodeck.errors import ModelError
 from holodeck.models.port import ModelReply, Prompt
 from holodeck.sessions.port import KEEP, Conversation
-from holodeck.tools.shared_state import StateToolset
+from holodeck.tools.shared_state import SharedState
 
 REFUSED = frozenset({"context_overflow", "content_filter", "upstream_rejected"})  # they mark a reply that never began
 
@@ -62,7 +62,7 @@ def prompt_for(
     agent: AgentDefinition,
     context: AgentContext,
     tools: Sequence[ToolSchema],
-    state: StateToolset | None,
+    state: SharedState | None,
     *,
     withdrawn: Collection[str] = (),
     added: Sequence[Message] = (),
@@ -181,7 +181,7 @@ def initial_state(settings: StateSettings, context: AgentContext) -> Any:
 
 
 def _system(
-    agent: AgentDefinition, context: AgentContext, withdrawn: Collection[str], state: StateToolset | None
+    agent: AgentDefinition, context: AgentContext, withdrawn: Collection[str], state: SharedState | None
 ) -> str:
     sections = [agent.instructions.render(user_id=context.user_id, timezone=context.timezone)]
     if context.notes:
