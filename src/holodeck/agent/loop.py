@@ -211,9 +211,11 @@ class _Run:
         try:
             prompt, reply = await self._reply(prompt)
         except (asyncio.CancelledError, HoloDeckError) as error:
+            stopped = self.context.why_stopped() if isinstance(error, asyncio.CancelledError) else None
+            cause = stopped or error  # a client's stop has no cause
             is_refused = isinstance(error, ContextOverflow | ContentFiltered) or getattr(error, "of_request", False)
             with suppress(SessionDeleted):  # a run is stopped when its session is deleted
-                await self._keep_partial(reason_for_cut(self._cause_of(error)), is_refused=is_refused)
+                await self._keep_partial(reason_for_cut(cause), is_refused=is_refused)
             raise
         self.model = reply.model or self.agent.model.name
         self.emitter.reply_ended()
@@ -236,10 +238,6 @@ class _Run:
             extra=reply.extra,
         )
         return Batch(message), reply
-
-    def _cause_of(self, error: BaseException) -> BaseException:
-        """Why the server stops a run that is cancelled. A client's stop has no cause."""
-        return (self.context.why_stopped() or error) if isinstance(error, asyncio.CancelledError) else error
 
     async def _reply(self, prompt: Prompt) -> tuple[Prompt, ModelReply]:
         """Asks the model. If the conversation is too long for it, asks again with fewer messages."""
@@ -428,10 +426,7 @@ class _Run:
         for unused in self.context.warnings:
             self._warn(PART_NOT_USED, unused)
         if self.state is not None:
-            self._emit_state(self.state)
-
-    def _emit_state(self, state: SharedState) -> None:
-        state.emit_snapshot()
+            self.state.emit_snapshot()
         if self.agent.state is not None and self.agent.state.predict:
             self._show(announcement(self.agent.state.predict))
 
@@ -473,7 +468,8 @@ class _Run:
 
     def _judge_empty(self, reply: ModelReply) -> None:
         """Raises EmptyReply unless tools ran: their work is done, and a client that retries would do it twice."""
-        why = ONLY_THOUGHTS if _has_thoughts(reply) else "The model returned an empty answer."
+        has_thoughts = reply.reasoning.strip() or (reply.usage is not None and reply.usage.reasoning_tokens)
+        why = ONLY_THOUGHTS if has_thoughts else "The model returned an empty answer."
         stored = self.context.conversation.messages
         if not (self.emitter.tools_ran or (stored and isinstance(stored[-1], ToolMessage))):
             raise EmptyReply(" ".join([*self.warnings, why]))
@@ -550,10 +546,6 @@ async def _begin_calls(conversation: Conversation, overlap: OverlappingCommit, s
     """
     await conversation.begin_calls(step)
     await overlap.wait()
-
-
-def _has_thoughts(reply: ModelReply) -> bool:
-    return bool(reply.reasoning.strip() or (reply.usage is not None and reply.usage.reasoning_tokens))
 
 
 def _are_equal(calls: Sequence[tuple[str, str, str]], others: Sequence[tuple[str, str, str]]) -> bool:

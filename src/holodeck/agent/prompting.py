@@ -130,13 +130,9 @@ def _without_refused(messages: Sequence[Message]) -> Sequence[Message]:
             kept += turn
             turn = []
         turn.append(message)
-        if _is_refusal(message):
+        if isinstance(message, AssistantMessage) and message.cut in REFUSED and not message.content:
             turn = []
     return [*kept, *turn]
-
-
-def _is_refusal(message: Message) -> bool:
-    return isinstance(message, AssistantMessage) and message.cut in REFUSED and not message.content
 
 
 def unsummarized(
@@ -296,7 +292,7 @@ class Compaction:
         event = HistoryCompacted(
             len(old), bool(content), reply.usage, estimate(prompt, reply), reply.model or self._agent.model.name
         )
-        self._emitter.history_compacted(event)
+        self._emitter.emit(event)
         return None if content else "The model wrote nothing that can be used."
 
     def _place_after(self, last: Message) -> int:

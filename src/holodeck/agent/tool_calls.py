@@ -32,6 +32,7 @@ from holodeck.core.messages import (
     ToolExecution,
     ToolMessage,
     ToolStatus,
+    parts_of,
     text_of,
 )
 from holodeck.core.text import clean, terminal_safe
@@ -216,7 +217,7 @@ class ToolRunner:
 
         Its texts together are shortened like any other result; its media follow them.
         """
-        parts = (TextPart(result.content),) if isinstance(result.content, str) else result.content
+        parts = parts_of(result.content)
         media = tuple(part for part in parts if isinstance(part, MediaPart))
         words = text_of(tuple(part for part in parts if isinstance(part, TextPart)))
         text = self.kept.shorten(result.call_id, words, self.max_characters)

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from holodeck.core.json_values import clean_json, depth_exceeds
-from holodeck.core.text import one_line
+from holodeck.core.text import clean, one_line
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import ConfigError
 from holodeck.tools.port import ToolContext
@@ -114,7 +113,6 @@ class BoundArguments:
 
 
 def _placeholders(context: ToolContext) -> dict[str, str]:
-    """The names that templates may use."""
     return {
         "user_id": context.user_id,
         "tenant": context.tenant,
@@ -254,7 +252,7 @@ def _converted(value: Any, wanted: Sequence[str]) -> Any:
         return _LITERALS[text.lower()]
     if ("array" in wanted and text.startswith("[")) or ("object" in wanted and text.startswith("{")):
         with suppress(_Unreadable):
-            return _parsed(text, MAX_DEPTH - 1)  # JSON that the model wrote as text inside its JSON
+            return _parsed(text, depth=1)  # JSON that the model wrote as text inside its JSON
     return value
 
 
@@ -272,7 +270,7 @@ def _object_of(raw: str) -> dict[str, Any]:
 _KINDS = {str: "a text", list: "a list", bool: "a boolean", int: "a number", float: "a number"}
 
 
-def _parsed(raw: str, max_depth: int = MAX_DEPTH) -> Any:
+def _parsed(raw: str, depth: int = 0) -> Any:
     """The value with cleaned texts. Raises _Unreadable."""
     try:
         value = _decode(raw)
@@ -286,9 +284,7 @@ def _parsed(raw: str, max_depth: int = MAX_DEPTH) -> Any:
         raise
     except ValueError:  # int() refuses long digit strings, whose conversion takes quadratic time
         raise _Unreadable("hold a number with too many digits") from None
-    if depth_exceeds(value, max_depth):
-        raise _Unreadable(_TOO_DEEP)
-    return clean_json(value)
+    return _bounded(value, depth)
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -312,6 +308,18 @@ def _float(text: str) -> float:
 
 
 _decode = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_constant, parse_float=_float).decode
+
+
+def _bounded(value: Any, depth: int) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if not isinstance(value, dict | list):
+        return value
+    if depth == MAX_DEPTH:
+        raise _Unreadable(_TOO_DEEP)
+    if isinstance(value, list):
+        return [_bounded(item, depth + 1) for item in value]
+    return {clean(key): _bounded(item, depth + 1) for key, item in value.items()}
 
 
 def _expectation(schema: ToolSchema) -> str:

@@ -57,7 +57,6 @@ class ToolBreakers:
 
     @property
     def retry_after(self) -> float:
-        """Seconds until a call may be admitted again."""
         own = self.tool.retry_after if self.tool is not None else 0.0
         return max(own, self.server.retry_after)
 
@@ -162,11 +161,15 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolEntry:
-    """One row: a tool as the model sees it, and how to call it. `name` is the toolset's own name for it."""
+    """One row: a tool as the model sees it, and how to call it.
+
+    `name` is the toolset's own name for it, `label` names the toolset.
+    """
 
     schema: ToolSchema
     toolset: ToolCaller
     name: str
+    label: str = "holodeck"
     bound: BoundArguments | None = None
     breakers: ToolBreakers | None = None
     cache: ToolCache | None = None
@@ -213,7 +216,6 @@ class ToolEntry:
         return result
 
     def unavailable(self) -> ToolResult:
-        """The result of a call of a withdrawn tool."""
         seconds = self.breakers.retry_after if self.breakers is not None else 0.0
         again = f" It is tried again in {seconds:.0f} s." if seconds >= 1 else ""
         return ToolResult.failure(
@@ -223,7 +225,6 @@ class ToolEntry:
 
 
 def entry_of(toolset: ToolCaller, schema: ToolSchema) -> ToolEntry:
-    """A row without rules."""
     return ToolEntry(schema=schema, toolset=toolset, name=schema.name)
 
 
@@ -248,7 +249,6 @@ class Catalogue:
 
     @classmethod
     def of(cls, *toolsets: Toolset) -> "Catalogue":
-        """A catalogue of toolsets without rules."""
         return cls([Source(toolset=toolset) for toolset in toolsets])
 
     # the port
@@ -258,8 +258,7 @@ class Catalogue:
         starts = [asyncio.create_task(source.toolset.start()) for source in self._sources]
         try:
             if self._sources:  # the first call needs it, and its import would block other streams
-                starts.append(asyncio.create_task(asyncio.to_thread(import_module, "holodeck.tools.schema_check")))
-            await asyncio.gather(*starts)
+                await asyncio.gather(*starts, asyncio.to_thread(import_module, "holodeck.tools.schema_check"))
             if problems := self._take_names():
                 raise StartError("; ".join(problems))  # noqa: TRY301  closed like any other start that failed
         except BaseException:
@@ -353,7 +352,6 @@ class Catalogue:
         return {name: entry for name, entry in self._rows.items() if name not in withdrawn}
 
     def withdrawn(self) -> Mapping[str, ToolEntry]:
-        """The tools that exist but are not offered, because they keep failing."""
         found: dict[str, ToolEntry] = {}
         for name, entry in self.rows().items():
             breakers = entry.breakers
@@ -364,7 +362,6 @@ class Catalogue:
         return found
 
     def rows(self) -> Mapping[str, ToolEntry]:
-        """All tools, including withdrawn ones."""
         for source in self._sources:
             if source.toolset.schemas() is not source.listing:
                 self._fold()
@@ -432,6 +429,7 @@ class Catalogue:
             ),
             toolset=source.toolset,
             name=schema.name,
+            label=source.label,
             bound=bound,
             breakers=self._breakers_of(source, schema.name),
             cache=None if cached is None else ToolCache(self._results, (source.label, schema.name), cached),
