@@ -61,7 +61,7 @@ MUTANTS = (
     Mutant("agent/run_ending.py", "        if not self._context.is_over():\n", "        if True:\n", KILLED, "a server that stops ends the background run that the next one goes on with"),
     Mutant("runs/interrupted_runs.py", "record.recovered - record.request.handovers", "record.recovered", KILLED, "a background run survives one server that stops, and not the next"),
     Mutant("agent/loop.py", "self.agent.loop.max_iterations + 1", "self.agent.loop.max_iterations + 2", LOOP, "one iteration too many"),
-    Mutant("agent/loop.py", "                await self._keep_partial(reason_for_cut(cause), is_refused=is_refused)\n", "                pass\n", LOOP, "what was said before a failure is lost"),
+    Mutant("agent/loop.py", "                await self._keep_partial(reason_for_cut(self._cause_of(error)), is_refused=is_refused)\n", "                pass\n", LOOP, "what was said before a failure is lost"),
     Mutant("agent/loop.py", "        self.spending.check(self._prompt)\n", "", LIMITS, "a budget that is never checked"),
     Mutant("agent/tool_calls.py", "        await self.begin_calls(self._cut_from_here(batch, begun))\n        if len(paid)", "        if len(paid)", DURABLE, "a tool is called before the call is stored, and an approval is not used up"),
     Mutant("agent/tool_calls.py", "if not batch.results.keys() >= set(begun):", "if False:", DURABLE, "a result is lost if the process dies beside a slower call"),

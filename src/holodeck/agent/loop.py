@@ -211,11 +211,9 @@ class _Run:
         try:
             prompt, reply = await self._reply(prompt)
         except (asyncio.CancelledError, HoloDeckError) as error:
-            stopped = self.context.why_stopped() if isinstance(error, asyncio.CancelledError) else None
-            cause = stopped or error  # a client's stop has no cause
             is_refused = isinstance(error, ContextOverflow | ContentFiltered) or getattr(error, "of_request", False)
             with suppress(SessionDeleted):  # a run is stopped when its session is deleted
-                await self._keep_partial(reason_for_cut(cause), is_refused=is_refused)
+                await self._keep_partial(reason_for_cut(self._cause_of(error)), is_refused=is_refused)
             raise
         self.model = reply.model or self.agent.model.name
         self.emitter.reply_ended()
@@ -238,6 +236,10 @@ class _Run:
             extra=reply.extra,
         )
         return Batch(message), reply
+
+    def _cause_of(self, error: BaseException) -> BaseException:
+        """Why the server stops a run that is cancelled. A client's stop has no cause."""
+        return (self.context.why_stopped() or error) if isinstance(error, asyncio.CancelledError) else error
 
     async def _reply(self, prompt: Prompt) -> tuple[Prompt, ModelReply]:
         """Asks the model. If the conversation is too long for it, asks again with fewer messages."""
