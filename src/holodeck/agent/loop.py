@@ -352,7 +352,7 @@ class _Run:
             self.tools.take(batch, message)
         for call, text in decision.refused:
             self.tools.answer(batch, call, ToolResult.failure(text))
-        await self.tools.run_approved(batch, decision.approved)  # uses the approvals up before it makes a call
+        await self.tools.run(batch, approved=decision.approved)  # uses the approvals up before it makes a call
 
     # the model's prompt and listener
 

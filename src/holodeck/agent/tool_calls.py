@@ -154,21 +154,15 @@ class ToolRunner:
     def __post_init__(self) -> None:
         self._state = {} if self.state is None else {UPDATE_STATE.name: entry_of(self.state, UPDATE_STATE)}
 
-    async def run(self, batch: Batch, client_tools: Sequence[ToolSchema]) -> None:
-        """Makes the calls that need neither a person nor the client. The batch keeps those that wait."""
-        calls = batch.assistant.tool_calls
-        refused = await self._run(batch, calls, {schema.name: schema for schema in client_tools})
-        batch.all_unusable = refused > 0 and refused == len(calls)
+    async def run(
+        self, batch: Batch, client_tools: Sequence[ToolSchema] = (), *, approved: Sequence[ToolCall] | None = None
+    ) -> None:
+        """Makes the calls that need neither a person nor the client. The batch keeps those that wait.
 
-    async def run_approved(self, batch: Batch, calls: Sequence[ToolCall]) -> None:
-        """Makes calls that a person has approved."""
-        await self._run(batch, calls, {}, approved=True)
-
-    async def _run(
-        self, batch: Batch, calls: Sequence[ToolCall], on_client: Mapping[str, ToolSchema], *, approved: bool = False
-    ) -> int:
-        """Returns how many calls were refused because of their arguments."""
-        entries = self.with_own(self.catalogue.rows())
+        With `approved`, makes these calls only: a person has approved them.
+        """
+        entries, on_client = self.with_own(self.catalogue.rows()), {schema.name: schema for schema in client_tools}
+        calls = batch.assistant.tool_calls if approved is None else approved
         ready: list[_Ready] = []
         refused = 0
         for call in calls:
@@ -181,12 +175,12 @@ class ToolRunner:
                 self.answer(batch, call, arguments)
             elif entry is None:
                 batch.on_client.append(call)
-            elif entry.schema.approval is Approval.ALWAYS and not approved:
+            elif entry.schema.approval is Approval.ALWAYS and approved is None:
                 batch.approvals.append(call)
             else:
                 ready.append((call, arguments, entry))
+        batch.all_unusable = refused > 0 and refused == len(calls)
         await self._run_ready(batch, ready)
-        return refused
 
     def with_own(self, entries: Mapping[str, ToolEntry]) -> Mapping[str, ToolEntry]:
         """Returns `entries` plus the run's own tools."""

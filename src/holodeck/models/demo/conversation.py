@@ -12,7 +12,7 @@ from datetime import datetime
 
 import msgspec
 
-from holodeck.core.messages import AssistantMessage, Message, TextPart, ToolMessage, UserMessage, parts_of, text_of
+from holodeck.core.messages import AssistantMessage, Message, TextPart, ToolMessage, UserMessage, text_of
 from holodeck.core.tools import Approval, ToolSchema
 from holodeck.models.demo import sentences, small_talk, todos
 from holodeck.models.demo.sentences import Request
@@ -63,7 +63,7 @@ def _turns(messages: Sequence[Message]) -> list[DemoTurn]:
     turns: list[DemoTurn] = []
     for message in messages:
         if isinstance(message, UserMessage):
-            parts = parts_of(message.content)
+            parts = [TextPart(message.content)] if isinstance(message.content, str) else message.content
             texts = [part.text.strip() for part in parts if isinstance(part, TextPart)]
             words = texts[0] if texts else ""  # further texts are those of files, and no request
             turns.append(DemoTurn(words, attached=len(parts) > 1))
