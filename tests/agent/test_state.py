@@ -13,7 +13,7 @@ from holodeck.core.messages import ToolCall
 from holodeck.models.port import ModelReply
 from holodeck.models.scripted import calls, says
 from holodeck.tools.port import ToolContext
-from holodeck.tools.shared_state import StateToolset
+from holodeck.tools.shared_state import SharedState
 from holodeck.wires.agui.encode import encoder_for
 from holodeck.wires.agui.profile import Profile
 from tests.agent.agent_fixture import AgentFixture, PlainTools, echo
@@ -196,7 +196,7 @@ def test_moving_costs_nothing_and_large_states_can_be_changed():
 
 @pytest.mark.req("T18")
 async def test_a_state_that_nests_too_deep_is_refused():
-    toolset = StateToolset({}, lambda _event: None)
+    toolset = SharedState({}, lambda _event: None)
     context = ToolContext(user_id="a")
     nest = {"patch": [{"op": "copy", "from": "", "path": "/x"}] * 40}
     assert not (await toolset.call("update_state", nest, context)).failed

@@ -135,7 +135,7 @@ MUTANTS = (
     Mutant("http/dial.py", ", context=Context())", ")", HTTP, "a kept connection keeps the run that dialled it"),
     Mutant("tools/functions.py", "if not isinstance(event, EMITTED_BY_TOOLS):", "if False:", "tests/tools/test_functions.py", "a tool ends the run's stream"),
     Mutant("tools/functions.py", "self._redact(clean(str(error)[:_MAX_ERROR]))", "clean(str(error)[:_MAX_ERROR])", "tests/tools/test_functions.py", "a secret in an exception reaches the client"),
-    Mutant("agent/tool_calls.py", "elif entry.schema.approval is Approval.ALWAYS:", "elif False:", WAITING + " tests/agent", "a call is made without asking for approval"),
+    Mutant("agent/tool_calls.py", "elif entry.schema.approval is Approval.ALWAYS and approved is None:", "elif False:", WAITING + " tests/agent", "a call is made without asking for approval"),
     Mutant("agent/budget.py", "self._calls <= self._budget.tool_calls", "self._calls <= self._budget.tool_calls + 1", LIMITS, "one call more than was paid for"),
     Mutant("agent/emitter.py", "        if self._text_open:\n            self._close_text()\n        own_id", "        own_id", LOOP, "a call begins inside an open text"),
     Mutant("agent/emitter.py", "call_id if call_id not in self._used_call_ids else new_call_id()", "call_id", LOOP, "a call id is used twice in a story"),

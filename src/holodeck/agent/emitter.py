@@ -97,9 +97,6 @@ class RunEmitter(TimedListener):
         self.step_finished(None, ending.model)
         self.emit(ending)
 
-    def history_compacted(self, event: e.HistoryCompacted) -> None:
-        self.emit(event)
-
     # the step
 
     def step_started(self, number: int, prompt_length: int = 0) -> None:

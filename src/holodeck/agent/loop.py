@@ -69,7 +69,7 @@ from holodeck.errors import (
 from holodeck.models.port import ModelReply, Prompt
 from holodeck.sessions.port import KEEP, Conversation
 from holodeck.tools.port import ToolContext
-from holodeck.tools.shared_state import StateToolset
+from holodeck.tools.shared_state import SharedState
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class _Run:
         )
         self.overlap = OverlappingCommit(self.emitter)
         self.ending = RunEnding(context, self.emitter, self.overlap)
-        self.state = StateToolset(initial_state(self.agent.state, context), self._show) if self.agent.state else None
+        self.state = SharedState(initial_state(self.agent.state, context), self._show) if self.agent.state else None
         self.spending = Spending(self.agent.loop.budget)
         self.compaction: Compaction | None = None
         if self.agent.summarize or self.agent.window is not None:
@@ -352,7 +352,7 @@ class _Run:
             self.tools.take(batch, message)
         for call, text in decision.refused:
             self.tools.answer(batch, call, ToolResult.failure(text))
-        await self.tools.run_approved(batch, decision.approved)  # uses the approvals up before it makes a call
+        await self.tools.run(batch, approved=decision.approved)  # uses the approvals up before it makes a call
 
     # the model's prompt and listener
 
@@ -428,10 +428,7 @@ class _Run:
         for unused in self.context.warnings:
             self._warn(PART_NOT_USED, unused)
         if self.state is not None:
-            self._emit_state(self.state)
-
-    def _emit_state(self, state: StateToolset) -> None:
-        state.emit_snapshot()
+            self.state.emit_snapshot()
         if self.agent.state is not None and self.agent.state.predict:
             self._show(announcement(self.agent.state.predict))
 
@@ -473,7 +470,8 @@ class _Run:
 
     def _judge_empty(self, reply: ModelReply) -> None:
         """Raises EmptyReply unless tools ran: their work is done, and a client that retries would do it twice."""
-        why = ONLY_THOUGHTS if _has_thoughts(reply) else "The model returned an empty answer."
+        has_thoughts = reply.reasoning.strip() or (reply.usage is not None and reply.usage.reasoning_tokens)
+        why = ONLY_THOUGHTS if has_thoughts else "The model returned an empty answer."
         stored = self.context.conversation.messages
         if not (self.emitter.tools_ran or (stored and isinstance(stored[-1], ToolMessage))):
             raise EmptyReply(" ".join([*self.warnings, why]))
@@ -550,10 +548,6 @@ async def _begin_calls(conversation: Conversation, overlap: OverlappingCommit, s
     """
     await conversation.begin_calls(step)
     await overlap.wait()
-
-
-def _has_thoughts(reply: ModelReply) -> bool:
-    return bool(reply.reasoning.strip() or (reply.usage is not None and reply.usage.reasoning_tokens))
 
 
 def _are_equal(calls: Sequence[tuple[str, str, str]], others: Sequence[tuple[str, str, str]]) -> bool:

@@ -34,7 +34,7 @@ from holodeck.core.tools import ToolSchema
 from holodeck.errors import ModelError
 from holodeck.models.port import ModelReply, Prompt
 from holodeck.sessions.port import KEEP, Conversation
-from holodeck.tools.shared_state import StateToolset
+from holodeck.tools.shared_state import SharedState
 
 REFUSED = frozenset({"context_overflow", "content_filter", "upstream_rejected"})  # they mark a reply that never began
 
@@ -62,7 +62,7 @@ def prompt_for(
     agent: AgentDefinition,
     context: AgentContext,
     tools: Sequence[ToolSchema],
-    state: StateToolset | None,
+    state: SharedState | None,
     *,
     withdrawn: Collection[str] = (),
     added: Sequence[Message] = (),
@@ -130,13 +130,9 @@ def _without_refused(messages: Sequence[Message]) -> Sequence[Message]:
             kept += turn
             turn = []
         turn.append(message)
-        if _is_refusal(message):
+        if isinstance(message, AssistantMessage) and message.cut in REFUSED and not message.content:
             turn = []
     return [*kept, *turn]
-
-
-def _is_refusal(message: Message) -> bool:
-    return isinstance(message, AssistantMessage) and message.cut in REFUSED and not message.content
 
 
 def unsummarized(
@@ -181,7 +177,7 @@ def initial_state(settings: StateSettings, context: AgentContext) -> Any:
 
 
 def _system(
-    agent: AgentDefinition, context: AgentContext, withdrawn: Collection[str], state: StateToolset | None
+    agent: AgentDefinition, context: AgentContext, withdrawn: Collection[str], state: SharedState | None
 ) -> str:
     sections = [agent.instructions.render(user_id=context.user_id, timezone=context.timezone)]
     if context.notes:
@@ -296,7 +292,7 @@ class Compaction:
         event = HistoryCompacted(
             len(old), bool(content), reply.usage, estimate(prompt, reply), reply.model or self._agent.model.name
         )
-        self._emitter.history_compacted(event)
+        self._emitter.emit(event)
         return None if content else "The model wrote nothing that can be used."
 
     def _place_after(self, last: Message) -> int:

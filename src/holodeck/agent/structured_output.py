@@ -18,6 +18,7 @@ from jsonschema.validators import extend
 from pydantic import TypeAdapter, ValidationError
 from referencing import Registry
 
+from holodeck.core.json_values import every_value
 from holodeck.core.messages import AssistantMessage, Message, UserMessage
 from holodeck.core.text import one_line
 from holodeck.errors import ConfigError
@@ -141,10 +142,7 @@ def _unpacked(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _check_references(schema: dict[str, Any]) -> None:
     """Refuses references to anything outside the schema: neither providers nor the check of an answer fetch it."""
-    waiting: list[Any] = [schema]
-    while waiting:
-        node = waiting.pop()
-        waiting += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    for node in every_value(schema):
         target = node.get("$ref") if isinstance(node, dict) else None
         if isinstance(target, str) and not _is_inside(schema, target):
             raise ConfigError(f"refers to {one_line(target, 100)}, which is not in it; put that schema under $defs")

@@ -32,6 +32,7 @@ from holodeck.core.messages import (
     ToolExecution,
     ToolMessage,
     ToolStatus,
+    parts_of,
     text_of,
 )
 from holodeck.core.text import clean, terminal_safe
@@ -40,8 +41,8 @@ from holodeck.core.tools import Approval, ToolResult, ToolSchema, arguments_show
 from holodeck.tools.arguments import BadArguments, read_arguments
 from holodeck.tools.catalogue import Catalogue, ToolEntry, entry_of
 from holodeck.tools.names import unknown_tool
-from holodeck.tools.port import ToolContext, ToolsetHealth
-from holodeck.tools.shared_state import UPDATE_STATE, StateToolset
+from holodeck.tools.port import ToolContext
+from holodeck.tools.shared_state import UPDATE_STATE, SharedState
 
 MAX_KEPT = 5_000_000  # characters, of all results together
 LARGEST_PIECE = 20_000
@@ -74,7 +75,7 @@ def server_tools(agent: AgentDefinition) -> set[str]:
 
 
 class KeptResults:
-    """A toolset with one tool, `read_result`, which is offered as soon as a result was shortened."""
+    """The long results of a run, and the tool `read_result`, which is offered as soon as a result was shortened."""
 
     def __init__(self, max_shown: int) -> None:
         self._piece = max(1, min(LARGEST_PIECE, max_shown - _ROOM_FOR_THE_LABEL))
@@ -90,20 +91,9 @@ class KeptResults:
         self.texts[call_id] = text
         while sum(map(len, self.texts.values())) > MAX_KEPT:
             del self.texts[next(iter(self.texts))]
+        shown_id = call_id.replace("{", "{{").replace("}", "}}")  # the note is a format string
         note = "… [{cut} of {length} characters left out; read_result shows them: "
-        return cut(text, limit, note=note + f'call_id "{_literal(call_id)}", offset {limit}]')
-
-    async def start(self) -> None:
-        return None
-
-    async def close(self) -> None:
-        self.texts.clear()
-
-    def schemas(self) -> Sequence[ToolSchema]:
-        return [READ_RESULT] if self.texts else []
-
-    def health(self) -> Sequence[ToolsetHealth]:
-        return []
+        return cut(text, limit, note=note + f'call_id "{shown_id}", offset {limit}]')
 
     async def call(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:  # noqa: ARG002  the port's
         call_id = arguments["call_id"]
@@ -115,11 +105,6 @@ class KeptResults:
             return ToolResult.failure(f"That result has {len(text)} characters; offset {start} is past its end.")
         end = min(len(text), start + min(arguments.get("length", self._piece), self._piece))
         return ToolResult(content=f"[characters {start} to {end} of {len(text)}]\n{text[start:end]}")
-
-
-def _literal(text: str) -> str:
-    """Escapes a text for use inside a format string."""
-    return text.replace("{", "{{").replace("}", "}}")
 
 
 @dataclass
@@ -161,7 +146,7 @@ class ToolRunner:
     spending: Spending
     kept: KeptResults
     begin_calls: Callable[[PendingStep], Awaitable[None]]  # stores the calls that are about to be made
-    state: StateToolset | None = None
+    state: SharedState | None = None
     attempts: int = 1
     max_characters: int
     executions: list[ToolExecution] = field(default_factory=list)
@@ -169,12 +154,18 @@ class ToolRunner:
     def __post_init__(self) -> None:
         self._state = {} if self.state is None else {UPDATE_STATE.name: entry_of(self.state, UPDATE_STATE)}
 
-    async def run(self, batch: Batch, client_tools: Sequence[ToolSchema]) -> None:
-        """Makes the calls that need neither a person nor the client. The batch keeps those that wait."""
+    async def run(
+        self, batch: Batch, client_tools: Sequence[ToolSchema] = (), *, approved: Sequence[ToolCall] | None = None
+    ) -> None:
+        """Makes the calls that need neither a person nor the client. The batch keeps those that wait.
+
+        With `approved`, makes these calls only: a person has approved them.
+        """
         entries, on_client = self.with_own(self.catalogue.rows()), {schema.name: schema for schema in client_tools}
+        calls = batch.assistant.tool_calls if approved is None else approved
         ready: list[_Ready] = []
         refused = 0
-        for call in batch.assistant.tool_calls:
+        for call in calls:
             entry = entries.get(call.name)
             arguments = self._checked(call, entry, on_client.get(call.name))
             if isinstance(arguments, BadArguments):
@@ -184,26 +175,11 @@ class ToolRunner:
                 self.answer(batch, call, arguments)
             elif entry is None:
                 batch.on_client.append(call)
-            elif entry.schema.approval is Approval.ALWAYS:
+            elif entry.schema.approval is Approval.ALWAYS and approved is None:
                 batch.approvals.append(call)
             else:
                 ready.append((call, arguments, entry))
-        batch.all_unusable = refused > 0 and refused == len(batch.assistant.tool_calls)
-        await self._run_ready(batch, ready)
-
-    async def run_approved(self, batch: Batch, calls: Sequence[ToolCall]) -> None:
-        """Makes calls that a person has approved."""
-        entries = self.with_own(self.catalogue.rows())
-        ready: list[_Ready] = []
-        for call in calls:
-            entry = entries.get(call.name)
-            arguments = self._checked(call, entry, None)
-            if isinstance(arguments, BadArguments):
-                self.answer(batch, call, ToolResult.failure(arguments.text))
-            elif isinstance(arguments, ToolResult):
-                self.answer(batch, call, arguments)
-            elif entry is not None:
-                ready.append((call, arguments, entry))
+        batch.all_unusable = refused > 0 and refused == len(calls)
         await self._run_ready(batch, ready)
 
     def with_own(self, entries: Mapping[str, ToolEntry]) -> Mapping[str, ToolEntry]:
@@ -235,7 +211,7 @@ class ToolRunner:
 
         Its texts together are shortened like any other result; its media follow them.
         """
-        parts = (TextPart(result.content),) if isinstance(result.content, str) else result.content
+        parts = parts_of(result.content)
         media = tuple(part for part in parts if isinstance(part, MediaPart))
         words = text_of(tuple(part for part in parts if isinstance(part, TextPart)))
         text = self.kept.shorten(result.call_id, words, self.max_characters)

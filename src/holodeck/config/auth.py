@@ -60,8 +60,6 @@ def build_access(config: LoadedConfig) -> Authenticator:
 
 
 class _Building:
-    """Collects the parts of one authenticator."""
-
     def __init__(self, config: LoadedConfig) -> None:
         self._config = config
         self._auth: AuthSettings = config.agent.server.auth

@@ -208,7 +208,6 @@ def _mcp(config: LoadedConfig, tool: McpToolSettings, *, guarded: bool) -> "Sour
 
 
 def mcp_settings(config: LoadedConfig, tool: McpToolSettings) -> McpSettings:
-    """Returns the settings of one server in the form that the toolset takes."""
     found = {
         "cwd": config.folder / (tool.cwd or "."),
         "start_timeout": tool.start_timeout or config.agent.mcp.start_timeout,

@@ -35,8 +35,6 @@ PATH_VARIABLE = "HOLODECK_SESSIONS_PATH"  # for container images with a read-onl
 
 @dataclass(frozen=True)
 class Stores:
-    """The stores of conversations and of the records of their runs."""
-
     sessions: SessionStore
     runs: RunStore
 

@@ -31,17 +31,15 @@ from holodeck.tools.rules import ToolRules
 GEMINI = "https://generativelanguage.googleapis.com/v1beta/openai/"
 
 
-def _key_from_environment() -> SecretStr:
-    return SecretStr(os.environ.get("GEMINI_API_KEY", ""))
-
-
 class AgentConfiguration(BaseModel):
     """The model and its parameters. Any OpenAI-compatible endpoint works; Gemini's is the default (AGT-02)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     api_base_url: str = Field(default=GEMINI, pattern=r"^https?://[^\s/]+", max_length=2048)
-    api_key: SecretStr = Field(default_factory=_key_from_environment, description="Default: GEMINI_API_KEY")
+    api_key: SecretStr = Field(
+        default_factory=lambda: SecretStr(os.environ.get("GEMINI_API_KEY", "")), description="Default: GEMINI_API_KEY"
+    )
     model_name: str = Field(default="gemini-2.5-flash", min_length=1, max_length=200)
     temperature: float = Field(default=1.0, ge=0.0, le=1.0)
     max_tokens: int = Field(default=1000, gt=0, le=1_000_000)

@@ -84,7 +84,8 @@ class UpstreamParts:
 
     def taken_out_of(self, root: Fields) -> Fields:
         for key, entry in root.entries.items():
-            if key not in KNOWN_BLOCKS and is_upstream_key(key):
+            is_ours = key in KNOWN_BLOCKS or key in SLIPS or nearest(key, KNOWN_BLOCKS)  # or a typo of one of ours
+            if key in UPSTREAM_BLOCKS or not is_ours:
                 self._warn(entry.mark, key, "is not used here; ignored")
                 root = root.without(key)
         for block in ("model", "observability"):
@@ -119,11 +120,6 @@ class UpstreamParts:
 
     def _warn(self, mark: Mark, path: str, text: str) -> None:
         self.warnings.append(f"{self.file}:{mark.line}:{mark.column}: {path}: {text}")
-
-
-def is_upstream_key(key: str) -> bool:
-    """Returns whether a top-level key belongs to the upstream format, and is not a typo of one of ours."""
-    return key in UPSTREAM_BLOCKS or (key not in SLIPS and nearest(key, KNOWN_BLOCKS) is None)
 
 
 def _renamed(node: Fields, names: Mapping[str, str]) -> Fields:

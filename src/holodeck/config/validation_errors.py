@@ -112,7 +112,7 @@ def _wording(details: ErrorDetails, keys: Keys, document: YamlDocument) -> str:
     if kind == "union_tag_invalid":
         return _not_one_of(repr(context["tag"]), _options(context["expected_tags"]), context["tag"])
     if kind == "union_tag_not_found":
-        return f"is required: {one_of(tags_at(details['loc']))}"
+        return f"is required: {one_of([tag for tag, _ in _blocks_at(details['loc']) if tag != 'own'])}"
     if kind == "string_pattern_mismatch":
         key = "the agent's name" if keys == ("name",) else str(keys[-1])
         rule = _PATTERNS.get(key, "has a character that is not allowed here")
@@ -229,10 +229,6 @@ def one_of(words: Sequence[str]) -> str:
     """Joins alternatives: `mcp or function`, `mcp, function or clock`."""
     *first, last = words
     return f"{', '.join(first)} or {last}" if first else last
-
-
-def tags_at(loc: tuple[str | int, ...]) -> list[str]:
-    return [tag for tag, _ in _blocks_at(loc) if tag != "own"]
 
 
 def _blocks_at(loc: tuple[str | int, ...]) -> list[tuple[str, type[BaseModel]]]:

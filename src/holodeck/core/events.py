@@ -195,7 +195,6 @@ class WarningRaised(Event, frozen=True, tag=True):
 
 
 def tools_unavailable(names: Iterable[str]) -> WarningRaised:
-    """The warning that some tools are not offered at the moment."""
     tools = tuple(names)
     sentence = f"Not available at the moment, because they keep failing: {', '.join(tools)}."
     return WarningRaised(TOOLS_UNAVAILABLE, sentence, tools)
@@ -296,7 +295,6 @@ Ending: TypeAlias = RunFinished | RunFailed
 
 
 def interrupts_of(ending: Ending | None) -> tuple[Interrupt, ...]:
-    """The questions that a run ended with."""
     return ending.interrupts if isinstance(ending, RunFinished) else ()
 
 

@@ -1,13 +1,16 @@
-"""Plain JSON values: how deep they nest, and how to make their texts valid UTF-8."""
+"""Plain JSON values: reading them, how deep they nest, and how to make their texts valid UTF-8."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, TypeAlias
+
+import msgspec
 
 from holodeck.core.text import clean
 
 JsonObject: TypeAlias = dict[str, Any]
 
 MAX_DEPTH = 64
+_decode = msgspec.json.Decoder().decode
 
 
 def depth_exceeds(value: Any, limit: int) -> bool:
@@ -20,11 +23,27 @@ def depth_exceeds(value: Any, limit: int) -> bool:
     return True
 
 
-def _children(node: Any) -> Iterator[Any]:
+def _children(node: Any) -> Collection[Any]:
     if isinstance(node, dict):
-        yield from node.values()
-    elif isinstance(node, list | tuple):
-        yield from node
+        return node.values()
+    return node if isinstance(node, list | tuple) else ()
+
+
+def every_value(value: Any) -> Iterator[Any]:
+    """The value and all values in it. Without recursion, since such JSON aims at it."""
+    waiting = [value]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += _children(node)
+
+
+def decoded(text: str | bytes) -> Any:
+    """The JSON value in a text; None if the text is not JSON."""
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
 
 
 def clean_json(value: Any) -> Any:

@@ -56,6 +56,10 @@ def text_of(content: Content) -> str:
     return "\n".join(part.text if isinstance(part, TextPart) else _named(part) for part in content)
 
 
+def parts_of(content: Content) -> tuple[Part, ...]:
+    return (TextPart(content),) if isinstance(content, str) else content
+
+
 def _named(part: MediaPart) -> str:
     return f"[{part.mime_type}: {part.filename}]" if part.filename else f"[{part.mime_type}]"
 
@@ -102,8 +106,6 @@ class AssistantMessage(
 class ToolMessage(
     msgspec.Struct, frozen=True, tag_field="role", tag="tool", kw_only=True, omit_defaults=True, gc=False
 ):
-    """The result of one tool call."""
-
     call_id: str
     name: str
     content: Content

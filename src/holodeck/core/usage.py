@@ -1,5 +1,8 @@
 """The cost of a model call, as far as it is known: a figure that the endpoint did not report is absent, never zero."""
 
+from functools import reduce
+from operator import add
+
 import msgspec
 
 
@@ -43,7 +46,4 @@ def total(usages: "list[TokenUsage | None]") -> TokenUsage | None:
     known = [usage for usage in usages if usage is not None]
     if not known or len(known) != len(usages):
         return None
-    result = known[0]
-    for usage in known[1:]:
-        result += usage
-    return result
+    return reduce(add, known)

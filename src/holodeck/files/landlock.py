@@ -27,17 +27,12 @@ class _PathRule(ctypes.Structure):
     _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
 
 
-def abi(libc: ctypes.CDLL) -> int:
-    """Returns the ABI of this kernel; 0 for none."""
-    return max(0, int(libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _ASK_VERSION)))
-
-
 def allow_only_reading(libc: ctypes.CDLL, folders: Iterable[str]) -> int:
     """Restricts this process to reading below these folders. Returns the ABI, 0 if there is none.
 
     `no_new_privs` must be set before.
     """
-    version = abi(libc)
+    version = max(0, int(libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _ASK_VERSION)))
     if not version:
         return 0
     rights = max(count for known, count in _FILE_RIGHTS.items() if known <= version)

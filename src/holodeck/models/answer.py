@@ -9,10 +9,9 @@ from typing import Any
 
 from holodeck.core.ids import new_call_id
 from holodeck.core.json_values import clean_json
-from holodeck.core.messages import ToolCall
 from holodeck.core.text import clean
 from holodeck.core.usage import TokenUsage
-from holodeck.errors import ContentFiltered, ModelTruncated
+from holodeck.errors import ContentFiltered
 from holodeck.models.assembly import CallAssembly
 from holodeck.models.chat_format import media_at
 from holodeck.models.chunks import (
@@ -33,6 +32,7 @@ from holodeck.models.chunks import (
 )
 from holodeck.models.pieces import TextPieces
 from holodeck.models.port import Listener, ModelReply
+from holodeck.models.response_body import DONE, GrowingAnswer
 
 FINISH_REASONS = {
     "eos": "stop",
@@ -51,33 +51,25 @@ FINISH_REASONS = {
     "sensitive": "content_filter",  # Z.ai
     "refusal": "content_filter",
 }
-IMAGE_TOOL = "image_generation"
 BROKEN_OFF = frozenset(
     {"error", "abort", "network_error", "insufficient_system_resource"}  # OpenRouter, vLLM and SGLang, Z.ai, DeepSeek
     # Gemini: a call that cannot be parsed
     | {"function_call_filter", "malformed_function_call", "unexpected_tool_call"}
 )
 NOT_FINISHED = frozenset({"", "null", "none"})
-DONE = b"[DONE]"  # the last event of a stream
 
 _REASONING = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
 _KNOWN = frozenset({"role", "content", "tool_calls", "function_call", "refusal", *_REASONING})
 
 
-class Answer:
-    """One reply while it streams."""
-
+class Answer(GrowingAnswer):
     def __init__(self, listener: Listener, *, taken_ids: Callable[[], set[str]] = set, debug: bool = False) -> None:
-        self.done = False
-        self.finish_reason: str | None = None
-        self._listener = listener
-        self._debug = debug
+        super().__init__(listener, debug=debug)
         self._text = TextPieces(listener.text)
         self._reasoning = TextPieces(listener.reasoning)
         self._calls = CallAssembly(listener, taken_ids)
         self._call_deltas = self._images = 0
         self._usage: TokenUsage | None = None
-        self._model = ""  # as the endpoint names the model that answers
         self._extra: dict[str, Any] = {}
         self._reasoning_member: str | None = None
         self._refused = False
@@ -85,20 +77,16 @@ class Answer:
         self._saw_delta = False
         self._in_thought = False  # the last text was marked as one of Gemini's thoughts
         self._expects_plain = False  # the last chunk was nothing but text: the next one may be as well
-        self._warned: set[str] = set()
 
     @property
     def started(self) -> bool:
-        """Whether the listener has received a piece of the answer."""
         return bool(self._text or self._reasoning or self._calls.started or self._images)
 
     @property
     def progress(self) -> int:
-        """Grows with every delta that carries content; comments and roles do not count."""
         return len(self._text.deltas) + len(self._reasoning.deltas) + self._call_deltas + self._images
 
     def take(self, name: bytes, data: bytes) -> None:
-        """Takes one event of the stream. Raises Malformed or InBandError."""
         if self._expects_plain and name != b"error":
             try:
                 choice = decode_plain(data).choices[0]
@@ -132,9 +120,7 @@ class Answer:
             self._take_chunk(chunk)
 
     def reply(self) -> ModelReply:
-        """Returns the complete reply. Raises if the stream is incomplete, or if the provider refused to answer."""
-        if self.finish_reason is None and not self.done:
-            raise ModelTruncated("The model's answer ended in the middle: the endpoint closed the stream early.")
+        self._check_end()
         if self.finish_reason in BROKEN_OFF:
             raise InBandError({"message": f"the model stopped with {self.finish_reason!r}"})
         reason = self.finish_reason or "stop"
@@ -161,19 +147,13 @@ class Answer:
         )
 
     def _take_unusual(self, name: bytes, data: bytes) -> None:
-        stripped = data.strip()
-        if stripped == DONE:
-            self.done = True
-            return
-        if not stripped or name in PINGS:
+        if self._is_marker(data) or name in PINGS:
             return
         if name == b"error":
             raise InBandError(_error_event(data))
         chunks, replaced = decode_leniently(data)
         if replaced:
-            self._warn(
-                "invalid-utf8", "The model endpoint sent bytes that are not valid UTF-8; they are shown as \ufffd."
-            )
+            self._warn_of_bytes()
         for chunk in chunks:
             if self._debug:
                 self._listener.raw(clean_json(_plain(chunk)))
@@ -270,17 +250,13 @@ class Answer:
                     self._calls.add(member, position, len(calls))
 
     def _take_images(self, images: Any) -> None:
-        """Shows images that the model generated (OpenRouter) like the result of a tool. They go back with the message."""
+        """Shows the images of OpenRouter. They go back with the message."""
         for image in images if isinstance(images, list) else ():
             found = image.get("image_url") if isinstance(image, dict) else None
             url = found.get("url") if isinstance(found, dict) else found
             if isinstance(url, str) and url:
-                call = ToolCall(id=new_call_id(), name=IMAGE_TOOL, arguments="{}")
                 self._images += 1
-                self._listener.call_started(call.id, call.name)
-                self._listener.call_arguments(call.id, call.arguments)
-                self._listener.call_ended(call)
-                self._listener.call_answered(call.id, (media_at(url, "image/png"),))
+                self._show_image(new_call_id(), media_at(url, "image/png"))
 
     def _take_content(self, content: Any, say: Callable[[str], None]) -> None:
         """Emits a text, or the texts in a list of parts. Thinking parts are emitted as reasoning."""
@@ -307,11 +283,6 @@ class Answer:
         }
         if kept:
             self._extra = merged(self._extra, kept)
-
-    def _warn(self, code: str, message: str) -> None:
-        if code not in self._warned:
-            self._warned.add(code)
-            self._listener.warning(code, message)
 
 
 def _is_thought(delta: dict[str, Any]) -> bool:

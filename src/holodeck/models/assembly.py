@@ -49,11 +49,6 @@ class _GrowingCall:
         self.saw_arguments = False
         self.started = False
 
-    def add_name(self, piece: str) -> None:
-        # Many endpoints repeat the whole name with every delta; a few send it in pieces.
-        if not self.started and piece != self.name:
-            self.name += piece
-
     def has_whole_arguments(self) -> bool:
         # The end first: with an endpoint that repeats the name, this is asked for every delta.
         end = next((piece for piece in reversed(self.arguments.deltas) if not piece.isspace()), "")
@@ -109,8 +104,8 @@ class CallAssembly:
             call = self._find(index, given_id, name, position)
         if entries > 1:
             self._by_position[position] = call
-        if name:
-            call.add_name(name)
+        if name and name != call.name and not call.started:  # many endpoints repeat the name, a few send it in pieces
+            call.name += name
         if extra := extra_members(member):
             call.extra = merged(call.extra, extra)
         arguments = function.get("arguments")
@@ -145,7 +140,7 @@ class CallAssembly:
         if given_id is not None and (known := self._by_id.get(given_id)):
             other_index = index is not None and known.index is not None and index != known.index
             return self._new(index, None) if other_index and name else known
-        latest = self._by_index.get(index) if index is not None else self._latest()
+        latest = self._by_index.get(index) if index is not None else next(reversed(self._calls), None)
         if latest is None:
             return self._new(index, given_id)
         if given_id is not None:
@@ -167,9 +162,6 @@ class CallAssembly:
         if index is None and (position or (latest.saw_arguments and name != latest.name)):
             return True
         return bool(latest.arguments) and (name != latest.name or latest.has_whole_arguments())
-
-    def _latest(self) -> _GrowingCall | None:
-        return self._calls[-1] if self._calls else None
 
     def _new(self, index: int | None, given_id: str | None) -> _GrowingCall:
         call = _GrowingCall(index, given_id)

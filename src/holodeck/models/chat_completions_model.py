@@ -24,7 +24,7 @@ from holodeck.models.providers import chat_url, is_gemini, models_url
 from holodeck.models.response_body import AnswerStream
 from holodeck.models.restrictions import RefusedMessages, Restrictions
 from holodeck.models.streamed import ApiNotServed, StreamedModel, call_ids
-from holodeck.models.structured import chat_format_of
+from holodeck.models.structured import as_openai_names_it
 
 _COMPLAINTS = frozenset({400, 422})
 UNSIGNED, NO_THOUGHTS = "calls without a signature", "calls without thoughts"
@@ -35,7 +35,7 @@ _WANTED: Mapping[str, re.Pattern[str]] = {
         re.IGNORECASE | re.DOTALL,
     ),
 }
-_BAD_SIGNATURE = re.compile(
+_BAD_SIGNATURE = re.compile(  # another model, or project, made the signature
     r"(?:corrupted|invalid|not valid).{0,40}thought.?signature|thought.?signature.{0,40}(?:corrupted|invalid|not valid)",
     re.IGNORECASE,
 )
@@ -78,7 +78,7 @@ def body_of(settings: EndpointSettings, prompt: Prompt, without: frozenset[str] 
     if tools:
         body["tools"] = tools
     if prompt.output is not None:
-        body["response_format"] = chat_format_of(prompt.output)
+        body["response_format"] = {"type": "json_schema", "json_schema": as_openai_names_it(prompt.output)}
     options = _options(settings, prompt)
     body |= {name: value for name, value in options.items() if value is not None and name not in without}
     return body | settings.extra
@@ -99,11 +99,6 @@ def wanted_of_messages(status: int, text: str) -> str | None:
     if status not in _COMPLAINTS:
         return None
     return next((name for name, words in _WANTED.items() if words.search(text)), None)
-
-
-def refuses_signatures(status: int, text: str) -> bool:
-    """Whether the endpoint does not accept signatures of earlier calls: another model, or project, made them."""
-    return status in _COMPLAINTS and _BAD_SIGNATURE.search(text) is not None
 
 
 def _messages(settings: EndpointSettings, prompt: Prompt, without: frozenset[str]) -> list[JsonObject]:
@@ -197,7 +192,7 @@ class OpenAIChatModel(StreamedModel):
 
     def _after(self, refusal: EndpointRefusal, prompt: Prompt, restrictions: Restrictions) -> Restrictions | None:
         status, text, without = refusal.status, refusal.text, restrictions.without
-        if refuses_signatures(status, text) and self._drops_signatures(prompt):
+        if status in _COMPLAINTS and _BAD_SIGNATURE.search(text) and self._drops_signatures(prompt):
             return restrictions.and_without(UNSIGNED)
         if (wanted := wanted_of_messages(status, text)) is not None:
             return None if wanted in without else restrictions.and_without(wanted)

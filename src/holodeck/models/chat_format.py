@@ -102,7 +102,8 @@ def _images_of(result: ToolMessage) -> list[JsonObject]:
 
 def message_to_chat(message: Message) -> JsonObject:
     if isinstance(message, UserMessage):
-        return {"role": "user", "content": _content_to_chat(message.content)}
+        content = message.content
+        return {"role": "user", "content": content if isinstance(content, str) else [*map(_part_to_chat, content)]}
     if isinstance(message, ToolMessage):
         # Gemini refuses a result without the tool's name; the other endpoints accept it.
         text = text_of(message.content)
@@ -151,10 +152,6 @@ def _is_empty(message: Message) -> bool:
     if not isinstance(message, AssistantMessage) or message.content or message.tool_calls:
         return False
     return not present(message.extra.get("images"))
-
-
-def _content_to_chat(content: Content) -> str | list[JsonObject]:
-    return content if isinstance(content, str) else [_part_to_chat(part) for part in content]
 
 
 def _part_to_chat(part: Part) -> JsonObject:

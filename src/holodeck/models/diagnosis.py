@@ -86,8 +86,6 @@ _CLOSED = "{where} closed the connection before it answered."
 
 
 class EndpointRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """A response whose status is not a success."""
-
     status: int
     body: bytes = b""
     retry_after: float | None = None
@@ -150,7 +148,6 @@ class Diagnosis:
         return rejected
 
     def of_error(self, value: Any, *, started: bool) -> ModelError:
-        """The error for an error object inside a stream."""
         text = value if isinstance(value, str) else json.dumps(value, default=str)
         quote = self._quote(text)
         status = _status_in(value)
@@ -170,7 +167,6 @@ class Diagnosis:
         return error
 
     def of_connection(self, error: BaseException, *, started: bool) -> ModelError:
-        """The error for a connection that broke or was never made."""
         if isinstance(error, Unsendable):
             return ModelRejected(f"No request can be sent to {self.where}: {error}.")
         if isinstance(error, NotHttp):

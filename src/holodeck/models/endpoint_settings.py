@@ -124,7 +124,6 @@ class ModelOptions(Block):
 
     @property
     def sees_images(self) -> bool:
-        """Whether the model accepts images."""
         if self.vision == "auto":
             return self.provider in PROVIDERS and PROVIDERS[self.provider].sees_images
         return self.vision

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from holodeck.core.json_values import decoded
 from holodeck.core.text import one_line
 from holodeck.errors import ModelProtocolError
 
@@ -36,10 +37,7 @@ class Page(msgspec.Struct, frozen=True):
 
 def read_page(body: bytes, where: str) -> Page:
     """Reads one page of the list. Raises ModelProtocolError if the body is not a list."""
-    try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
-        value = None
+    value = decoded(body)
     entries = _entries(value)
     if entries is None:
         raise ModelProtocolError(f"{where} responds to the request for its models with something other than a list.")

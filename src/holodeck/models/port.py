@@ -42,8 +42,6 @@ def _is_strict(node: Any) -> bool:
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """The complete input of one model call."""
-
     system: str = ""
     messages: Sequence[Message] = ()
     tools: Sequence[ToolSchema] = ()
@@ -134,8 +132,6 @@ class Model(Protocol):
 
 
 class WrappedModel:
-    """A base for wrappers: passes everything on to the wrapped model."""
-
     def __init__(self, model: Model) -> None:
         self._model, self.name = model, model.name
 

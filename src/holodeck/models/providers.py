@@ -41,7 +41,6 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_responses(self) -> bool:
-        """Whether its endpoints may serve OpenAI's Responses API."""
         return "responses" in self.apis
 
     def headers(self, api_key: str | None) -> dict[str, str]:
@@ -159,7 +158,6 @@ def messages_url(endpoint: str | None = None) -> str:
 
 
 def messages_models_url(endpoint: str | None = None) -> str:
-    """The URL that lists Anthropic's models."""
     return _with_path(_messages_base(endpoint), "/v1/models")
 
 

@@ -4,33 +4,71 @@ Decides what a body is (a stream of events, or one JSON value) by its first char
 events mean is decided by the answer of each API.
 """
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
-from holodeck.errors import ModelProtocolError
+from holodeck.core.messages import MediaPart, ToolCall
+from holodeck.errors import ModelProtocolError, ModelTruncated
 from holodeck.models.chunks import Malformed
-from holodeck.models.port import ModelReply
+from holodeck.models.port import Listener, ModelReply
 from holodeck.models.sse_reader import MAX_EVENT, SseReader
 
+DONE = b"[DONE]"  # the last event of a stream
 
-class GrowingAnswer(Protocol):
-    """One reply while it arrives. Each API has its own."""
 
-    done: bool  # the answer is over
-    finish_reason: str | None
+class GrowingAnswer(ABC):
+    """One reply while it arrives: what the answers of all APIs share."""
+
+    def __init__(self, listener: Listener, *, debug: bool = False) -> None:
+        self.done = False  # the answer is over
+        self.finish_reason: str | None = None
+        self._listener, self._debug = listener, debug
+        self._progress = 0
+        self._model = ""  # as the endpoint names the model that answers
+        self._warned: set[str] = set()
 
     @property
+    @abstractmethod
     def started(self) -> bool:
         """Whether the listener has received a piece of the answer."""
 
     @property
     def progress(self) -> int:
         """Grows with every event that carries content; comments and pings carry none."""
+        return self._progress
 
+    @abstractmethod
     def take(self, name: bytes, data: bytes) -> None:
         """Takes one event of the stream. Raises Malformed or InBandError."""
 
+    @abstractmethod
     def reply(self) -> ModelReply:
         """Returns the complete reply. Raises if the stream is incomplete, or if the provider refused to answer."""
+
+    def _is_marker(self, data: bytes) -> bool:
+        """Whether the event holds no JSON. `[DONE]` ends the answer."""
+        stripped = data.strip()
+        self.done = self.done or stripped == DONE
+        return stripped in (b"", DONE)
+
+    def _check_end(self) -> None:
+        if self.finish_reason is None and not self.done:
+            raise ModelTruncated("The model's answer ended in the middle: the endpoint closed the stream early.")
+
+    def _show_image(self, call_id: str, image: MediaPart) -> None:
+        """Shows an image that the model generated like the result of a tool."""
+        call = ToolCall(id=call_id, name="image_generation", arguments="{}")
+        self._listener.call_started(call.id, call.name)
+        self._listener.call_arguments(call.id, call.arguments)
+        self._listener.call_ended(call)
+        self._listener.call_answered(call.id, (image,))
+
+    def _warn(self, code: str, message: str) -> None:
+        if code not in self._warned:
+            self._warned.add(code)
+            self._listener.warning(code, message)
+
+    def _warn_of_bytes(self) -> None:
+        self._warn("invalid-utf8", "The model endpoint sent bytes that are not valid UTF-8; they are shown as \ufffd.")
 
 
 class AnswerStream:

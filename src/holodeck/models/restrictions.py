@@ -34,7 +34,6 @@ class Restrictions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def any_of(*patterns: str) -> re.Pattern[str]:
-    """The words of a refusal, in capitals or not."""
     return re.compile("|".join(patterns), re.IGNORECASE)
 
 

@@ -24,7 +24,6 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def says(text: str, **fields: object) -> Turn:
-    """A reply of plain text, streamed word by word."""
     words = [word if i == 0 else f" {word}" for i, word in enumerate(text.split(" "))]
     return msgspec.structs.replace(Turn(text=words), **fields)
 

@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 from pydantic import SecretStr
 
-from holodeck.core.json_values import clean_json
+from holodeck.core.json_values import clean_json, every_value
 from holodeck.core.messages import AssistantMessage
 from holodeck.core.secrets import Redactor
 from holodeck.errors import (
@@ -126,7 +126,13 @@ class StreamedModel(ABC):
             endpoint_option=settings.endpoint_option,
             has_key=bool(api_key or auth_token or signer),
             redact=Redactor(
-                [api_key, auth_token, *own_headers.values(), *_query_values(url), *_secrets_in(settings)],
+                [
+                    api_key,
+                    auth_token,
+                    *own_headers.values(),
+                    *(value for _, value in parse_qsl(urlsplit(url).query)),  # some gateways take their key there
+                    *_secrets_in(settings),
+                ],
                 wary=True,
             ),
             hint=provider.hint,
@@ -204,7 +210,8 @@ class StreamedModel(ABC):
         found: set[OfferedModel] = set()
         query: dict[str, str] = {}
         for _ in range(MAX_PAGES):
-            answer = await self._probe(_with_query(url, query), limit=MAX_LIST)
+            separator = "&" if urlsplit(url).query else "?"
+            answer = await self._probe(f"{url}{separator}{urlencode(query)}" if query else url, limit=MAX_LIST)
             if answer.status not in _SUCCESS or answer.is_page:
                 raise self._no_list(answer)
             page = read_page(answer.body, self._where)
@@ -233,7 +240,6 @@ class StreamedModel(ABC):
         return self._http.get(url, headers) if body is None else self._http.post(url, body, headers)
 
     async def _proof(self, url: str, body: bytes | None) -> Mapping[str, str]:
-        """The signer's headers for this request."""
         return NO_HEADERS if self._signer is None else await self._signer.headers(url, body)
 
     async def _probe(self, url: str, body: bytes | None = None, *, limit: int = _MAX_REFUSAL) -> EndpointRefusal:
@@ -359,21 +365,11 @@ def call_ids(prompt: Prompt) -> set[str]:
     }
 
 
-def _query_values(url: str) -> list[str]:
-    """The values in the URL's query, which are secrets: some gateways take their key there."""
-    return [value for _, value in parse_qsl(urlsplit(url).query)]
-
-
 def _secrets_in(settings: EndpointSettings) -> list[str]:
     """Tokens inside `extra` and `provider_tools`, for example an MCP server's."""
-    found: list[str] = []
-    waiting: list[Any] = [settings.extra, settings.provider_tools]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            found += [item for name, item in value.items() if isinstance(item, str) and _SECRET_NAME.search(str(name))]
-        waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return found
+    tables = (each for each in every_value([settings.extra, settings.provider_tools]) if isinstance(each, dict))
+    members = (member for table in tables for member in table.items())
+    return [item for name, item in members if isinstance(item, str) and _SECRET_NAME.search(str(name))]
 
 
 def _header_value(api_key: SecretStr | None) -> str | None:
@@ -427,12 +423,6 @@ class _TimedStream:
                 self._silence.allow(self._idle)
         self._progress = progress
         return False
-
-
-def _with_query(url: str, query: Mapping[str, str]) -> str:
-    if not query:
-        return url
-    return f"{url}{'&' if urlsplit(url).query else '?'}{urlencode(query)}"
 
 
 async def _read_refusal(response: Response, limit: int = _MAX_REFUSAL) -> EndpointRefusal:

@@ -65,28 +65,7 @@ def after_refusal(mode: OutputMode, text: str) -> OutputMode | None:
     return None
 
 
-def chat_format_of(output: OutputSchema) -> dict[str, Any]:
-    """The member `response_format` of chat completions."""
-    return {"type": "json_schema", "json_schema": _named(output)}
-
-
-def responses_format_of(output: OutputSchema) -> dict[str, Any]:
-    """The member `text.format` of the Responses API."""
-    return {"type": "json_schema", **_named(output)}
-
-
-def messages_format_of(output: OutputSchema) -> dict[str, Any]:
-    """The member `output_config.format` of Anthropic's Messages."""
-    return {"type": "json_schema", "schema": output.schema}
-
-
-def converse_format_of(output: OutputSchema) -> dict[str, Any]:
-    """The member `outputConfig.textFormat` of Bedrock's Converse: the schema is a text in it."""
-    schema = {"schema": json.dumps(output.schema, ensure_ascii=False), "name": output.name}
-    return {"type": "json_schema", "structure": {"jsonSchema": schema}}
-
-
-def _named(output: OutputSchema) -> dict[str, Any]:
+def as_openai_names_it(output: OutputSchema) -> dict[str, Any]:
     return {"name": output.name, "schema": output.schema, "strict": output.is_strict}
 
 

@@ -40,7 +40,12 @@ class GuardedModel(WrappedModel):
     async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
         admission = self._breaker.admit()
         if admission is None:
-            raise self._not_available()
+            seconds = self._breaker.retry_after
+            raise ModelUnavailable(
+                f"The model {self.name} has failed several times in a row and is not called for a while. "
+                f"Try again in {max(1, math.ceil(seconds))} s.",
+                retry_after=seconds,
+            )
         try:
             reply = await self._model.reply(prompt, listener)
         except COUNTED as error:
@@ -57,14 +62,6 @@ class GuardedModel(WrappedModel):
             raise
         admission.succeeded()
         return reply
-
-    def _not_available(self) -> ModelUnavailable:
-        seconds = self._breaker.retry_after
-        return ModelUnavailable(
-            f"The model {self.name} has failed several times in a row and is not called for a while. "
-            f"Try again in {max(1, math.ceil(seconds))} s.",
-            retry_after=seconds,
-        )
 
 
 class PricedModel(WrappedModel):
@@ -85,7 +82,7 @@ class PricedModel(WrappedModel):
         return replace(reply, usage=replace(usage, cost=self._price.of(usage)))
 
 
-class FallbackModel:
+class FallbackModel(WrappedModel):
     """Several models in order: when one fails before its first delta, the next one answers.
 
     Only failures of the endpoint or the key lead to the next model: a bad request would fail there as well.
@@ -94,11 +91,8 @@ class FallbackModel:
     def __init__(self, models: Sequence[Model]) -> None:
         if not models:
             raise ValueError("FallbackModel needs at least one model")
+        super().__init__(models[0])  # the others are checked when it fails
         self._models = tuple(models)
-
-    @property
-    def name(self) -> str:
-        return self._models[0].name
 
     async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
         for model, following in zip(self._models, self._models[1:], strict=False):
@@ -109,10 +103,6 @@ class FallbackModel:
                     raise
                 listener.warning(FALLBACK_WARNING, f"{model.name} failed ({error.reason}); {following.name} answers.")
         return await _reply_of(self._models[-1], prompt, listener)
-
-    async def check(self) -> None:
-        """Checks the first model only. The others are for when it fails."""
-        await self._models[0].check()
 
     async def close(self) -> None:
         for model in self._models:

@@ -53,8 +53,6 @@ TaskId = Annotated[Identifier, Field(description="The id of the task, as list_ta
 
 
 class Arguments(BaseModel):
-    """The arguments that every tool takes."""
-
     model_config = ConfigDict(extra="forbid")
 
     user_id: UserId = Field(description="Whose todos. Set by the runtime, not by the model.")

@@ -17,6 +17,7 @@ import logging
 import re
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
@@ -42,6 +43,7 @@ _SAME_OBJECT_ONE = ("if", "then", "else", "not")
 
 MAX_ARGUMENT_CHARS = 1_000_000
 MAX_DEPTH = 64  # T18
+_TOO_DEEP = f"nest deeper than {MAX_DEPTH} levels"
 _EXCERPT = 20
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})", re.ASCII)  # no leading zero: 007 is a code, not a number
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,17})?(?:[eE][+-]?[0-9]{1,2})?", re.ASCII)
@@ -111,7 +113,6 @@ class BoundArguments:
 
 
 def _placeholders(context: ToolContext) -> dict[str, str]:
-    """The names that templates may use."""
     return {
         "user_id": context.user_id,
         "tenant": context.tenant,
@@ -250,22 +251,15 @@ def _converted(value: Any, wanted: Sequence[str]) -> Any:
     if text.lower() in _LITERALS and "boolean" in wanted:
         return _LITERALS[text.lower()]
     if ("array" in wanted and text.startswith("[")) or ("object" in wanted and text.startswith("{")):
-        return _nested(text, value)
+        with suppress(_Unreadable):
+            return _parsed(text, depth=1)  # JSON that the model wrote as text inside its JSON
     return value
-
-
-def _nested(text: str, value: str) -> Any:
-    """A list or an object that the model wrote as text inside its JSON."""
-    try:
-        return _bounded(_parsed(text), depth=1)
-    except _Unreadable:
-        return value
 
 
 def _object_of(raw: str) -> dict[str, Any]:
     if len(raw) > MAX_ARGUMENT_CHARS:
         raise _Unreadable(f"are too long: {len(raw):,} characters, {MAX_ARGUMENT_CHARS:,} are allowed")
-    value = _bounded(_parsed(raw), depth=0) if raw.strip() else None
+    value = _parsed(raw) if raw.strip() else None
     if value is None:  # models write "" or null if a tool takes no arguments
         return {}
     if not isinstance(value, dict):
@@ -276,19 +270,21 @@ def _object_of(raw: str) -> dict[str, Any]:
 _KINDS = {str: "a text", list: "a list", bool: "a boolean", int: "a number", float: "a number"}
 
 
-def _parsed(raw: str) -> Any:
+def _parsed(raw: str, depth: int = 0) -> Any:
+    """The value with cleaned texts. Raises _Unreadable."""
     try:
-        return _decode(raw)
+        value = _decode(raw)
     except json.JSONDecodeError as error:
         near = one_line(raw[max(0, error.pos - _EXCERPT) : error.pos + _EXCERPT], 2 * _EXCERPT)
         what = error.msg.removesuffix(" at")
         raise _Unreadable(f"are not valid JSON: {what} at character {error.pos + 1}, near {near!r}") from None
     except RecursionError:
-        raise _too_deep() from None
+        raise _Unreadable(_TOO_DEEP) from None
     except _Unreadable:
         raise
     except ValueError:  # int() refuses long digit strings, whose conversion takes quadratic time
         raise _Unreadable("hold a number with too many digits") from None
+    return _bounded(value, depth)
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -315,20 +311,15 @@ _decode = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_constant, p
 
 
 def _bounded(value: Any, depth: int) -> Any:
-    """The value with cleaned texts. Raises _Unreadable if it is nested too deeply."""
     if isinstance(value, str):
         return clean(value)
     if not isinstance(value, dict | list):
         return value
     if depth == MAX_DEPTH:
-        raise _too_deep()
+        raise _Unreadable(_TOO_DEEP)
     if isinstance(value, list):
         return [_bounded(item, depth + 1) for item in value]
     return {clean(key): _bounded(item, depth + 1) for key, item in value.items()}
-
-
-def _too_deep() -> _Unreadable:
-    return _Unreadable(f"nest deeper than {MAX_DEPTH} levels")
 
 
 def _expectation(schema: ToolSchema) -> str:

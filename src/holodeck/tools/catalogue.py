@@ -29,7 +29,7 @@ from holodeck.resilience.breaker import Admission, CircuitBreaker, CircuitBreake
 from holodeck.resilience.breakers import Breakers, Dependency
 from holodeck.tools.arguments import BoundArguments, check_templates, declared_arguments, hide
 from holodeck.tools.names import label_of, suggestion, unknown_tool
-from holodeck.tools.port import ToolContext, Toolset, ToolsetHealth
+from holodeck.tools.port import ToolCaller, ToolContext, Toolset, ToolsetHealth
 from holodeck.tools.result_cache import ResultCache, ToolCache
 from holodeck.tools.rules import ToolRules
 
@@ -57,7 +57,6 @@ class ToolBreakers:
 
     @property
     def retry_after(self) -> float:
-        """Seconds until a call may be admitted again."""
         own = self.tool.retry_after if self.tool is not None else 0.0
         return max(own, self.server.retry_after)
 
@@ -162,11 +161,15 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolEntry:
-    """One row: a tool as the model sees it, and how to call it. `name` is the toolset's own name for it."""
+    """One row: a tool as the model sees it, and how to call it.
+
+    `name` is the toolset's own name for it, `label` names the toolset.
+    """
 
     schema: ToolSchema
-    toolset: Toolset
+    toolset: ToolCaller
     name: str
+    label: str = "holodeck"
     bound: BoundArguments | None = None
     breakers: ToolBreakers | None = None
     cache: ToolCache | None = None
@@ -183,7 +186,7 @@ class ToolEntry:
         key = self.cache.key(arguments, context) if self.cache is not None else None
         if self.cache is None or key is None:
             return await self._call(arguments, context)
-        kept = self.cache.get(key)
+        kept = self.cache.results.get(key)
         if kept is not None:
             return kept
         whole = True
@@ -196,7 +199,7 @@ class ToolEntry:
 
         result = await self._call(arguments, msgspec.structs.replace(context, shorten=shorten))
         if whole and not result.failed:
-            self.cache.put(key, result)
+            self.cache.results.put(key, result, self.cache.rule.seconds)
         return result
 
     async def _call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
@@ -213,7 +216,6 @@ class ToolEntry:
         return result
 
     def unavailable(self) -> ToolResult:
-        """The result of a call of a withdrawn tool."""
         seconds = self.breakers.retry_after if self.breakers is not None else 0.0
         again = f" It is tried again in {seconds:.0f} s." if seconds >= 1 else ""
         return ToolResult.failure(
@@ -222,8 +224,7 @@ class ToolEntry:
         )
 
 
-def entry_of(toolset: Toolset, schema: ToolSchema) -> ToolEntry:
-    """A row without rules."""
+def entry_of(toolset: ToolCaller, schema: ToolSchema) -> ToolEntry:
     return ToolEntry(schema=schema, toolset=toolset, name=schema.name)
 
 
@@ -248,7 +249,6 @@ class Catalogue:
 
     @classmethod
     def of(cls, *toolsets: Toolset) -> "Catalogue":
-        """A catalogue of toolsets without rules."""
         return cls([Source(toolset=toolset) for toolset in toolsets])
 
     # the port
@@ -257,7 +257,8 @@ class Catalogue:
         """Starts all toolsets at the same time. If one cannot start, closes the others again."""
         starts = [asyncio.create_task(source.toolset.start()) for source in self._sources]
         try:
-            await asyncio.gather(*starts, *(_load_check() for _ in self._sources[:1]))
+            if self._sources:  # the first call needs it, and its import would block other streams
+                await asyncio.gather(*starts, asyncio.to_thread(import_module, "holodeck.tools.schema_check"))
             if problems := self._take_names():
                 raise StartError("; ".join(problems))  # noqa: TRY301  closed like any other start that failed
         except BaseException:
@@ -351,7 +352,6 @@ class Catalogue:
         return {name: entry for name, entry in self._rows.items() if name not in withdrawn}
 
     def withdrawn(self) -> Mapping[str, ToolEntry]:
-        """The tools that exist but are not offered, because they keep failing."""
         found: dict[str, ToolEntry] = {}
         for name, entry in self.rows().items():
             breakers = entry.breakers
@@ -362,7 +362,6 @@ class Catalogue:
         return found
 
     def rows(self) -> Mapping[str, ToolEntry]:
-        """All tools, including withdrawn ones."""
         for source in self._sources:
             if source.toolset.schemas() is not source.listing:
                 self._fold()
@@ -419,6 +418,7 @@ class Catalogue:
         if rules.bind:
             bound = BoundArguments(rules.bind, declared_arguments(schema.parameters))
             shown = hide(schema.parameters, rules.bind)
+        cached = None if source.guarded else rules.cache_of(schema)
         return ToolEntry(
             schema=msgspec.structs.replace(
                 schema,
@@ -429,14 +429,11 @@ class Catalogue:
             ),
             toolset=source.toolset,
             name=schema.name,
+            label=source.label,
             bound=bound,
             breakers=self._breakers_of(source, schema.name),
-            cache=self._cache_of(source, schema),
+            cache=None if cached is None else ToolCache(self._results, (source.label, schema.name), cached),
         )
-
-    def _cache_of(self, source: Source, schema: ToolSchema) -> ToolCache | None:
-        rule = None if source.guarded else source.rules.cache_of(schema)
-        return None if rule is None else ToolCache(self._results, source.label, schema.name, rule)
 
     def _breakers_of(self, source: Source, name: str) -> ToolBreakers | None:
         if source.breaker is None:
@@ -486,8 +483,3 @@ async def _cancel(starts: Sequence[asyncio.Task[None]]) -> None:
     for task in starts:
         task.cancel()
     await asyncio.gather(*starts, return_exceptions=True)
-
-
-async def _load_check() -> None:
-    """Loads the modules that the first call needs, so that their import does not block other streams."""
-    await asyncio.to_thread(import_module, "holodeck.tools.schema_check")

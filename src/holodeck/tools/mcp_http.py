@@ -154,8 +154,6 @@ def _is_loopback(host: str) -> bool:
 
 
 class _Sent(msgspec.Struct):
-    """The parts of a posted message that the guard reads."""
-
     id: RequestId | None = None
     method: str | None = None
 
@@ -196,7 +194,6 @@ class _Guard(httpx2.AsyncBaseTransport):
         self._last_listen = float("-inf")
 
     def abandon(self, request: RequestId) -> None:
-        """Ends the exchange of a request whose answer is no longer needed."""
         if (post := self._posts.get(request)) is not None:
             post.end()
 
@@ -257,18 +254,15 @@ def _id_of(request: httpx2.Request) -> RequestId | None:
 def _refusal(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response | None:
     if response.headers.get("content-encoding", "identity") != "identity":
         return _error(McpRefusal.UNUSABLE, "sent a compressed answer, which was not requested")
+    is_json = response.headers.get("content-type", "").lower().startswith("application/json")
     match response.status_code:
         case 401 | 403 as status:
             return _error(McpRefusal.UNAUTHORIZED, f"does not accept our credentials (HTTP {status})")
         case 404 if "mcp-session-id" in request.headers:
             return _error(McpRefusal.UNKNOWN_SESSION, "forgot our session (HTTP 404)")
-        case status if status >= 400 and not _is_json(response):  # noqa: PLR2004  HTTP's errors
+        case status if status >= 400 and not is_json:  # noqa: PLR2004  HTTP's errors
             return _error(McpRefusal.UNUSABLE, f"answered with HTTP {status}")
     return None
-
-
-def _is_json(response: httpx2.Response) -> bool:
-    return response.headers.get("content-type", "").lower().startswith("application/json")
 
 
 def _error(code: McpRefusal, message: str) -> httpx2.Response:

@@ -71,5 +71,4 @@ class Link:
             self.on_end()
 
     def how_it_ended(self) -> str:
-        """The reason why the connection ended, for error messages."""
         return self._reason or "closed the connection"

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Self
 from urllib.parse import parse_qs, urlsplit
@@ -30,7 +31,7 @@ from holodeck._version import __version__
 from holodeck.errors import StartError
 from holodeck.tools.mcp_link import CannotConnect
 from holodeck.tools.mcp_settings import McpSettings, OAuthClient
-from holodeck.tools.mcp_wire import OFFERED_VERSION
+from holodeck.tools.mcp_wire import hello
 
 SIGN_IN_SECONDS = 300.0  # for a person to sign in
 EARLY = 60.0  # a token is renewed this many seconds before it expires
@@ -103,15 +104,11 @@ class TokenFile:
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             temporary = path.with_suffix(f".{os.getpid()}.new")
-            with open(temporary, "w", encoding="utf-8", opener=_for_owner) as file:
+            with open(temporary, "w", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
                 json.dump(self._kept, file)
             temporary.replace(path)
         except OSError as error:
             raise StartError(f"{path} cannot be written: {error.strerror}") from error
-
-
-def _for_owner(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -167,12 +164,7 @@ async def sign_in(settings: McpSettings, show: Callable[[str], None]) -> None:
             show(url)
 
         provider = _provider(settings, tokens, shown, callback.result, callback.address)
-        hello = {
-            "protocolVersion": OFFERED_VERSION,
-            "capabilities": {},
-            "clientInfo": {"name": "holodeck", "version": __version__},
-        }
-        body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello()}
         accepted = {"accept": "application/json, text/event-stream"}
         try:
             async with (

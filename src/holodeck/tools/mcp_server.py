@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 import anyio
 from msgspec import ValidationError
 
-from holodeck._version import __version__
 from holodeck.core.text import one_line
 from holodeck.errors import StartError, ToolUnavailable
 from holodeck.tools import mcp_wire as wire
@@ -97,17 +96,10 @@ class McpSession:
 
     @property
     def waits(self) -> bool:
-        """Whether a request has not been answered yet."""
         return bool(self._waiting)
 
     async def initialize(self) -> None:
-        """The handshake. Raises UnsupportedVersion."""
-        about_us = {
-            "protocolVersion": wire.OFFERED_VERSION,
-            "capabilities": {},
-            "clientInfo": {"name": "holodeck", "version": __version__},
-        }
-        hello = wire.read(await self._ask(wire.INITIALIZE, about_us), Hello)
+        hello = wire.read(await self._ask(wire.INITIALIZE, wire.hello()), Hello)
         if hello.protocol_version not in wire.KNOWN_VERSIONS:
             raise UnsupportedVersion(f"it speaks MCP {hello.protocol_version}")
         self._link.protocol_version = hello.protocol_version

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct, field
 
+from holodeck._version import __version__
 from holodeck.core.json_values import MAX_DEPTH, clean_json, depth_exceeds
 from holodeck.core.messages import MediaPart, Part, TextPart
 from holodeck.core.text import clean, one_line, shorten
@@ -88,6 +89,15 @@ class McpMessage(Struct, frozen=True, omit_defaults=True):
         return int(self.id) if isinstance(self.id, str) and _NUMBER.fullmatch(self.id) else self.id
 
 
+def hello() -> dict[str, Any]:
+    """The parameters of `initialize`."""
+    return {
+        "protocolVersion": OFFERED_VERSION,
+        "capabilities": {},
+        "clientInfo": {"name": "holodeck", "version": __version__},
+    }
+
+
 def request(number: int, method: str, params: dict[str, Any]) -> McpMessage:
     return McpMessage("2.0", id=number, method=method, params=params or None)
 
@@ -105,8 +115,6 @@ def error(number: RequestId, code: int, message: str) -> McpMessage:
 
 
 class Hello(Struct, frozen=True, rename="camel"):
-    """The answer to `initialize`."""
-
     protocol_version: str
     capabilities: dict[str, Any]
 
@@ -221,8 +229,6 @@ class FilledPrompt(Struct, frozen=True):
 
 
 class ListedResource(Struct, frozen=True, rename="camel"):
-    """A document that a server offers."""
-
     uri: str
     name: str
     description: str | None = None

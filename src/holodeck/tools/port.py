@@ -57,7 +57,12 @@ class ServerDocument(NamedTuple):
     mime_type: str | None
 
 
-class Toolset(Protocol):
+class ToolCaller(Protocol):
+    async def call(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Makes one call whose arguments fit the schema."""
+
+
+class Toolset(ToolCaller, Protocol):
     async def start(self) -> None:
         """Makes the tools callable. Raises StartError when a required one is not available."""
 
@@ -66,8 +71,5 @@ class Toolset(Protocol):
 
     def schemas(self) -> Sequence[ToolSchema]:
         """The tools that can be called now. Cheap: read before every model call."""
-
-    async def call(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Makes one call whose arguments fit the schema."""
 
     def health(self) -> Sequence[ToolsetHealth]: ...

@@ -7,7 +7,7 @@ no cache.
 
 import time
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from pydantic import Field
@@ -68,11 +68,12 @@ class ResultCache:
         self._size -= self._kept.pop(key).size
 
 
-class ToolCache:
-    """The cache of one tool."""
+class ToolCache(NamedTuple):
+    """The cache of one tool. `name` is its toolset's and its own."""
 
-    def __init__(self, cache: ResultCache, source: str, tool: str, rule: CacheRule) -> None:
-        self._cache, self._name, self._rule = cache, (source, tool), rule
+    results: ResultCache
+    name: tuple[str, str]
+    rule: CacheRule
 
     def key(self, arguments: dict[str, Any], context: ToolContext) -> tuple[str, ...] | None:
         """The key of a call. None for arguments that JSON cannot encode: such a call is never cached."""
@@ -81,13 +82,7 @@ class ToolCache:
             written = _encode(arguments).decode()
         except (TypeError, ValueError, RecursionError):  # ValueError: half a surrogate pair
             return None
-        return (*self._name, self._rule.per, *owners[self._rule.per], written)
-
-    def get(self, key: tuple[str, ...]) -> ToolResult | None:
-        return self._cache.get(key)
-
-    def put(self, key: tuple[str, ...], result: ToolResult) -> None:
-        self._cache.put(key, result, self._rule.seconds)
+        return (*self.name, self.rule.per, *owners[self.rule.per], written)
 
 
 def _size_of(result: ToolResult) -> int:

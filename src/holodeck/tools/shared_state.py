@@ -4,7 +4,6 @@ One per run; the loop stores the value afterwards. Changes are emitted as patche
 not apply, so that clients have the right state again.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +13,7 @@ from holodeck.core.json_patch import PatchError, apply_patch
 from holodeck.core.json_schema import array, object_of, string
 from holodeck.core.json_values import MAX_DEPTH, depth_exceeds
 from holodeck.core.tools import ToolResult, ToolSchema
-from holodeck.tools.port import ToolContext, ToolsetHealth
+from holodeck.tools.port import ToolContext
 
 MAX_STATE_BYTES = 256 * 1024
 MAX_OPERATIONS = 100
@@ -36,7 +35,9 @@ UPDATE_STATE = ToolSchema(
 )
 
 
-class StateToolset:
+class SharedState:
+    """The state of one run, and the tool `update_state`."""
+
     def __init__(self, value: Any, emit: Emit) -> None:
         self.value = value
         self._emit = emit
@@ -46,18 +47,6 @@ class StateToolset:
 
     def as_json(self) -> str:
         return msgspec.json.encode(self.value).decode()
-
-    async def start(self) -> None:
-        return None
-
-    async def close(self) -> None:
-        return None
-
-    def schemas(self) -> Sequence[ToolSchema]:
-        return [UPDATE_STATE]
-
-    def health(self) -> Sequence[ToolsetHealth]:
-        return []
 
     async def call(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:  # noqa: ARG002  the port's
         if len(arguments["patch"]) > MAX_OPERATIONS:  # the check of arguments gives up on a very long list

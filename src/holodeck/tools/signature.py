@@ -69,7 +69,8 @@ def read_signature(function: Callable[..., Any]) -> Signature:
         raise ConfigError(f"{name}: {_not_offerable(offered)}") from None
     schema.pop("title")
     schema.setdefault("properties", {})
-    return Signature(_first_paragraph(doc), schema, model, tuple(p.name for p in offered), context_name)
+    first_paragraph = " ".join(doc.partition("\n\n")[0].split())
+    return Signature(first_paragraph, schema, model, tuple(p.name for p in offered), context_name)
 
 
 def _not_offerable(parameters: list[inspect.Parameter]) -> str:
@@ -122,10 +123,6 @@ def _problems(error: ValidationError) -> str:
 
 def _first_line(error: Exception) -> str:
     return one_line(str(error).partition("\n")[0], 200)
-
-
-def _first_paragraph(doc: str) -> str:
-    return " ".join(doc.partition("\n\n")[0].split())
 
 
 _SECTION = re.compile(r"^(?:Args|Arguments|Parameters):\s*$", re.MULTILINE)

@@ -58,11 +58,6 @@ _ID_LAST = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*\}\s*$')  # TypeScript's SDK
 _METHOD_FIRST = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"method"\s*:')
 
 
-def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    ours = {key: value for key, value in os.environ.items() if key in INHERITED or key.startswith("LC_")}
-    return {**ours, **extra}
-
-
 def find_command(command: str, cwd: Path | None, path: str) -> Path:
     """Finds a command: beside our own interpreter first, then on PATH; with a slash, relative to the agent.
 
@@ -183,7 +178,6 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
     @property
     def unread(self) -> int:
-        """Bytes that the child has not read yet."""
         return self._stdin.get_write_buffer_size() if self._stdin is not None else 0
 
     async def close(self) -> None:
@@ -209,7 +203,6 @@ class ServerProcess(asyncio.SubprocessProtocol):
             _log.error("mcp_server_cannot_be_killed", extra={"details": {"pid": self._pid}})
 
     def how_it_ended(self) -> str:
-        """The reason why the child ended, for error messages."""
         how = self._verdict or _exit_sentence(self._transport.get_returncode() if self._transport else None)
         return f"{how}: {lines[-1]}" if (lines := self.stderr.lines()) else how
 
@@ -239,7 +232,8 @@ async def launch(
     process: ServerProcess, command: str, args: Sequence[str], *, env: Mapping[str, str], cwd: Path | None
 ) -> None:
     """Starts the child of `process`. Raises OSError with a sentence when it cannot be started."""
-    environment = child_environment(env)
+    inherited = {key: value for key, value in os.environ.items() if key in INHERITED or key.startswith("LC_")}
+    environment = {**inherited, **env}
     found = find_command(command, cwd, environment.get("PATH", os.defpath))
     launcher = [sys.executable, "-I", "-S", stdio_launcher.__file__, str(os.getpid())]
     await asyncio.get_running_loop().subprocess_exec(
@@ -371,7 +365,6 @@ class StdioLink(Link):
         return self._reason or self.process.how_it_ended()
 
     def feed(self, data: bytes) -> None:
-        """Takes the output of the child."""
         for line in self._framer.feed(data):
             self._take(line)
         if self._framer.discarded > ENDLESS:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from holodeck.core.ids import MAX_ID_LENGTH, is_valid_id
+from holodeck.core.json_values import every_value
 from holodeck.core.text import clean, shorten
 from holodeck.errors import InvalidRequest, PayloadTooLarge
 
@@ -194,17 +195,7 @@ def _check_names(members: list[tuple[str, Any]]) -> None:
 
 
 def may_decide(value: Any) -> bool:
-    """Returns whether an object has one of the members in which A2A and MCP carry decisions."""
-    waiting = [value]
-    while waiting:
-        holder = waiting.pop()
-        if isinstance(holder, dict):
-            if not _DECIDING.isdisjoint(holder):
-                return True
-            waiting.extend(holder.values())
-        elif isinstance(holder, list):
-            waiting.extend(holder)
-    return False
+    return any(isinstance(each, dict) and not _DECIDING.isdisjoint(each) for each in every_value(value))
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -226,7 +217,6 @@ def short_text(value: Any, path: str, limit: int) -> str:
 
 
 def refusal_reason(value: Any, path: str) -> str | None:
-    """Reads a person's reason for refusing a call, if there is one."""
     return short_text(value, path, MAX_REASON).strip() or None if value is not None else None
 
 
@@ -256,7 +246,6 @@ def rows(value: Any, path: str, limit: int) -> list[Any]:
 
 
 def places(path: str, items: Sequence[Any]) -> list[tuple[str, Any]]:
-    """Each item with its path."""
     return [(f"{path}[{i}]", item) for i, item in enumerate(items)]
 
 

@@ -6,7 +6,7 @@ only, not their content or when they are sent.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -43,6 +43,26 @@ class FrameEncoder:
 
     def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes:
         raise NotImplementedError
+
+
+class NamedEventEncoder(FrameEncoder):
+    """Frames with a name and one line of JSON (REST, chat-stream). `read` turns an event into them, without `id` lines.
+
+    The encoder adds the id: `<run>:<n>`, where n is the event's position in the run's log. When one event becomes several
+    frames, only the last has an id, so that a client which reconnects never misses the rest.
+    """
+
+    def __init__(self, run_id: str, read: Callable[[Event], Sequence[bytes]]) -> None:
+        self._id, self._read = id_prefix(run_id), read
+
+    def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes:
+        out: list[bytes] = []
+        for n, event in batch:
+            frames = self._read(event)
+            if frames:
+                out += frames[:-1]
+                out.append(frames[-1] if n is None else b"%b%d\n%b" % (self._id, n, frames[-1]))
+        return b"".join(out)
 
 
 def json_bytes(value: Any) -> bytes:

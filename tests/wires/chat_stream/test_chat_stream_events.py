@@ -8,7 +8,7 @@ from hypothesis import given
 
 from holodeck.core import events as e
 from holodeck.wires.chat_stream.stream import MAX_ACCUMULATED, ChatStreamEventMapper
-from holodeck.wires.named_events import NamedEventEncoder
+from holodeck.wires.sse import NamedEventEncoder
 from tests.examples import examples
 from tests.wires.event_sequences import NAMED, RUN, SESSION, event_sequences, finished, reasoning, step, text
 from tests.wires.sse_parsers import whatwg
@@ -25,7 +25,7 @@ MEMBERS = {
 
 
 def encoder(*, minimal: bool = False) -> NamedEventEncoder:
-    return NamedEventEncoder(RUN, ChatStreamEventMapper(REQUEST, minimal=minimal))
+    return NamedEventEncoder(RUN, ChatStreamEventMapper(REQUEST, minimal=minimal).read)
 
 
 def frames_of(events: list[e.Event], *, minimal: bool = False) -> list[tuple[str, dict[str, Any]]]:

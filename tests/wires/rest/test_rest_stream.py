@@ -9,8 +9,8 @@ from hypothesis import given
 
 from holodeck.core import events as e
 from holodeck.core.request import FileNote
-from holodeck.wires.named_events import NamedEventEncoder
 from holodeck.wires.rest.stream import RestEventMapper
+from holodeck.wires.sse import NamedEventEncoder
 from tests.examples import examples
 from tests.wires.event_sequences import NAMED, RUN, SESSION, USAGE, call, event_sequences, finished, step, text
 from tests.wires.sse_parsers import whatwg
@@ -36,7 +36,7 @@ LAST = {"stream_end", "error"}
 
 
 def encoder(**fields: Any) -> NamedEventEncoder:
-    return NamedEventEncoder(RUN, RestEventMapper(RUN, elapsed=lambda: 7, **fields))
+    return NamedEventEncoder(RUN, RestEventMapper(RUN, elapsed=lambda: 7, **fields).read)
 
 
 def frames_of(events: list[e.Event], **fields: Any) -> list[tuple[str, dict[str, Any]]]:

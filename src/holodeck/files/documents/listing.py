@@ -2,21 +2,15 @@
 
 import zipfile
 from collections.abc import Iterator
-from io import BytesIO
 
 from holodeck.core.text import one_line
 from holodeck.files.documents import markdown
-from holodeck.files.documents.document import Document, DocumentRefused, counted
-
-MAX_ENTRIES = 2_000
-_ENCRYPTED = 0x1
+from holodeck.files.documents.document import Document, counted
+from holodeck.files.documents.package import ENCRYPTED, MAX_ENTRIES, opened
 
 
 def read(data: bytes) -> Document:
-    try:
-        entries = [entry for entry in zipfile.ZipFile(BytesIO(data)).infolist() if not entry.is_dir()]
-    except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError) as error:
-        raise DocumentRefused("damaged", "is damaged: it is not a complete zip archive") from error
+    entries = [entry for entry in opened(data).infolist() if not entry.is_dir()]
     return Document(_blocks(entries), [counted(len(entries), "file")])
 
 
@@ -31,6 +25,6 @@ def _blocks(entries: list[zipfile.ZipInfo]) -> Iterator[str]:
 
 
 def _row(entry: zipfile.ZipInfo) -> list[str]:
-    locked = " (encrypted)" if entry.flag_bits & _ENCRYPTED else ""
+    locked = " (encrypted)" if entry.flag_bits & ENCRYPTED else ""
     year, month, day = entry.date_time[:3]
     return [one_line(entry.filename, 300) + locked, f"{entry.file_size:,}", f"{year}-{month:02}-{day:02}"]

@@ -3,13 +3,9 @@
 from collections.abc import Iterable, Sequence
 
 
-def in_cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
-
-
 def table(rows: Iterable[Sequence[str]]) -> str:
     """Formats a table whose first row is the header. Fills short rows; returns nothing for a table without text."""
-    cells = [[in_cell(cell) for cell in row] for row in rows]
+    cells = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in rows]
     width = max((len(row) for row in cells), default=0)
     if not any(cell for row in cells for cell in row):
         return ""

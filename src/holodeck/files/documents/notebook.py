@@ -51,7 +51,6 @@ def _output(output: dict[str, Any]) -> str:
 
 
 def _joined(source: object) -> str:
-    """Joins text that is a string or a list of lines."""
     if isinstance(source, list):
         return "".join(piece for piece in source if isinstance(piece, str))
     return source if isinstance(source, str) else ""

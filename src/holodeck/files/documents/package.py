@@ -19,15 +19,19 @@ MAX_RATIO = 200
 HARMLESS = 5_000_000  # bytes: below this a high ratio is only repetitive
 MAX_PART = 20_000_000  # bytes of a part that is not streamed
 UNPACKING_FAULTS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
-_ENCRYPTED = 0x1
+ENCRYPTED = 0x1
+
+
+def opened(data: bytes) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(BytesIO(data))
+    except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError) as error:
+        raise DocumentRefused("damaged", "is damaged: it is not a complete zip archive") from error
 
 
 class Package:
     def __init__(self, data: bytes) -> None:
-        try:
-            self._archive = zipfile.ZipFile(BytesIO(data))
-        except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError) as error:
-            raise DocumentRefused("damaged", "is damaged: it is not a complete zip archive") from error
+        self._archive = opened(data)
         self._names = _checked(self._archive.infolist(), len(data))
 
     def has(self, name: str) -> bool:
@@ -89,7 +93,7 @@ def _cannot_unpack(name: str) -> DocumentRefused:
 def _checked(infos: list[zipfile.ZipInfo], packed: int) -> Collection[str]:
     if len(infos) > MAX_ENTRIES:
         raise DocumentRefused("too_large", f"holds {len(infos):,} parts; {MAX_ENTRIES:,} are the limit")
-    if any(info.flag_bits & _ENCRYPTED for info in infos):
+    if any(info.flag_bits & ENCRYPTED for info in infos):
         raise DocumentRefused("encrypted", "is protected by a password")
     unpacked = sum(info.file_size for info in infos)
     if unpacked > MAX_UNPACKED or (unpacked > HARMLESS and unpacked > packed * MAX_RATIO):

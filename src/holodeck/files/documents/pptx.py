@@ -25,7 +25,8 @@ def _blocks(package: Package, slides: list[str]) -> Iterator[str]:
     footers: dict[str, None] = {}
     for number, part in enumerate(slides[:MAX_SLIDES], 1):
         slide = package.root(part, "sld")
-        footers |= dict.fromkeys(filter(None, map(_words, _footers(slide))))
+        own_footers = (_words(shape) for shape in slide.descendants("sp") if _placeholder(shape) == "ftr")
+        footers |= dict.fromkeys(filter(None, own_footers))
         titles: list[Element] = []
         body: list[Element] = []
         for shape in _shapes(slide):
@@ -43,10 +44,6 @@ def _blocks(package: Package, slides: list[str]) -> Iterator[str]:
         yield f"Footer: {footer}"
     if len(slides) > MAX_SLIDES:
         yield f"[{len(slides) - MAX_SLIDES:,} more slides are left out.]"
-
-
-def _footers(slide: Element) -> Iterator[Element]:
-    return (shape for shape in slide.descendants("sp") if _placeholder(shape) == "ftr")
 
 
 def _comments(package: Package, part: str) -> Iterator[str]:

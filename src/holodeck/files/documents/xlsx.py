@@ -63,7 +63,8 @@ class _Workbook:
         cells = 0
         for element in self._package.elements(part, "row", "headerFooter"):
             if element.tag == "headerFooter":
-                remarks += [f"Printed {_plain_kind(line.tag)}: {line.text}" for line in element.children if line.text]
+                lines = [("header" if each.tag.endswith("Header") else "footer", each) for each in element.children]
+                remarks += [f"Printed {kind}: {line.text}" for kind, line in lines if line.text]
                 continue
             if len(rows) >= MAX_ROWS or cells >= MAX_CELLS:
                 return rows, [f"[The sheet is longer; only its first {counted(len(rows), 'row')} with text are shown.]"]
@@ -84,13 +85,11 @@ class _Workbook:
             yield "\n".join(["Comments:", *comments])
 
     def _drawings(self, part: str) -> Iterator[str]:
-        related = [kind for drawing in self._package.related(part, "drawing") for kind in self._kinds(drawing)]
+        drawings = map(self._package.relations, self._package.related(part, "drawing"))
+        related = [kind for relations in drawings for kind, _ in relations.values()]
         found = [counted(related.count(kind), kind) for kind in ("image", "chart") if kind in related]
         if found:
             yield f"[Not shown: {', '.join(found)}.]"
-
-    def _kinds(self, drawing: str) -> list[str]:
-        return [kind for kind, _ in self._package.relations(drawing).values()]
 
     def _cells(self, row: Element) -> dict[int, str]:
         found: dict[int, str] = {}
@@ -165,10 +164,6 @@ def _formula(formula: Element | None) -> str:
     if formula is None:
         return ""
     return f"={formula.text.strip()}" if formula.text.strip() else "[formula without a value]"
-
-
-def _plain_kind(tag: str) -> str:
-    return "header" if tag.endswith("Header") else "footer"
 
 
 def _is_date(format_id: str, formats: dict[str, str]) -> bool:

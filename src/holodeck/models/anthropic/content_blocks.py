@@ -185,11 +185,8 @@ def _shown_object(content: Value) -> str:
     inner = next((content[name] for name in ("content", "tool_references") if content.get(name)), None)
     if inner:
         return _shown(inner)
-    return _compact({name: value for name, value in content.items() if name not in _OPAQUE})
-
-
-def _compact(value: Value) -> str:
-    return json.dumps(clean_json(value), ensure_ascii=False) if value else ""
+    rest = {name: value for name, value in content.items() if name not in _OPAQUE}
+    return json.dumps(clean_json(rest), ensure_ascii=False) if rest else ""
 
 
 def _object_in(arguments: str) -> Value:

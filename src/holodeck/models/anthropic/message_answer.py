@@ -13,7 +13,7 @@ from holodeck.core.json_values import clean_json
 from holodeck.core.messages import ToolCall
 from holodeck.core.text import clean, one_line
 from holodeck.core.usage import TokenUsage
-from holodeck.errors import ContentFiltered, ContextOverflow, ModelProtocolError, ModelTruncated
+from holodeck.errors import ContentFiltered, ContextOverflow, ModelProtocolError
 from holodeck.models.anthropic.content_blocks import (
     CALL,
     DELTAS,
@@ -29,6 +29,7 @@ from holodeck.models.anthropic.message_events import ThinkingDelta, Value, decod
 from holodeck.models.assembly import CallIds, is_object
 from holodeck.models.chunks import DECODE_ERRORS, model_named
 from holodeck.models.port import Listener, ModelReply
+from holodeck.models.response_body import GrowingAnswer
 
 FINISH_REASONS = {
     "end_turn": "stop",
@@ -44,7 +45,7 @@ _INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_token
 _OUTPUT = ("output_tokens",)
 
 
-class MessageAnswer:
+class MessageAnswer(GrowingAnswer):
     """One reply while it streams. `paused_calls` are the provider's calls that were open when it paused the turn."""
 
     def __init__(
@@ -55,20 +56,14 @@ class MessageAnswer:
         paused_calls: Collection[str] = (),
         debug: bool = False,
     ) -> None:
-        self.done = False
-        self.finish_reason: str | None = None
-        self.progress = 0
-        self._listener = listener
-        self._debug = debug
+        super().__init__(listener, debug=debug)
         self._ids = CallIds(taken_ids)
         self._blocks: list[ContentBlock] = []  # in the order in which they began
         self._by_index: dict[int, ContentBlock] = {}
         self._open_calls = {call_id: call_id for call_id in paused_calls}  # the provider's: its id → the listener's
         self._stop_details: Value = {}
         self._usage: dict[str, int] = {}
-        self._model = ""  # as the endpoint names the model that answers
         self._container: Value | None = None
-        self._warned: set[str] = set()
 
     @property
     def started(self) -> bool:
@@ -84,16 +79,16 @@ class MessageAnswer:
                 block, delta = self._by_index.get(event.index), event.delta
                 if block is not None and type(delta) is block.grows_by:
                     if delta.piece:
-                        self.progress += 1
+                        self._progress += 1
                         block.pieces.add(delta.piece)
                     elif type(delta) is ThinkingDelta and delta.estimated_tokens:
-                        self.progress += 1
+                        self._progress += 1
                     return
         self._take_any(name, data)
 
     def reply(self) -> ModelReply:
-        """Returns the complete reply. Raises if the stream is incomplete, or if the provider refused to answer."""
-        stop_reason = self._stop_reason()
+        self._check_end()
+        stop_reason = self.finish_reason or "end_turn"
         for block in self._blocks:
             block.pieces.end()
         if stop_reason == "refusal":
@@ -104,7 +99,9 @@ class MessageAnswer:
             reason = "tool_calls"
         kept = [block.kept() for block in self._blocks if self._goes_back(block, reason)]
         if reason not in PAUSES:
-            self._end_open_calls()
+            for call_id in self._open_calls.values():
+                self._listener.call_answered(call_id, NO_RESULT)
+            self._open_calls.clear()
             self._warn_of_end(stop_reason, has_calls=bool(calls))
         extra: dict[str, Any] = {"content": kept} if reason in PAUSES or worth_keeping(kept) else {}
         if self._container is not None:
@@ -129,17 +126,11 @@ class MessageAnswer:
     # events
 
     def _take_any(self, name: bytes, data: bytes) -> None:
-        stripped = data.strip()
-        if stripped == b"[DONE]":
-            self.done = True
-            return
-        if not stripped:
+        if self._is_marker(data):
             return
         events, replaced = decode_events(name, data)
         if replaced:
-            self._warn(
-                "invalid-utf8", "The model endpoint sent bytes that are not valid UTF-8; they are shown as \ufffd."
-            )
+            self._warn_of_bytes()
         for event in events:
             if self._debug:
                 self._listener.raw(clean_json(event))
@@ -155,10 +146,10 @@ class MessageAnswer:
                 self._take_stop(event)
                 self.done = True
             case "content_block_start":
-                self.progress += 1
+                self._progress += 1
                 self._start(event.get("index"), as_object(event.get("content_block")))
             case "content_block_delta":
-                self.progress += 1
+                self._progress += 1
                 self._take_delta(event.get("index"), as_object(event.get("delta")))
             case "content_block_stop":
                 self._stop_block(self._at(event.get("index")))
@@ -169,7 +160,7 @@ class MessageAnswer:
             case "message_stop":
                 self.done = True
             case "ping" if self._is_working():
-                self.progress += 1
+                self._progress += 1
 
     def _take_message(self, message: Value) -> None:
         self._count(message.get("usage"))
@@ -179,7 +170,7 @@ class MessageAnswer:
             content = [{"type": "text", "text": content}]
         for index, value in enumerate(content if isinstance(content, list) else ()):
             if isinstance(value, dict):
-                self.progress += 1
+                self._progress += 1
                 self._stop_block(self._start(index, value))
         self._take_container(message)
 
@@ -217,7 +208,7 @@ class MessageAnswer:
             call_id = self._ids.settled(given if isinstance(given, str) else None)
             return ContentBlock(value, partial(self._listener.call_arguments, call_id), call_id)
         listeners = {"text": self._listener.text, "thinking": self._listener.reasoning}
-        return ContentBlock(value, listeners.get(kind_of(value), _ignore))
+        return ContentBlock(value, listeners.get(kind_of(value), lambda _: None))
 
     def _take_delta(self, index: Any, delta: Value) -> None:
         kind, member = DELTAS.get(str(delta.get("type")), ("", ""))
@@ -285,22 +276,12 @@ class MessageAnswer:
         text, failed = shown_result(value)
         self._listener.call_answered(call_id, text, failed=failed)
 
-    def _end_open_calls(self) -> None:
-        for call_id in self._open_calls.values():
-            self._listener.call_answered(call_id, NO_RESULT)
-        self._open_calls.clear()
-
     def _is_working(self) -> bool:
         """Whether a ping means progress: the provider runs one of its tools, or thinks without showing its thoughts."""
         thinks = bool(self._blocks) and self._blocks[-1].kind == "thinking" and not self._blocks[-1].stopped
         return bool(self._open_calls) or thinks
 
     # the end
-
-    def _stop_reason(self) -> str:
-        if self.finish_reason is None and not self.done:
-            raise ModelTruncated("The model's answer ended in the middle: the endpoint closed the stream early.")
-        return self.finish_reason or "end_turn"
 
     def _refusal(self) -> str:
         category, explanation = self._stop_details.get("category"), self._stop_details.get("explanation")
@@ -354,15 +335,6 @@ class MessageAnswer:
             cache_write_tokens=written,
         )
 
-    def _warn(self, code: str, message: str) -> None:
-        if code not in self._warned:
-            self._warned.add(code)
-            self._listener.warning(code, message)
-
 
 def as_object(value: Any) -> Value:
     return value if isinstance(value, dict) else {}
-
-
-def _ignore(_piece: str) -> None:
-    """Discards a delta of a block that has no event."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from holodeck.core.json_values import decoded
 from holodeck.core.messages import (
     AssistantMessage,
     Content,
@@ -18,6 +19,7 @@ from holodeck.core.messages import (
     ToolCall,
     ToolMessage,
     UserMessage,
+    parts_of,
     text_of,
 )
 from holodeck.core.tools import ToolSchema, accepted_name
@@ -26,7 +28,6 @@ from holodeck.models.anthropic.message_events import Value
 from holodeck.models.endpoint_settings import SMALLEST_BUDGET, EndpointSettings, Reasoning
 from holodeck.models.port import Prompt
 from holodeck.models.restrictions import NOTHING, Restrictions
-from holodeck.models.structured import messages_format_of
 
 ANSWER_TOKENS = 16_000  # max_tokens, which the API requires, if the file does not set it
 ADAPTIVE_TOKENS = 32_000  # the same with thinking whose length the model chooses
@@ -69,7 +70,8 @@ def body_of(
     options = _options(settings, prompt, restrictions) | (thinking_of(settings, restrictions, most) if thinks else {})
     body |= {name: value for name, value in options.items() if value is not None and name not in restrictions.without}
     if prompt.output is not None:
-        body["output_config"] = {**body.get("output_config", {}), "format": messages_format_of(prompt.output)}
+        output_format = {"type": "json_schema", "schema": prompt.output.schema}
+        body["output_config"] = {**body.get("output_config", {}), "format": output_format}
     return body | settings.extra
 
 
@@ -152,11 +154,8 @@ def _input(arguments: str) -> Any:
     """The model's own JSON, unparsed. Anything but an object is wrapped in one, as the API's guide asks."""
     if not arguments.strip():
         return {}
-    try:
-        value = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        value = None
-    return msgspec.Raw(arguments.encode()) if isinstance(value, dict) else {"INVALID_JSON": arguments}
+    is_object = isinstance(decoded(arguments), dict)
+    return msgspec.Raw(arguments.encode()) if is_object else {"INVALID_JSON": arguments}
 
 
 def _id(call_id: str) -> str:
@@ -165,8 +164,7 @@ def _id(call_id: str) -> str:
 
 
 def _content(content: Content) -> list[Value]:
-    parts = (TextPart(content),) if isinstance(content, str) else content
-    return [block for part in parts if (block := _part(part)) is not None]
+    return [block for part in parts_of(content) if (block := _part(part)) is not None]
 
 
 def _part(part: Part) -> Value | None:

@@ -1,14 +1,21 @@
-"""Learns from an endpoint's error which request member to drop or change. Pure.
+"""Learns from an endpoint's error which request member to drop or change, and which thinking not to send again.
 
 Models and gateways accept different members, and a model's name does not show which. The text of the refusal does.
 """
 
+import logging
 import re
 from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from holodeck.models.restrictions import Restrictions, any_of
+from holodeck.core.messages import AssistantMessage, UserMessage
+from holodeck.models.anthropic.content_blocks import THINKING, kept_blocks
+from holodeck.models.diagnosis import EndpointRefusal
+from holodeck.models.port import Prompt
+from holodeck.models.restrictions import RefusedMessages, Restrictions, any_of
+
+log = logging.getLogger(__name__)
 
 _COMPLAINTS = frozenset({400, 422})
 _TOO_MANY = re.compile(
@@ -44,14 +51,18 @@ _BLOCKS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _BESIDE_PROMPT = re.compile(r"context|prompt|input", re.IGNORECASE)
-_WANTS_THINKING = re.compile(r"Expected `?thinking|must start with a thinking block", re.IGNORECASE)
+_WANTS_THINKING = re.compile(  # before a tool call; we do not have it
+    r"Expected `?thinking|must start with a thinking block", re.IGNORECASE
+)
 
 
 def restrictions_after(status: int, text: str, known: Restrictions) -> Restrictions | None:
     """Returns the restrictions for the next attempt, or None if the refusal is about something else."""
     if status not in _COMPLAINTS:
         return None
-    if (most := _most_tokens(text)) is not None and most not in (known.most_tokens, known.most_tokens_now):
+    found = _TOO_MANY.search(text)
+    most = int(found[2] or found[3]) if found else None
+    if most not in (None, known.most_tokens, known.most_tokens_now):
         is_of_prompt = _BESIDE_PROMPT.search(text) is not None
         return replace(known, most_tokens_now=most) if is_of_prompt else replace(known, most_tokens=most)
     for name, words in RESTRICTIONS.items():
@@ -60,21 +71,51 @@ def restrictions_after(status: int, text: str, known: Restrictions) -> Restricti
     return None
 
 
-def refuses_thinking(status: int, text: str) -> bool:
-    """Whether the endpoint does not accept thinking of an earlier reply: another model signed it."""
-    return status in _COMPLAINTS and bool(_SIGNATURE.search(text)) and not wants_thinking(status, text)
-
-
 def refuses_blocks(status: int, text: str) -> bool:
     """Whether the endpoint refuses other blocks of an earlier reply, such as those of a tool that it no longer has."""
     return status in _COMPLAINTS | {404} and bool(_BLOCKS.search(text))
 
 
-def wants_thinking(status: int, text: str) -> bool:
-    """Whether the endpoint requires the thinking before a tool call, which we do not have."""
-    return status in _COMPLAINTS and bool(_WANTS_THINKING.search(text))
+class RefusedThinking:
+    """The thinking of earlier replies that one endpoint did not accept, and that is not sent to it again.
+
+    Thoughts are signed. A history that another model wrote, or an edited session, has signatures which the endpoint
+    rejects: the messages go back without their thinking, and the conversation continues. `name` is the model's, for the log.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.unsigned = RefusedMessages()  # they are sent without their thinking
+        self._thoughtless = RefusedMessages()  # messages of the user whose turn continues without thinking
+
+    def thinks(self, prompt: Prompt) -> bool:
+        """Whether the model may think in this turn."""
+        return _turn(prompt) not in self._thoughtless
+
+    def learn(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:
+        """Remembers thinking that the endpoint refused or required. Returns whether to repeat the request without it."""
+        if refusal.status not in _COMPLAINTS:
+            return False
+        is_wanted = _WANTS_THINKING.search(refusal.text) is not None
+        if is_wanted and self._thoughtless.learn([_turn(prompt)]):
+            log.warning("%s wants the thinking of an earlier reply; the turn continues without thinking", self._name)
+            return True
+        if is_wanted or not _SIGNATURE.search(refusal.text):
+            return False
+        if not self.unsigned.learn(message.id for message in prompt.messages if _thought(message)):
+            return False
+        log.warning(
+            "%s refused the thinking of earlier replies (another model may have signed it); it is dropped", self._name
+        )
+        return True
 
 
-def _most_tokens(text: str) -> int | None:
-    found = _TOO_MANY.search(text)
-    return int(found[2] or found[3]) if found else None
+def _turn(prompt: Prompt) -> str:
+    """The id of the message that the model is answering."""
+    return next((each.id for each in reversed(prompt.messages) if isinstance(each, UserMessage)), "")
+
+
+def _thought(message: object) -> bool:
+    return isinstance(message, AssistantMessage) and any(
+        block.get("type") in THINKING for block in kept_blocks(message)
+    )

@@ -16,7 +16,7 @@ from holodeck.errors import ModelError
 from holodeck.models.anthropic import message_request, message_restrictions
 from holodeck.models.anthropic.content_blocks import CALL, KEPT, kept_blocks, open_provider_calls
 from holodeck.models.anthropic.message_answer import PAUSES, MessageAnswer
-from holodeck.models.anthropic.refused_thinking import RefusedThinking
+from holodeck.models.anthropic.message_restrictions import RefusedThinking
 from holodeck.models.diagnosis import EndpointRefusal
 from holodeck.models.endpoint_settings import EndpointSettings
 from holodeck.models.port import Listener, ModelReply, Prompt

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holodeck.core.json_values import clean_json
-from holodeck.core.messages import MediaPart, ToolCall
+from holodeck.core.messages import MediaPart
 from holodeck.errors import ModelProtocolError
 from holodeck.models.anthropic.content_blocks import CALL
 from holodeck.models.anthropic.message_answer import MessageAnswer, as_object
@@ -168,17 +168,9 @@ class ConverseAnswer(MessageAnswer):
             self._open(index, result)
         kind, pieces = self._images.pop(index, ("", []))
         if data := _joined(pieces):
-            self._show_image(index, {"media_type": kind, "data": data})
+            self._show_image(self._ids.settled(None), MediaPart(mime_type=kind, data=data))
+            self._open(index, {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}})
         self.take_event({"type": "content_block_stop", "index": index})
-
-    def _show_image(self, index: Any, image: Value) -> None:
-        """Shows a generated image as the result of a call, like those of OpenAI's image_generation."""
-        call = ToolCall(id=self._ids.settled(None), name="image_generation", arguments="{}")
-        self._listener.call_started(call.id, call.name)
-        self._listener.call_arguments(call.id, call.arguments)
-        self._listener.call_ended(call)
-        self._listener.call_answered(call.id, (MediaPart(mime_type=image["media_type"], data=image["data"]),))
-        self._open(index, {"type": "image", "source": {"type": "base64", **image}})
 
     def _open(self, index: Any, block: Value) -> None:
         self.take_event({"type": "content_block_start", "index": index, "content_block": block})

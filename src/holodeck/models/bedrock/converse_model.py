@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from holodeck.errors import ModelError, ModelProtocolError
 from holodeck.models.anthropic import message_restrictions
-from holodeck.models.anthropic.refused_thinking import RefusedThinking
+from holodeck.models.anthropic.message_restrictions import RefusedThinking
 from holodeck.models.bedrock import converse_request
 from holodeck.models.bedrock.converse_answer import ConverseAnswer
 from holodeck.models.chunks import InBandError

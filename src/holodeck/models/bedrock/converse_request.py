@@ -3,6 +3,7 @@
 Messages are built as for Anthropic's API and renamed block by block: both APIs want the same order of blocks.
 """
 
+import json
 import re
 from base64 import b64encode
 from collections.abc import Container, Iterable, Sequence
@@ -16,7 +17,6 @@ from holodeck.models.endpoint_settings import EndpointSettings, lower_of
 from holodeck.models.port import Prompt
 from holodeck.models.providers import is_claude
 from holodeck.models.restrictions import NOTHING, Restrictions
-from holodeck.models.structured import converse_format_of
 
 MODEL_FIELDS = "additionalModelRequestFields"  # members that Bedrock passes on to the model as they are
 ANSWER_NOW = "Answer now with what you know, and call no tool."
@@ -220,7 +220,8 @@ def _options(settings: EndpointSettings, prompt: Prompt, restrictions: Restricti
     effort = EFFORTS.get(settings.reasoning.effort or "") if settings.reasoning else None
     output: Value = {"effort": effort} if effort and "output_config" not in without else {}
     if prompt.output is not None:
-        output["textFormat"] = converse_format_of(prompt.output)
+        schema = {"schema": json.dumps(prompt.output.schema, ensure_ascii=False), "name": prompt.output.name}
+        output["textFormat"] = {"type": "json_schema", "structure": {"jsonSchema": schema}}
     tier = settings.service_tier if "service_tier" not in without else None
     return {
         "inferenceConfig": _present(inference),

@@ -70,7 +70,8 @@ def decode_event(name: bytes, data: bytes) -> ResponseEvent:
     try:
         event = _decode(data)
     except DECODE_ERRORS:
-        event = _event_of(_loaded(data))
+        value = _loaded(data)
+        event = ResponseEvent(**{name: value[name] for name in ResponseEvent.__struct_fields__ if name in value})
     if not isinstance(event.type, str) or not event.type:
         event.type = name.decode(errors="replace")
     if name == b"error" or event.type in _ERRORS:
@@ -93,10 +94,6 @@ def _loaded(data: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Malformed(data)
     return value
-
-
-def _event_of(value: dict[str, Any]) -> ResponseEvent:
-    return ResponseEvent(**{name: value[name] for name in ResponseEvent.__struct_fields__ if name in value})
 
 
 def _error_in(data: bytes) -> Any:
@@ -172,9 +169,8 @@ class ItemLookup:
         known = self.by_id.get(given_id)
         if known is not None and known.kind == kind:
             return known
-        return there if index is not None else self._last(kind)
-
-    def _last(self, kind: str) -> OutputItem | None:
+        if index is not None:
+            return there
         return next((item for item in reversed(self._all) if item.kind == kind), None)
 
     def new(self, kind: str, index: int | None = None) -> OutputItem:

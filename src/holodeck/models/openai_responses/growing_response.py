@@ -15,7 +15,7 @@ from holodeck.core.json_values import clean_json
 from holodeck.core.messages import Content, ToolCall
 from holodeck.core.text import clean
 from holodeck.core.usage import TokenUsage
-from holodeck.errors import ContentFiltered, ModelTruncated
+from holodeck.errors import ContentFiltered
 from holodeck.models.assembly import CallAssembly
 from holodeck.models.chunks import DECODE_ERRORS, PINGS, InBandError, Malformed, model_named, present, usage_of
 from holodeck.models.openai_responses import output_items
@@ -31,6 +31,7 @@ from holodeck.models.openai_responses.event_decoding import (
 from holodeck.models.openai_responses.output_items import CALLS, FOR_CLIENTS, REPORTED_APART, Item
 from holodeck.models.pieces import TextPieces
 from holodeck.models.port import Listener, ModelReply
+from holodeck.models.response_body import GrowingAnswer
 
 LARGEST_EVENT = 64_000_000  # an event may hold images, and the last one holds the whole response
 KEEPALIVE = b"keepalive"  # OpenAI sends it while a model reasons without a summary: the idle timeout starts again
@@ -45,15 +46,9 @@ _THOUGHTS = {
 }
 
 
-class GrowingResponse:
-    """One reply while it streams."""
-
+class GrowingResponse(GrowingAnswer):
     def __init__(self, listener: Listener, *, taken_ids: Callable[[], set[str]] = set, debug: bool = False) -> None:
-        self.done = False
-        self.finish_reason: str | None = None
-        self.progress = 0
-        self._listener = listener
-        self._debug = debug
+        super().__init__(listener, debug=debug)
         self._items = ItemLookup()
         self._calls = CallAssembly(listener, taken_ids)
         self._texts: list[TextPieces] = []
@@ -63,15 +58,12 @@ class GrowingResponse:
         self._refused = False
         self._showed_tool = False
         self._usage: TokenUsage | None = None
-        self._model = ""  # as the endpoint names the model that answers
 
     @property
     def started(self) -> bool:
-        """Whether the listener got a piece of the answer."""
         return self._showed_tool or self._calls.started or any(self._texts) or any(self._thoughts)
 
     def take(self, name: bytes, data: bytes) -> None:
-        """Takes one event of the stream. Raises Malformed or InBandError."""
         if self._writing is not None:
             try:
                 text = decode_text(data)
@@ -79,15 +71,13 @@ class GrowingResponse:
                 pass  # another kind of event
             else:
                 if (text.item_id, text.output_index, text.content_index) == self._plain:
-                    self.progress += 1
+                    self._progress += 1
                     self._writing.add(text.delta)
                     return
         self._take_any(name, data)
 
     def reply(self) -> ModelReply:
-        """Returns the complete reply. Raises if the stream is incomplete, or if the provider refused to answer."""
-        if self.finish_reason is None and not self.done:
-            raise ModelTruncated("The model's answer ended in the middle: the endpoint closed the stream early.")
+        self._check_end()
         reason = self.finish_reason or "stop"
         for pieces in (*self._thoughts, *self._texts):
             pieces.end()
@@ -131,24 +121,20 @@ class GrowingResponse:
     # events
 
     def _take_any(self, name: bytes, data: bytes) -> None:
-        stripped = data.strip()
-        if stripped == b"[DONE]":
-            self.done = True
-            return
-        if not stripped or name in PINGS:
-            self.progress += name == KEEPALIVE
+        if self._is_marker(data) or name in PINGS:
+            self._progress += name == KEEPALIVE
             return
         try:
             event = decode_event(name, data)
         except Malformed:
-            lines = stripped.splitlines()
+            lines = data.strip().splitlines()
             if len(lines) == 1:
                 raise
             for line in lines:  # a gateway that puts no blank lines between its events
                 self._take_any(b"", line)
             return
         if (kind := event.type.encode(errors="replace")) in PINGS:
-            self.progress += kind == KEEPALIVE
+            self._progress += kind == KEEPALIVE
             return
         if self._debug:
             self._listener.raw(
@@ -160,7 +146,7 @@ class GrowingResponse:
         if event.type in TERMINAL:
             self._end(event)
         elif event.type not in WITHOUT_CONTENT and event.type.startswith("response."):
-            self.progress += 1
+            self._progress += 1
             self._take_content(event, event.type.removeprefix("response."))
 
     def _take_content(self, event: ResponseEvent, kind: str) -> None:
@@ -177,7 +163,7 @@ class GrowingResponse:
             self._take_part(event, event.part)
         elif subject == "refusal":
             self._refused = True
-            self._grow(self._text(self._items.of(event, "message"), "refusal", event), event, action, event.refusal)
+            self._grow(self._text(event, "refusal"), event, action, event.refusal)
         elif subject in _THOUGHTS and action in ("delta", "done"):
             thought = self._thought(event, _THOUGHTS[subject])
             self._grow(thought, event, action, event.text)
@@ -185,7 +171,7 @@ class GrowingResponse:
             self._take_arguments(event, subject, action)
 
     def _take_text(self, event: ResponseEvent, action: str) -> None:
-        pieces = self._text(self._items.of(event, "message"), "output_text", event)
+        pieces = self._text(event, "output_text")
         self._grow(pieces, event, action, event.text)
         if action == "delta":
             self._plain = (event.item_id, event.output_index, event.content_index)
@@ -197,10 +183,10 @@ class GrowingResponse:
         if kind == "output_text" and self._items.is_reasoning(event):
             kind = "reasoning_text"  # vLLM
         if kind == "output_text":
-            _complete(self._text(self._items.of(event, "message"), "output_text", event), part.get("text"))
+            _complete(self._text(event, "output_text"), part.get("text"))
         elif kind == "refusal":
             self._refused = True
-            _complete(self._text(self._items.of(event, "message"), "refusal", event), part.get("refusal"))
+            _complete(self._text(event, "refusal"), part.get("refusal"))
         elif kind in ("reasoning_text", "summary_text"):
             _complete(self._thought(event, "content" if kind == "reasoning_text" else "summary"), part.get("text"))
 
@@ -211,9 +197,7 @@ class GrowingResponse:
         if isinstance(event.name, str) and event.name:
             self._call(item, name=event.name)
 
-    def _grow(self, pieces: TextPieces | None, event: ResponseEvent, action: str, whole: Any) -> None:
-        if pieces is None:
-            return
+    def _grow(self, pieces: TextPieces, event: ResponseEvent, action: str, whole: Any) -> None:
         if action == "delta" and isinstance(event.delta, str):
             pieces.add(event.delta)
         elif action == "done":
@@ -250,7 +234,6 @@ class GrowingResponse:
     # items
 
     def _know(self, item: OutputItem, member: Item, *, done: bool) -> None:
-        """Merges an item's JSON into the known item."""
         item.known = {**item.known, **{name: value for name, value in member.items() if value is not None}}
         if item.kind in CALLS:
             self._know_call(item, member, done=done)
@@ -315,8 +298,8 @@ class GrowingResponse:
 
     # texts and thoughts
 
-    def _text(self, item: OutputItem, kind: str, event: ResponseEvent) -> TextPieces:
-        return self._part(item, kind, _index(event.content_index))
+    def _text(self, event: ResponseEvent, kind: str) -> TextPieces:
+        return self._part(self._items.of(event, "message"), kind, _index(event.content_index))
 
     def _part(self, item: OutputItem, kind: str, place: int) -> TextPieces:
         pieces = item.parts.get((kind, place))
@@ -338,7 +321,7 @@ class GrowingResponse:
                 pieces = TextPieces(partial(self._emit_thought, len(self._thoughts)))
                 self._thoughts.append(pieces)
             else:
-                pieces = TextPieces(_discard)
+                pieces = TextPieces(lambda _: None)
             item.parts[kind, place] = pieces
         return pieces
 
@@ -434,7 +417,3 @@ def _incomplete(response: Item) -> str:
 
 def _index(value: Any) -> int:
     return value if type(value) is int else 0
-
-
-def _discard(_text: str) -> None:
-    """Discards a thought that is already shown in its other form."""

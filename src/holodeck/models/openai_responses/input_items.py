@@ -28,7 +28,6 @@ _CUSTOM = "custom_tool_call"
 
 
 def to_input(messages: Iterable[Message], plain: Collection[str] = ()) -> list[Item]:
-    """The input items. `plain` are ids of messages."""
     items: list[Item] = []
     custom: set[str] = set()  # ids of custom tool calls, whose results have another type
     for message in messages:

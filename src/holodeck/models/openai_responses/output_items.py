@@ -54,7 +54,6 @@ def shown_name(item: Item) -> str:
 
 
 def shown_arguments(item: Item) -> str:
-    """The arguments of the tool, as JSON text."""
     arguments = item.get("arguments")
     if isinstance(arguments, str):
         return arguments

@@ -16,12 +16,12 @@ from holodeck.models.diagnosis import EndpointRefusal
 from holodeck.models.endpoint_settings import NO_REASONING, EndpointSettings
 from holodeck.models.openai_responses.growing_response import LARGEST_EVENT, GrowingResponse
 from holodeck.models.openai_responses.input_items import messages_with_items, to_input
-from holodeck.models.port import Listener, Model, ModelReply, Prompt
+from holodeck.models.port import Listener, Model, ModelReply, Prompt, WrappedModel
 from holodeck.models.providers import models_url, responses_url
 from holodeck.models.response_body import AnswerStream
 from holodeck.models.restrictions import RefusedMessages, Restrictions
 from holodeck.models.streamed import ApiNotServed, StreamedModel, call_ids
-from holodeck.models.structured import responses_format_of
+from holodeck.models.structured import as_openai_names_it
 
 REFUSED = frozenset({400, 422})
 OPTIONAL = (
@@ -59,7 +59,7 @@ def body_of(
         if value is not None and name not in without and name.partition(".")[0] not in without:
             _put(body, name, value)
     if prompt.output is not None:
-        _put(body, "text.format", responses_format_of(prompt.output))
+        _put(body, "text.format", {"type": "json_schema", **as_openai_names_it(prompt.output)})
     return body | settings.extra
 
 
@@ -214,17 +214,14 @@ def is_openai_reasoning(settings: EndpointSettings) -> bool:
     return at_openai and _REASONING.match(settings.name) is not None
 
 
-class ChosenApiModel:
+class ChosenApiModel(WrappedModel):
     """Uses the preferred API. Switches to the other one for good when the endpoint does not serve the preferred one."""
 
     def __init__(self, preferred: tuple[str, Model], other: tuple[str, Model]) -> None:
         """The same model by two APIs, each with the API's name."""
+        super().__init__(preferred[1])
         self._preferred, self._other = preferred, other
         self._settled: Model | None = None
-
-    @property
-    def name(self) -> str:
-        return self._preferred[1].name
 
     def __repr__(self) -> str:
         return f"ChosenApiModel({self._preferred!r}, {self._other!r})"
@@ -247,9 +244,6 @@ class ChosenApiModel:
         except ApiNotServed:
             raise error from None
 
-    async def check(self) -> None:
-        await self._preferred[1].check()
-
     async def close(self) -> None:
-        await self._preferred[1].close()
+        await super().close()
         await self._other[1].close()

@@ -22,7 +22,6 @@ from holodeck.telemetry.log_context import current
 from holodeck.wires import sse
 from holodeck.wires.chat_stream.request import decode, run_request
 from holodeck.wires.chat_stream.stream import ChatStreamEventMapper
-from holodeck.wires.named_events import NamedEventEncoder
 
 NAME = "chat-stream"
 _PREFER = "Prefer"
@@ -57,7 +56,7 @@ def _encoder(_server: AgentServer, run: Run, _accept: str | None) -> Encoder:
 
 def _encoder_of(run: Run, encoding: Mapping[str, Any]) -> Encoder:
     mapper = ChatStreamEventMapper(encoding.get("request_id") or run.run_id, minimal=encoding.get("minimal", False))
-    return NamedEventEncoder(run.run_id, mapper)
+    return sse.NamedEventEncoder(run.run_id, mapper.read)
 
 
 def _prefers_minimal(request: Request) -> bool:

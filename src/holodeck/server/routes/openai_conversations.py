@@ -27,7 +27,6 @@ from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS
 from holodeck.sessions.port import ServerSession, StoredSession
 from holodeck.sessions.values import KeptValue
-from holodeck.tools.names import label_of
 from holodeck.wires import sse
 from holodeck.wires.body import parse
 from holodeck.wires.openai_chat.error_form import unsupported
@@ -150,7 +149,7 @@ def items_of(server: AgentServer, stored: StoredSession) -> list[dict[str, Any]]
     waiting: tuple[Message, ...] = () if stored.pending is None else (stored.pending.assistant, *stored.pending.results)
     messages = server.middleware().shown_messages((*stored.messages, *waiting))
     rows = server.agent.tools.rows()
-    labels = {name: label_of(rows[name].toolset) if name in rows else "holodeck" for name in server_tools(server.agent)}
+    labels = {name: rows[name].label if name in rows else "holodeck" for name in server_tools(server.agent)}
     questions = {each.call_id: each.id for each in questions_of(stored.pending)}
     return conversation_items(messages, labels=labels, questions=questions)
 

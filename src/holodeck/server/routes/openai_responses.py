@@ -45,7 +45,6 @@ from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
 from holodeck.server.streaming_response import Cursor, EventStream
 from holodeck.server.sync_answer import ending_of
 from holodeck.server.wire import Wire
-from holodeck.tools.names import label_of
 from holodeck.wires.openai_chat.error_form import DO_NOT_RETRY, previous_not_found
 from holodeck.wires.openai_responses.builder import ResponseBuilder, ResponseEncoder, ResponseHead, ToolsSeen
 from holodeck.wires.openai_responses.echo import RequestEcho, not_default
@@ -99,7 +98,7 @@ def _needs_approval(agent: AgentDefinition, name: str) -> bool:
 
 def _label_of(agent: AgentDefinition, name: str) -> str:
     entry = agent.tools.rows().get(name)
-    return "holodeck" if entry is None else label_of(entry.toolset)
+    return "holodeck" if entry is None else entry.label
 
 
 def _completed_at(run: Run) -> int | None:

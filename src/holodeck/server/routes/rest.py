@@ -21,7 +21,7 @@ from holodeck.server.sync_answer import answer_of, ending_of
 from holodeck.server.uploads import ChatBody
 from holodeck.server.wire import Wire
 from holodeck.telemetry.log_context import current
-from holodeck.wires.named_events import NamedEventEncoder
+from holodeck.wires import sse
 from holodeck.wires.reply import failure_of
 from holodeck.wires.rest.request import run_request
 from holodeck.wires.rest.response import ChatResponse, chat_response
@@ -106,7 +106,7 @@ def _encoder(_server: AgentServer, run: Run, _accept: str | None) -> Encoder:
         files=run.request.files,
         is_new_session=lambda: run.is_new_session,
     )
-    return NamedEventEncoder(run.run_id, mapper)
+    return sse.NamedEventEncoder(run.run_id, mapper.read)
 
 
 def _milliseconds(run: Run) -> int:

@@ -13,7 +13,7 @@ import msgspec
 
 from holodeck.core import events as e
 from holodeck.core.json_values import JsonObject
-from holodeck.core.messages import Content, MediaPart, Part, TextPart, UserMessage, now, text_of
+from holodeck.core.messages import MediaPart, Part, TextPart, UserMessage, now, parts_of, text_of
 from holodeck.core.tools import arguments_shown
 from holodeck.errors import HoloDeckError
 from holodeck.wires import sse
@@ -69,7 +69,7 @@ class TaskReader(ReplyReader[JsonObject]):
         line = f"{event.name}: {failed}{excerpt(text_of(event.content))}"
         about = {"tool": event.name, "callId": event.call_id, "failed": event.failed}
         shown = self._status(WORKING, [{"text": line}, {"data": about}])
-        files = [each for each in _parts(event.content) if isinstance(each, MediaPart)]
+        files = [each for each in parts_of(event.content) if isinstance(each, MediaPart)]
         if not files:
             return (shown,)
         file = self._artifact(f"{self._run_id}-{event.call_id}", [part_json(each) for each in files], last=True)
@@ -153,7 +153,7 @@ def task_json(
 
 
 def message_json(message: UserMessage, task_id: str, context_id: str) -> JsonObject:
-    parts = [part_json(each) for each in _parts(message.content)] or [{"text": ""}]
+    parts = [part_json(each) for each in parts_of(message.content)] or [{"text": ""}]
     ids = {"messageId": message.id, "taskId": task_id, "contextId": context_id}
     return {**ids, "role": "ROLE_USER", "parts": parts}
 
@@ -168,10 +168,6 @@ def part_json(part: Part) -> JsonObject:
         except (ValueError, msgspec.DecodeError, RecursionError):
             pass  # not JSON after all: shown as a file
     return {"url": part.url, **about} if part.data is None else {"raw": part.data, **about}
-
-
-def _parts(content: Content) -> tuple[Part, ...]:
-    return (TextPart(content),) if isinstance(content, str) else content
 
 
 class TaskEncoder(sse.FrameEncoder):

@@ -29,7 +29,6 @@ METHODS: Mapping[str, str] = {
 
 
 def params_of(method: str, given: JsonObject) -> JsonObject:
-    """Converts parameters of 0.3 to 1.0."""
     if method.startswith("message/"):
         return _send(given)
     if method == "tasks/pushNotificationConfig/set":
@@ -68,7 +67,6 @@ def _part(part: JsonObject) -> JsonObject:
 
 
 def result_of(method: str, result: Any) -> Any:
-    """Converts a result of 1.0 to 0.3."""
     if method == "message/send":
         return task(result["task"])
     if method in ("tasks/get", "tasks/cancel"):
@@ -143,7 +141,6 @@ def push_params(given: Any) -> JsonObject:
 
 
 def push_config(given: JsonObject) -> JsonObject:
-    """Converts a configuration of 1.0 to 0.3."""
     config = {key: value for key, value in given.items() if key != "taskId"}
     if "authentication" in config:
         config["authentication"] = {"schemes": [config["authentication"]["scheme"]]}

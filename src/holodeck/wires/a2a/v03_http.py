@@ -19,7 +19,6 @@ _CANCELLED = "TASK_STATE_CANCELLED"
 
 
 def params_of(operation: str, given: JsonObject) -> JsonObject:
-    """Converts parameters of 0.3 to 1.0."""
     if operation == "CreateTaskPushNotificationConfig":
         return _push_params(given)
     if operation not in ("SendMessage", "SendStreamingMessage"):
@@ -63,7 +62,6 @@ def _part(part: JsonObject) -> JsonObject:
 
 
 def result_of(operation: str, result: Any) -> Any:
-    """Converts a result of 1.0 to 0.3."""
     if operation == "SendMessage":
         return {"task": _task(result["task"])}
     if operation == "ListTaskPushNotificationConfigs":

@@ -29,8 +29,6 @@ _OUTCOMES = {"cancelled": e.Outcome.CANCELLED, "interrupt": e.Outcome.INTERRUPTE
 
 
 class ClientEvents:
-    """Reads the events of one run, in their order."""
-
     def __init__(
         self,
         run_id: str,

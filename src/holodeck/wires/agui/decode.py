@@ -90,7 +90,11 @@ def decode(body: bytes, max_text: int = read.MAX_TEXT) -> AguiInput:
         context=notes,
         state=None if state in _NO_STATE else client_state(state),
         properties=_properties(raw.get("forwardedProps"), notes, warn),
-        resume=() if resumes in _NOTHING else _resumes(resumes, profile),
+        resume=()
+        if resumes in _NOTHING
+        else tuple(
+            _resume(camel_case(raw), path, profile) for path, raw in read.tables(resumes, "resume", MAX_RESUMES)
+        ),
         keeps_history=True,
         encoding=ENCODING[profile],
         warnings=_unused(warnings, raw["messages"]) if warnings else (),
@@ -319,11 +323,6 @@ def _properties(value: Any, context: tuple[tuple[str, str], ...], warn: Warn) ->
         properties = {}
     zone = next((text for described, text in context if described == "timezone"), None) if context else None
     return {"timezone": zone, **properties} if zone else properties
-
-
-def _resumes(value: Any, profile: Profile) -> tuple[Resume, ...]:
-    given = read.tables(value, "resume", MAX_RESUMES)
-    return tuple(_resume(camel_case(raw), path, profile) for path, raw in given)
 
 
 def _resume(raw: dict[str, Any], path: str, profile: Profile) -> Resume:

@@ -159,7 +159,6 @@ def _messages_replaced(event: e.MessagesReplaced, profile: Profile) -> tuple[Jso
 
 
 def _lengths(event: e.MessagesReplaced) -> tuple[int, ...]:
-    """Returns how many messages each snapshot has."""
     messages = event.messages
     whole = before = len(messages)
     while before and isinstance(messages[before - 1], m.UserMessage):
@@ -326,8 +325,6 @@ TRANSLATIONS: dict[type[e.Event], _Mapper] = {
 
 
 class SseEncoder(sse.FrameEncoder):
-    """Encodes one run as server-sent events for one reader."""
-
     needs_all_events: ClassVar[bool] = False
     shows_metadata: ClassVar[bool] = True
 
@@ -396,8 +393,6 @@ class SseEncoder(sse.FrameEncoder):
 
 
 class ProtoEncoder(sse.FrameEncoder):
-    """Encodes one run as protobuf for one reader."""
-
     content_type: ClassVar[str] = PROTOBUF
     keepalive = b""
     needs_all_events: ClassVar[bool] = False

@@ -217,8 +217,6 @@ def _writer(name: str, layout: Layout) -> Callable[[Any], bytes]:
 
 
 class Shape(NamedTuple):
-    """Writes events of one type."""
-
     arm: bytes
     base: bytes  # the base event's only required field: the type
     write: Callable[[Any], bytes]

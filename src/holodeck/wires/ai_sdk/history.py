@@ -46,7 +46,6 @@ def _assistant(
 
 
 def last_turn(messages: Sequence[m.Message], pending: m.PendingStep | None) -> list[m.Message]:
-    """Returns the messages after the user's last one, including the pending step."""
     every = with_pending(messages, pending)
     start = next((i + 1 for i in reversed(range(len(every))) if isinstance(every[i], m.UserMessage)), 0)
     return every[start:]
@@ -120,9 +119,9 @@ def _tool_chunks(part: JsonObject) -> Iterator[UiChunk]:
 
 
 def _user(message: m.UserMessage) -> UiMessage:
-    content = (m.TextPart(message.content),) if isinstance(message.content, str) else message.content
     parts = [
-        {"type": "text", "text": part.text} if isinstance(part, m.TextPart) else file_part(part) for part in content
+        {"type": "text", "text": part.text} if isinstance(part, m.TextPart) else file_part(part)
+        for part in m.parts_of(message.content)
     ]
     return {"id": message.id, "role": "user", "parts": parts}
 

@@ -139,8 +139,6 @@ def _rewind_to(given: Sequence[_Item], trigger: str, named: str | None) -> str |
 
 
 class _ToolPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool part: the call, and the client's answer to it."""
-
     id: str
     name: str
     input: Any

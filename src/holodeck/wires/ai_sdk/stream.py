@@ -16,6 +16,7 @@ import msgspec
 
 from holodeck.core import events as e
 from holodeck.core.json_patch import PatchError, apply_patch
+from holodeck.core.json_values import decoded
 from holodeck.core.messages import Content, TextPart, text_of
 from holodeck.core.tools import arguments_shown
 from holodeck.core.usage import TokenUsage
@@ -30,7 +31,6 @@ OURS = "holodeck."  # prefix of custom events that are our own notes
 PREDICT_STATE = "PredictState"  # AG-UI's: meaningless to other clients
 
 _encode_text = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
 _FINISH_REASONS = {"stop": "stop", "length": "length", "content_filter": "content-filter", "tool_calls": "tool-calls"}
 _PROVIDER = {"dynamic": True, "providerExecuted": True}
 
@@ -250,16 +250,9 @@ def output_of(content: Content, *, on_client: bool) -> Any:
     A client's tool returned a JSON value, and the client gets that value back.
     """
     if isinstance(content, str):
-        return _value_of(content) if on_client else content
+        value = decoded(content) if on_client else None
+        return value if isinstance(value, dict | list) else content
     return [{"type": "text", "text": part.text} if isinstance(part, TextPart) else file_part(part) for part in content]
-
-
-def _value_of(text: str) -> Any:
-    try:
-        value = _decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return text
-    return value if isinstance(value, dict | list) else text
 
 
 def file_part(part: Any) -> UiChunk:

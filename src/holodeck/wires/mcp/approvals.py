@@ -12,6 +12,7 @@ import msgspec
 
 from holodeck.core.events import Interrupt
 from holodeck.core.json_schema import object_of, string
+from holodeck.core.json_values import decoded
 from holodeck.core.request import Resume
 from holodeck.errors import InvalidRequest
 from holodeck.wires.body import MAX_REASON, name, opaque, refusal_reason, refuse_repeated_names, table
@@ -27,11 +28,9 @@ _SCHEMA = object_of(
     },
     required=[DECISION],
 )
-_decode = msgspec.json.Decoder(dict).decode
 
 
 def input_requests(interrupts: Iterable[Interrupt]) -> dict[str, Any]:
-    """One form for each interrupt, under the interrupt's id."""
     return {each.id: {"method": "elicitation/create", "params": _form(each)} for each in interrupts}
 
 
@@ -87,11 +86,8 @@ def _edited(given: Any, path: str) -> dict[str, Any] | None:
     """Returns the arguments that a person edited, if any."""
     if given is None or given == "":
         return None
-    try:
-        typed = _decode(given) if isinstance(given, str) else None
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        typed = None
-    if typed is None:
+    typed = decoded(given) if isinstance(given, str) else None
+    if not isinstance(typed, dict):
         raise InvalidRequest(f"{path} must be a JSON object, or empty", field=path)
     refuse_repeated_names(given)
     return {"arguments": opaque(typed, path)}

@@ -62,8 +62,6 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class McpCall(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a request that every method needs."""
-
     id: JsonRpcId
     method: str
     params: dict[str, Any]
@@ -88,11 +86,6 @@ def open_envelope(message: RpcMessage, headers: Iterable[tuple[str, str]] | None
     )
 
 
-def unsupported_version(requested: str, request_id: JsonRpcId) -> RpcError:
-    data = {"supported": [MODERN], "requested": clean(requested)}
-    return RpcError(UNSUPPORTED_VERSION, "Unsupported protocol version", data=data, request_id=request_id)
-
-
 def missing_capability(required: dict[str, Any], what: str, request_id: JsonRpcId) -> RpcError:
     data = {"requiredCapabilities": required}
     return RpcError(MISSING_CAPABILITY, what, data=data, request_id=request_id)
@@ -113,7 +106,8 @@ def _caller(message: RpcMessage, meta: dict[str, Any], headers: Mapping[str, str
         what = f"{VERSION_KEY} must be a string and {CAPABILITIES_KEY} an object."
         raise RpcError(INVALID_PARAMS, what, request_id=message.id)
     if version != MODERN:
-        raise unsupported_version(version, message.id)
+        data = {"supported": [MODERN], "requested": clean(version)}
+        raise RpcError(UNSUPPORTED_VERSION, "Unsupported protocol version", data=data, request_id=message.id)
     return Caller(version=version, capabilities=capabilities)
 
 

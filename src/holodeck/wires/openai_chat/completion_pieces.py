@@ -111,16 +111,14 @@ class CompletionReader(ReplyReader[CompletionPiece]):
             waiting = tuple(map(approval_asked, ending.interrupts))
             asked = Delta(content=(PARAGRAPH if self._has_text else "") + self._what_waits(ending))
             return asked, Finish(finish_reason="stop", usage=ending.usage, interrupts=waiting)
-        calls = self._waiting_calls(ending) if ending.outcome is e.Outcome.CLIENT_TOOLS else ()
+        pending = dict.fromkeys(ending.pending_calls) if ending.outcome is e.Outcome.CLIENT_TOOLS else ()
+        known = [call_id for call_id in pending if call_id in self._calls]
+        calls = tuple(ToolCallPiece(index=i, id=id_, function=self._calls[id_]) for i, id_ in enumerate(known))
         finish = Finish(finish_reason="tool_calls" if calls else _finish_reason(ending), usage=ending.usage)
         return (Delta(tool_calls=calls), finish) if calls else (finish,)
 
     def run_failed(self, ending: e.RunFailed) -> Sequence[CompletionPiece]:
         return (FailedPiece(error_of(ending)),)
-
-    def _waiting_calls(self, ending: e.RunFinished) -> tuple[ToolCallPiece, ...]:
-        known = [call_id for call_id in dict.fromkeys(ending.pending_calls) if call_id in self._calls]
-        return tuple(ToolCallPiece(index=i, id=id_, function=self._calls[id_]) for i, id_ in enumerate(known))
 
     def _what_waits(self, ending: e.RunFinished) -> str:
         tools = ", ".join(each.tool for each in ending.interrupts)

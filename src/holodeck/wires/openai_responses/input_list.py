@@ -99,7 +99,7 @@ def _item(message: m.Message) -> dict[str, Any] | None:
             "type": "message",
             "role": "user",
             "status": "completed",
-            "content": _parts(message.content),
+            "content": [*map(_part, m.parts_of(message.content))],
         }
     if isinstance(message, m.ToolMessage):
         return {
@@ -112,24 +112,10 @@ def _item(message: m.Message) -> dict[str, Any] | None:
     return None
 
 
-def _parts(content: m.Content) -> list[dict[str, Any]]:
-    return [_part(part) for part in ([m.TextPart(content)] if isinstance(content, str) else content)]
-
-
 def _part(part: m.Part) -> dict[str, Any]:
     if isinstance(part, m.TextPart):
         return {"type": "input_text", "text": part.text}
-    return {"type": "input_image", "image_url": _url(part), "detail": "auto"} if _is_image(part) else _file(part)
-
-
-def _is_image(part: m.MediaPart) -> bool:
-    return part.mime_type.startswith("image/")
-
-
-def _file(part: m.MediaPart) -> dict[str, Any]:
-    member = "file_url" if part.data is None else "file_data"
-    return {"type": "input_file", "filename": part.filename, member: _url(part)}
-
-
-def _url(part: m.MediaPart) -> str | None:
-    return part.url if part.data is None else part.data_url
+    url = part.url if part.data is None else part.data_url
+    if part.mime_type.startswith("image/"):
+        return {"type": "input_image", "image_url": url, "detail": "auto"}
+    return {"type": "input_file", "filename": part.filename, "file_url" if part.data is None else "file_data": url}

@@ -61,8 +61,9 @@ def decode(
     if raw.get("instructions") is not None:
         given.instructions.insert(0, read.short_text(raw["instructions"], "instructions", max_text))
     tools = parameters.function_tools(raw.get("tools"))
+    previous = read.optional(read.valid_id, raw.get("previous_response_id"), "previous_response_id")
     run = RunRequest(
-        parent_run_id=_previous(raw.get("previous_response_id")),
+        parent_run_id=None if previous is None else previous.removeprefix(PREFIX),
         messages=tuple(given.messages),
         resume=tuple(given.resume),
         client_tools=tools,
@@ -100,12 +101,6 @@ def _check_state(run: RunRequest, conversation: str | None) -> None:
     for field, value in (("previous_response_id", run.parent_run_id), ("conversation", conversation)):
         if value is not None:
             raise unsupported(field, f"{field} is a stored conversation: leave out store: false, or send all input.")
-
-
-def _previous(value: Any) -> str | None:
-    if value is None:
-        return None
-    return read.valid_id(value, "previous_response_id").removeprefix(PREFIX)
 
 
 def _conversation(value: Any) -> str | None:
