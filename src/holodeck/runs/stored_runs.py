@@ -102,6 +102,19 @@ class StoredRuns:
         await run.done()
         return await self.find(run_id, owner=owner)
 
+    async def last_of_chain(self, root: str, *, owner: Owner) -> Run:
+        """The newest run of a task as other protocols mean it: a run, and those that answered its questions.
+
+        The task's id is that of the first run, `root`. Raises RunNotFound.
+        """
+        run = await self.find_settled(root, owner=owner)
+        newest = [] if self._records is None else await self._records.runs_of(owner=owner, root=root, limit=1)
+        if newest and newest[0].run_id != root:
+            run = await self.find_settled(newest[0].run_id, owner=owner)
+        others = reversed(self._runs.of_session(run.session_id, owner=owner))
+        # A run that started a moment ago has not joined the chain yet.
+        return next((each for each in others if each.request.parent_run_id == run.run_id and each is not run), run)
+
     async def of_session(self, session_id: str, *, owner: Owner) -> list[Run]:
         """The runs of a session that can still be read, oldest first.
 

@@ -29,7 +29,7 @@ from holodeck.files.fetch import AllowedHost, public_addresses
 from holodeck.http.address import address_of
 from holodeck.http.client import Client
 from holodeck.http.failures import HttpError, Unsendable
-from holodeck.runs.log import ReplayGone
+from holodeck.runs.log import ReplayGone, next_event
 from holodeck.runs.middleware import EventMiddleware
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
@@ -285,7 +285,7 @@ class _Updates:
         """Returns the updates since the last call. Waits for the next event if there are none. ReplayGone."""
         log = self._run.log
         if self._position == len(log) and not log.ended:
-            await _next_event(self._run)
+            await next_event(log)
         new = log.since(self._position)
         events = [bare(event) for _, event in self._middleware(enumerate(new, self._position))]
         self._position += len(new)
@@ -300,20 +300,6 @@ class _Updates:
         """Continues at the first event that the log still has."""
         log = self._run.log
         self._position = max(self._position, len(log) - len(log.kept))
-
-
-async def _next_event(run: Run) -> None:
-    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def wake() -> None:
-        if not waiter.done():
-            waiter.set_result(None)
-
-    run.log.call_at_next(wake)
-    try:
-        await waiter
-    finally:
-        run.log.do_not_call(wake)
 
 
 def _headers(config: PushConfig, body: bytes, message_id: str) -> dict[str, str]:
