@@ -230,7 +230,7 @@ MUTANTS = (
     Mutant("server/protocol.py", "        self.server.connection_limit.leave(self._address)\n", "", CONNECTIONS, "a connection that is gone keeps its place"),
     Mutant("server/protocol.py", "if self._verdict is ConnectionVerdict.OVER_LIMIT and not is_of_monitor:", "if self._verdict is ConnectionVerdict.OVER_LIMIT:", CONNECTIONS, "monitors are turned away"),
     Mutant("server/quota.py", "    def history_compacted(self", "    def not_counted(self", "tests/scenarios/test_long_conversations.py", "summaries are not charged to anybody"),
-    Mutant("server/quota.py", "self._estimated(self._estimate_step())", "self._estimated(0)", "tests/server/test_server_quota.py", "a step that broke off is free"),
+    Mutant("server/quota.py", "_estimated(self._estimate_step())", "_estimated(0)", "tests/server/test_server_quota.py", "a step that broke off is free"),
     Mutant("server/uploads.py", "except OSError as error:", "except ZeroDivisionError as error:", DISKS, "a full disk is an internal error"),
     Mutant("files/extraction.py", "view = view[file.write(view[:_WRITE]) :]", "file.write(view[:_WRITE]); view = view[_WRITE:]", DISKS, "a document is cut where the disk is full"),
     Mutant("server/app.py", '        scope["app"] = self\n', '        scope["app"], scope["answer"] = self, (answer, scope)\n', FREED, "a request keeps itself"),

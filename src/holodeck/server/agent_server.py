@@ -150,6 +150,7 @@ class AgentServer:
         )
         self.at_drain: list[Callable[[], Awaitable[None]]] = []  # called when the last run has ended
         self.arriving = 0  # runs that are admitted but not yet started
+        self.answering = 0  # answers in progress
         self._trace = trace
         self.run_settings = run_settings or RunSettings()
         self.runs = Runs(self.agent, store, self.run_settings, records=records, observe=self._observers)
@@ -168,7 +169,6 @@ class AgentServer:
             key_limits=self.access.limits_of_key,
             refused=self.metrics.limit_refusals.add,
         )
-        self.slots = StreamSlots(self.quotas)
         self.worker_figures: WorkerFigures | None = None  # if this process is one of several workers
         self._watchdog = Watchdog(self.metrics.loop_lag.observe) if self.settings.block.watchdog else None
         self._started_at = time.monotonic()
@@ -398,14 +398,6 @@ class RunAdmission:
 
 
 @dataclass(slots=True, eq=False)
-class StreamSlots:
-    """Counts the answers in progress. `quotas` has the limits."""
-
-    quotas: Quotas
-    taken: int = 0
-
-
-@dataclass(slots=True, eq=False)
 class Slot:
     """The slot of one request, which it takes before it starts or reads a run, and keeps until its answer has ended.
 
@@ -414,7 +406,7 @@ class Slot:
     Users behind one address share only `server.limits.address.streams`.
     """
 
-    _slots: StreamSlots
+    _server: AgentServer
     _taken: bool = False
     _lease: Lease | None = None
 
@@ -422,16 +414,16 @@ class Slot:
         """Takes the slot. Idempotent. Raises RateLimited if a limit is reached."""
         if not self._taken:
             self._taken = True
-            self._slots.taken += 1
-            if self._slots.quotas.counts_streams:
-                self._lease = await self._slots.quotas.stream(spender_of(request, owner))
+            self._server.answering += 1
+            if self._server.quotas.counts_streams:
+                self._lease = await self._server.quotas.stream(spender_of(request, owner))
 
     def release(self) -> None:
         if self._taken:
             self._taken = False
-            self._slots.taken -= 1
+            self._server.answering -= 1
         if self._lease is not None:
-            self._slots.quotas.release(self._lease)
+            self._server.quotas.release(self._lease)
             self._lease = None
 
 

@@ -270,8 +270,7 @@ class Quotas:
             yield kind, subject, found
 
     def _reservations(self, limits: Sequence[tuple[str, str, SubjectLimits]], tokens: int) -> list[Use]:
-        usage = TokenUsage(prompt_tokens=0, completion_tokens=tokens)
-        money = self.money_of(usage)
+        money = self.money_of(_estimated(tokens))
         return [
             *(Use(window, tokens, partly=True) for window in _windows(limits, "tokens")),
             *(Use(window, max(1, money), partly=True) for window in _windows(limits, "money")),
@@ -367,32 +366,22 @@ class Meter(RunMeter):
         ]
         if not missing:
             return
-        if any(self._held.get(use.window) for use in missing):
-            self._top_up(missing, await self._quotas.take(missing))
-            return
         taken = await self._quotas.take(missing)
         if isinstance(taken, Full):
+            if any(self._held.get(use.window) for use in missing):
+                return  # continues with what it holds: a run exceeds a limit by at most one step
             raise QuotaExceeded(taken.window.name)
-        self._top_up(missing, taken)
-
-    def _top_up(self, uses: Sequence[Use], taken: Taken | Full) -> None:
-        """Adds the amounts to the reservation. If a limit is used up, the run continues with what it holds.
-
-        So a run exceeds a limit by at most one step.
-        """
-        if isinstance(taken, Full):
-            return
-        for use, amount in zip(uses, taken.amounts, strict=True):
+        for use, amount in zip(missing, taken.amounts, strict=True):
             self._held[use.window] = self._held.get(use.window, 0) + amount
 
     def step_started(self, _event: StepStarted) -> None:
         self._step_at = len(self._run.log) if self._run is not None else 0
 
     def step_finished(self, event: StepFinished) -> None:
-        self._settle(event.usage or self._estimated(self._estimate_step()))
+        self._settle(event.usage or _estimated(self._estimate_step()))
 
     def history_compacted(self, event: HistoryCompacted) -> None:
-        self._settle(event.usage or self._estimated(event.estimate))
+        self._settle(event.usage or _estimated(event.estimate))
 
     def run_finished(self, _event: Ending) -> None:
         self.end()
@@ -415,9 +404,6 @@ class Meter(RunMeter):
             uses.append(Use(use.window, spent - self._held.pop(use.window, 0)))
         self._quotas.settle([use for use in uses if use.amount])
 
-    def _estimated(self, tokens: int) -> TokenUsage:
-        return TokenUsage(prompt_tokens=0, completion_tokens=tokens)
-
     def _estimate_step(self) -> int:
         """Estimates the tokens of a step without reported usage; 0 if the model sent nothing: such a step is free."""
         if self._run is None:
@@ -429,6 +415,10 @@ class Meter(RunMeter):
         pieces = (each.delta for each in events if isinstance(each, TextAdded | ReasoningAdded | ToolArgumentsAdded))
         written = tokens_of_text("".join(pieces))
         return written and written + tokens_in(self._run.request.messages)
+
+
+def _estimated(tokens: int) -> TokenUsage:
+    return TokenUsage(prompt_tokens=0, completion_tokens=tokens)
 
 
 class QuotaExceeded(BudgetExceeded):
