@@ -12,7 +12,7 @@ from holodeck.agent.prompting import RECALL, RECALLED
 from holodeck.cli.conversation.chat_loop import INTERRUPTED
 from holodeck.cli.conversation.commands import COMMANDS
 from holodeck.cli.conversation.session import ChatConfig
-from holodeck.cli.conversation.validation import MAX_INPUT, InputChecks, load_checks
+from holodeck.cli.conversation.validation import MAX_INPUT, InputChecks
 from holodeck.cli.lines import Interrupted
 from holodeck.cli.plain_display import JsonDisplay
 from holodeck.config.build_stores import build_sqlite
@@ -23,6 +23,7 @@ from holodeck.core.usage import TokenUsage
 from holodeck.errors import ConfigError, ModelUnreachable
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.tools.catalogue import Catalogue, Source
+from holodeck.tools.function_files import load_function
 from holodeck.tools.functions import FunctionTool, FunctionToolset
 from holodeck.tools.rules import ToolRules
 from tests.cli.chat_fixture import ChatFixture
@@ -88,12 +89,12 @@ async def test_the_chain_can_be_extended(fixture, tmp_path):
         "def polite(text):\n    if 'please' not in text:\n        raise ValueError('Say please.')\n"
         "def shout(text):\n    return text.upper()\n"
     )
-    own = load_checks([("checks.py", "polite"), ("checks.py", "shout")], tmp_path)
+    own = [load_function("checks.py", name, tmp_path) for name in ("polite", "shout")]
     await fixture.converse("do it", "do it, please", checks=InputChecks().then(*own))
     assert fixture.received == ["DO IT, PLEASE"]
     assert "✗ Say please." in fixture.printed
     with pytest.raises(ConfigError, match="nobody"):
-        load_checks([("checks.py", "nobody")], tmp_path)
+        load_function("checks.py", "nobody", tmp_path)
 
 
 # approvals
