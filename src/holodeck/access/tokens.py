@@ -39,8 +39,6 @@ class TrustedIssuer(msgspec.Struct, frozen=True):
 
 
 class _Refused(Exception):
-    """Internal: why a token is not accepted."""
-
     def __init__(self, reason: Reason, *, lasting: bool = True) -> None:
         self.reason = reason
         self.lasting = lasting  # whether the same token will be refused for the next minute, too
@@ -233,7 +231,6 @@ async def _found_signer(token: str, source: KeySource, kid: str | None, algorith
 
 
 def _signer(token: str, keys: KeySet, kid: str | None, algorithm: str) -> VerifyingKey:
-    """Returns the key that signed the token."""
     candidates = keys.candidates(kid, algorithm)
     if not candidates:
         raise _Refused("unknown", lasting=False)
@@ -318,7 +315,6 @@ def _failure(reason: Reason) -> Failure:
 
 
 def _keep(table: dict[bytes, _Remembered], name: bytes, entry: _Remembered) -> None:
-    """Adds an entry, and drops the oldest when there are too many."""
     table[name] = entry
     if len(table) > REMEMBERED:
         del table[next(iter(table))]

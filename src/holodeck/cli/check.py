@@ -89,8 +89,6 @@ async def _model_answers(agent: AgentDefinition) -> str:
 
 
 class Report:
-    """Prints the results of the checks, one line each."""
-
     def __init__(self) -> None:
         self._paint = Paint.of(sys.stdout)
 

@@ -85,8 +85,6 @@ class WindowStore(Protocol):
 
 
 class Buckets:
-    """The uses of one window."""
-
     __slots__ = ("_buckets", "_grain", "_length", "used")
 
     def __init__(self, window: Window) -> None:

@@ -58,7 +58,6 @@ class RunLog:
 
     @property
     def has_ending(self) -> bool:
-        """Whether the run has ended and its log was not cut first."""
         return self.ended and not self.is_cut
 
     @property
@@ -74,7 +73,6 @@ class RunLog:
 
     @property
     def kept(self) -> Sequence[Event]:
-        """All events that are not evicted yet."""
         return self.since(self._dropped)
 
     def size(self) -> int:

@@ -54,7 +54,6 @@ class SessionQueue:
         return len(self._queues.get(key, ()))
 
     def take(self, key: OwnedId) -> "QueueSlot":
-        """Takes the next slot in the queue."""
         queue = self._queues.setdefault(key, [])
         slot = QueueSlot(self, key, is_free=not queue)
         queue.append(slot)
@@ -94,7 +93,6 @@ class QueueSlot:
         self.release()
 
     def free(self) -> None:
-        """Gives this slot its turn."""
         self.is_free = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -249,7 +247,6 @@ class Run:
 
     @property
     def events(self) -> int:
-        """How many events all parts have written."""
         return sum(len(part.log) for part in self.parts)
 
     @property

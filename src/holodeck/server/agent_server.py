@@ -258,7 +258,6 @@ class AgentServer:
         return () if stored is None else stored.messages
 
     def middleware(self) -> EventMiddleware:
-        """Makes the event middleware of a new reader."""
         return NO_STAGES if self._middleware is None else self._middleware()
 
     def shown_events(self, run: Run) -> Iterator[Event]:

@@ -114,7 +114,6 @@ async def branch_of(server: AgentServer, owner: Owner, chat: CompletionSession) 
 
 
 def without_stored(wanted: RunRequest, branch: Branch) -> RunRequest:
-    """Drops the messages that the session has."""
     new = wanted.messages[first_of_use(wanted.messages) :]
     return msgspec.structs.replace(wanted, messages=new, only_adds=True, follows=branch.follows)
 

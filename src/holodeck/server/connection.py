@@ -56,8 +56,6 @@ class TooManyConnections(Overloaded):
 
 
 class ConnectionVerdict(Enum):
-    """The verdict on a new connection."""
-
     SERVED = auto()
     OVER_LIMIT = auto()  # may only ask for the server's health
     CLOSED = auto()

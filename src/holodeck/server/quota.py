@@ -126,8 +126,6 @@ class Spender(msgspec.Struct, frozen=True):
 
 
 class Quotas:
-    """Admits requests and counts what their runs use."""
-
     def __init__(
         self,
         limits: ServerLimits,
@@ -311,7 +309,6 @@ class Quotas:
 
 
 def _shares(limits: Sequence[tuple[str, str, SubjectLimits]], what: str) -> list[Share]:
-    """The limits of runs or of streams."""
     found = ((kind, subject, each.runs if what == "runs" else each.streams) for kind, subject, each in limits)
     return [Share(f"{kind}-{what}", subject, limit) for kind, subject, limit in found if limit]
 

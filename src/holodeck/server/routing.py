@@ -137,8 +137,6 @@ class Match(NamedTuple):
 
 
 class Router:
-    """Finds the operation for a request."""
-
     def __init__(self, operations: Iterable[Operation]) -> None:
         self._fixed: dict[str, dict[str, Operation]] = {}
         self._patterns: dict[re.Pattern[str], dict[str, Operation]] = {}  # in the order of registration

@@ -29,8 +29,6 @@ class ChatFileError(StartError):
 
 
 class SavedChat(msgspec.Struct, frozen=True, kw_only=True):
-    """A file."""
-
     session_id: str
     agent_name: str
     saved_at: Annotated[datetime, msgspec.Meta(tz=True)]

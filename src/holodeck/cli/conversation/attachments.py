@@ -79,7 +79,6 @@ class Attachments:
         return [*(path.name for path in paths), *(document.name for document in documents)]
 
     def take_input(self, data: bytes) -> None:
-        """Attaches what was piped into the command."""
         if len(data) > self.settings.max_file_mb * MB:
             raise InvalidRequest(
                 f"The piped input is larger than {self.settings.max_file_mb:g} MB (files.max_file_mb)."

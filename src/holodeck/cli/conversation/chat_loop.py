@@ -52,8 +52,6 @@ class Display(Protocol):
 
 @dataclass(kw_only=True)
 class ChatIO:
-    """The display, the output functions and the approvals of one chat."""
-
     display: Display
     say: Callable[[str], None]  # prints a line to the user; its text is safe
     complain: Callable[[str], None]  # the same for problems
@@ -215,7 +213,6 @@ class ChatLoop(ABC):
         await self._show_state(time.monotonic() - begun)
 
     def _leave_open(self, interrupts: Sequence[Interrupt], consequence: str = "") -> None:
-        """Reports unanswered calls."""
         self._waits = True
         for name in dict.fromkeys(one_line(interrupt.tool, 100) for interrupt in interrupts):
             if self._interactive:

@@ -41,7 +41,6 @@ class Painter:
         self._scrolled = 0  # lines of the picture that scrolled off the screen and can no longer change
 
     def show(self, lines: Sequence[str]) -> None:
-        """Replaces the live lines with these."""
         self._scroll()  # the window may have become shorter
         fresh = list(lines[self._scrolled :])
         if fresh == self._painted:
@@ -117,8 +116,6 @@ class _ShownCall:
 
 @dataclass
 class _Flow:
-    """Text in progress, and how it is rendered."""
-
     source: md.GrowingMarkdown
     render: md.Render
     begun: bool = False  # part of it is already on the screen permanently
@@ -304,7 +301,6 @@ class Screen(e.Observer):
             self._picture, self._gap = [], True
 
     def _blocks(self, flow: _Flow, source: str) -> list[str]:
-        """Returns the lines of finished text."""
         if not source.strip():
             return []
         lines = self._of(flow, source, is_finished=True)
