@@ -111,8 +111,7 @@ def command(
     if given["session_id"] is not None and (given["resume"] is not None or not given["save"]):
         raise click.UsageError("--session always saves its conversation: leave out --resume and --no-save")
     try:
-        file = None if demo else Path(path or ".")
-        asked = ChatConfig(agent_config_path=file, question=question, **given)  # same names as its members
+        asked = ChatConfig(question=question, **given)  # same names as its members
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if url is not None or key_file is not None:

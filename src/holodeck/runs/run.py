@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -36,8 +36,6 @@ from holodeck.models.port import Prompt
 from holodeck.runs.log import RunLog, size_of_messages
 from holodeck.runs.port import RunRecord, RunResult, RunState
 from holodeck.sessions.port import Conversation
-
-T = TypeVar("T")
 
 
 class SessionQueue:
@@ -367,15 +365,15 @@ def stopped(run: Run | RunRecord) -> RunFinished:
     return RunFinished(run.run_id, run.session_id, outcome=Outcome.CANCELLED, finish_reason="cancelled")
 
 
-class SessionFeeds(Generic[T]):
+class SessionFeeds:
     """Callbacks by session. Each is called with every run that starts, and with None when no more follow."""
 
     def __init__(self) -> None:
-        self._calls: dict[OwnedId, list[Callable[[T | None], None]]] = {}
+        self._calls: dict[OwnedId, list[Callable[[Run | None], None]]] = {}
         self._closed = False
 
     @contextmanager
-    def subscribed(self, session: OwnedId, call: Callable[[T | None], None]) -> Iterator[None]:
+    def subscribed(self, session: OwnedId, call: Callable[[Run | None], None]) -> Iterator[None]:
         self._calls.setdefault(session, []).append(call)
         if self._closed:
             call(None)
@@ -387,7 +385,7 @@ class SessionFeeds(Generic[T]):
             if not calls:
                 del self._calls[session]
 
-    def started(self, session: OwnedId, run: T) -> None:
+    def started(self, session: OwnedId, run: Run) -> None:
         for call in self._calls.get(session, ()):
             call(run)
 

@@ -139,7 +139,8 @@ class PushSender:
         if run in self._followers:
             self._followers[run].addresses.update(addresses)
             return
-        if len(self._followers) >= MAX_FOLLOWERS or self._followers_of(run.owner) >= MAX_OWNER_FOLLOWERS:
+        of_owner = sum(other.owner == run.owner for other in self._followers)
+        if len(self._followers) >= MAX_FOLLOWERS or of_owner >= MAX_OWNER_FOLLOWERS:
             log.warning("too many runs have push notifications: those of run %s are not sent", run.run_id)
             return
         follower = self._followers[run] = _Follower(set(addresses))
@@ -147,9 +148,6 @@ class PushSender:
             self._followed(run, task_id, middleware, follower), name=f"push {run.run_id}"
         )
         follower.task.add_done_callback(lambda _: self._followers.pop(run, None))
-
-    def _followers_of(self, owner: Owner) -> int:
-        return sum(run.owner == owner for run in self._followers)
 
     def _may_call(self, url: str) -> bool:
         try:

@@ -355,14 +355,14 @@ class Screen(e.Observer):
         if self.quiet:
             return []
         turn = (SPINNER[int(time.monotonic() / TURN) % len(SPINNER)] + " ", "cyan")
-        rows = [self._row(turn, self._call_row(call), _so_far(call.started)) for call in self._calls.values()]
+        rows = []
+        for call in self._calls.values():
+            shown = call_text(call.name, call.arguments, short=True) + self._progress_of(call.name)
+            rows.append(self._row(turn, shown, _so_far(call.started)))
         if self._waiting is not None:
             what, since = self._waiting
             rows.append(self._row(turn, f"{what}…", _so_far(since)))
         return rows
-
-    def _call_row(self, call: _ShownCall) -> str:
-        return call_text(call.name, call.arguments, short=True) + self._progress_of(call.name)
 
     def _row(self, mark: tuple[str, str], what: str, duration: str) -> str:
         """Formats one line. The middle part is cut to fit."""
