@@ -5,6 +5,7 @@ import json
 import pytest
 from opentelemetry.semconv._incubating.attributes.gen_ai_attributes import GenAiProviderNameValues
 
+from holodeck.config.agent_schema import ObservabilitySettings
 from holodeck.config.load import load_config
 from holodeck.core import events as e
 from holodeck.core.messages import UserMessage
@@ -44,7 +45,8 @@ def collector():
 
 
 def export(collector, events, **environment: str) -> None:
-    exporting = otlp.Exporting(service="svc", agent="helper", endpoint=collector.url, environment=environment)
+    wanted = ObservabilitySettings(service_name="svc", otlp_endpoint=collector.url)
+    exporting = otlp.Exporting(wanted, agent="helper", environment=environment)
     run_log = RunLog()
     run_log.observers = [exporting.tracing.run(run_id="r", session_id="s", kept=lambda: run_log.kept)]
     for event in events:

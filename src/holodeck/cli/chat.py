@@ -350,7 +350,7 @@ def _tracing(
         yield None
         return
     otlp = import_module("holodeck.telemetry.otlp")
-    exporting = otlp.exporting(settings, agent=config.agent.name, environment=config.environment)
+    exporting = otlp.Exporting(settings, agent=config.agent.name, environment=config.environment)
     tracing = exporting.tracing
     try:
         with tracing.chat(session.session_id) as span:

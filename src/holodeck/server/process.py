@@ -150,7 +150,7 @@ class Traces:
     def __init__(self, config: LoadedConfig) -> None:
         otlp = import_module("holodeck.telemetry.otlp")  # an optional dependency
         wanted = config.agent.observability
-        self._exporting = otlp.exporting(wanted, agent=config.agent.name, environment=config.environment)
+        self._exporting = otlp.Exporting(wanted, agent=config.agent.name, environment=config.environment)
         self._names_users = wanted.user_ids
 
     def of_run(self, run: Run) -> Observer:

@@ -256,14 +256,12 @@ _BODIES = {  # in 1.0, and in 0.3
 
 def _add_operations() -> None:
     for method, path, name, summary, scope, responses in _OPERATIONS:
-        new, old = ({"POST": each.post, "GET": each.get, "DELETE": each.delete}[method] for each in (http, old_http))
         body, old_body = _BODIES.get(name, (None, None))
-        access = needs(scope)
-        described = new(path, summary, access=access, parameters=(schemas.VERSION,), body=body, responses=responses)
-        described(_endpoint(name, _NEW_FORM))
+        about: dict[str, Any] = {"access": needs(scope), "responses": responses}
+        new = http.add(method, path, summary, parameters=(schemas.VERSION,), body=body, **about)
+        new(_endpoint(name, _NEW_FORM))
         if name != "ListTasks":  # not in 0.3
-            described = old(path, f"{summary} (0.3)", access=access, body=old_body, responses=responses)
-            described(_endpoint(name, _OLD_FORM))
+            old_http.add(method, path, f"{summary} (0.3)", body=old_body, **about)(_endpoint(name, _OLD_FORM))
 
 
 _add_operations()
