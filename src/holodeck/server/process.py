@@ -14,7 +14,7 @@ import socket
 import sys
 import webbrowser
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -78,16 +78,13 @@ def serve(options: ServeOptions) -> None:
         style=options.log_format,
         name_user=_naming(options),
     )
-    try:
-        _serve(options, access, settings, output)
-    finally:
-        output.close()
+    with closing(output), tracing(options.config) as trace:
+        stores = build_stores(options.config, options.worker)
+        server = build_server(options.config, settings, access, trace=trace, stores=stores)
+        _serve(server, options, output)
 
 
-def _serve(options: ServeOptions, access: Authenticator, settings: ServerSettings, output: logs.Logging) -> None:
-    traces = Traces(options.config) if options.config.agent.observability.enabled else None
-    stores = build_stores(options.config, options.worker)
-    server = build_server(options.config, settings, access, trace=traces.of_run if traces else None, stores=stores)
+def _serve(server: AgentServer, options: ServeOptions, output: logs.Logging) -> None:
     if options.worker is not None:
         folder, number = Path(options.worker.folder), options.worker.number
         server.worker_figures = WorkerFigures(folder, number, partial(own_series, server))
@@ -99,8 +96,6 @@ def _serve(options: ServeOptions, access: Authenticator, settings: ServerSetting
         listener.close()
         if options.uds:
             Path(options.uds).unlink(missing_ok=True)
-        if traces is not None:
-            traces.close()
 
 
 def _listener_of(options: ServeOptions) -> socket.socket:
@@ -144,24 +139,29 @@ async def _end_tasks() -> None:
         log.warning("%d tasks did not end when they were cancelled and were abandoned: %s", len(abandoned), names)
 
 
-class Traces:
-    """Exports OpenTelemetry spans of runs to a collector (CHT-11: the same spans as in the terminal)."""
+@contextmanager
+def tracing(config: LoadedConfig) -> Iterator[Callable[[Run], Observer] | None]:
+    """Exports OpenTelemetry spans of runs to a collector (CHT-11: the same spans as in the terminal), if it is wanted."""
+    wanted = config.agent.observability
+    if not wanted.enabled:
+        yield None
+        return
+    otlp = import_module("holodeck.telemetry.otlp")  # an optional dependency
+    exporting = otlp.Exporting(wanted, agent=config.agent.name, environment=config.environment)
 
-    def __init__(self, config: LoadedConfig) -> None:
-        otlp = import_module("holodeck.telemetry.otlp")  # an optional dependency
-        wanted = config.agent.observability
-        self._exporting = otlp.Exporting(wanted, agent=config.agent.name, environment=config.environment)
-        self._names_users = wanted.user_ids
-
-    def of_run(self, run: Run) -> Observer:
-        user = run.owner.user if self._names_users else None
-        spans: Observer = self._exporting.tracing.run(
-            run_id=run.run_id, session_id=run.session_id, kept=lambda: run.log.kept, user_id=user
+    def spans_of(run: Run) -> Observer:
+        spans: Observer = exporting.tracing.run(
+            run_id=run.run_id,
+            session_id=run.session_id,
+            kept=lambda: run.log.kept,
+            user_id=run.owner.user if wanted.user_ids else None,
         )
         return spans
 
-    def close(self) -> None:
-        self._exporting.close()
+    try:
+        yield spans_of
+    finally:
+        exporting.close()
 
 
 def build_server(
