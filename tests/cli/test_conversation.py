@@ -382,7 +382,15 @@ async def test_a_dropped_file_is_named_and_attached_once(fixture, tmp_path):
     note.write_text("eggs")
     await fixture.converse(f"'{note}'", f"/attach {note}", f"file://{quote(str(note))}")
     assert fixture.printed == ["With the next message: my notes.txt (/detach NAME removes one, /detach all)"] * 3
-    assert fixture.context.attachments.paths == [note]
+    assert fixture.context.attachments.files == [note]
+
+
+async def test_a_file_is_detached_by_its_path(fixture, tmp_path):
+    kept, other = tmp_path / "kept.txt", tmp_path / "other.txt"
+    for file in (kept, other):
+        file.write_text("eggs")
+    await fixture.converse(f"/attach {kept}", f"/attach {other}", f"/detach {other}")
+    assert fixture.context.attachments.names == ["kept.txt"]
 
 
 async def test_a_file_that_cannot_be_read_stays_attached_and_nothing_is_sent(fixture, tmp_path):
@@ -392,7 +400,7 @@ async def test_a_file_that_cannot_be_read_stays_attached_and_nothing_is_sent(fix
     assert fixture.model.prompts == []
     assert "✗ broken.pdf" in fixture.output
     assert fixture.printed[-1] == "With the next message: broken.pdf (/detach NAME removes one, /detach all)"
-    assert fixture.context.attachments.paths == [broken]
+    assert fixture.context.attachments.files == [broken]
 
 
 # limits (CHT-09)
