@@ -8,7 +8,7 @@ import asyncio
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -36,6 +36,8 @@ from holodeck.models.port import Prompt
 from holodeck.runs.log import RunLog, size_of_messages
 from holodeck.runs.port import RunRecord, RunResult, RunState
 from holodeck.sessions.port import Conversation
+
+CANCEL_SECONDS = 1.0
 
 
 class SessionQueue:
@@ -363,6 +365,15 @@ def ending_of(run: Run, error: HoloDeckError | None) -> Ending:
 def stopped(run: Run | RunRecord) -> RunFinished:
     """The ending of a run that a client has stopped."""
     return RunFinished(run.run_id, run.session_id, outcome=Outcome.CANCELLED, finish_reason="cancelled")
+
+
+async def cancel_all(tasks: Collection["asyncio.Task[Any] | None"]) -> None:
+    """Cancels tasks of a server that stops, and waits a moment for their ends: a cancelled statement waits for the store."""
+    running = {task for task in tasks if task is not None}
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running, timeout=CANCEL_SECONDS)
 
 
 class SessionFeeds:

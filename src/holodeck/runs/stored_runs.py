@@ -6,8 +6,8 @@ those that a crash interrupted.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import NamedTuple
 
 import msgspec
@@ -151,14 +151,9 @@ class StoredRuns:
                 runs.append(await self.find(each, owner=owner))
         return runs
 
-    @asynccontextmanager
-    async def announced(self, session: OwnedId, call: Announce) -> AsyncIterator[None]:
+    def announced(self, session: OwnedId, call: Announce) -> AbstractAsyncContextManager[None]:
         """Calls `call` with each run of a session that another process starts, until the block ends. See `Announce`."""
-        if self._news is None:
-            yield
-        else:
-            async with self._news.announced(session, call):
-                yield
+        return nullcontext() if self._news is None else self._news.announced(session, call)
 
     async def active(self, session_id: str, *, owner: Owner) -> list[str]:
         """The ids of the session's runs that have not ended, in any process."""
