@@ -26,7 +26,8 @@ demo_option = click.option("--demo", is_flag=True, help="The bundled todo agent 
 
 def agent_arguments(command: CommandFunction) -> CommandFunction:
     """Adds PATH and --demo, the same for every command that takes an agent."""
-    return click.argument("path", required=False, metavar="[PATH]", type=click.Path())(demo_option(command))
+    path = click.Path(readable=False)  # for completion: loading the file says what is wrong with it
+    return click.argument("path", required=False, metavar="[PATH]", type=path)(demo_option(command))
 
 
 def chosen(path: str | None, *, demo: bool) -> LoadedConfig:

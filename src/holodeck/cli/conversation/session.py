@@ -27,11 +27,7 @@ class SessionState(StrEnum):
     TERMINATED = "terminated"
 
 
-_MAY_BECOME = {
-    SessionState.INITIALIZING: {SessionState.ACTIVE, SessionState.TERMINATED},
-    SessionState.ACTIVE: {SessionState.TERMINATED},
-    SessionState.TERMINATED: set[SessionState](),
-}
+_IN_ORDER = list(SessionState)
 
 
 class ChatConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +67,7 @@ class ChatSession:
             raise ValueError("started_at cannot be in the future")
 
     def become(self, state: SessionState) -> None:
-        if state not in _MAY_BECOME[self.state]:
+        if _IN_ORDER.index(state) <= _IN_ORDER.index(self.state):
             raise ValueError(f"a session that is {self.state} cannot become {state}")
         self.state = state
 
