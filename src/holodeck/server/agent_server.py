@@ -424,6 +424,4 @@ def slot_of(request: HTTPConnection) -> Slot:
 
 
 def _revoked() -> Unauthorized:
-    error = Unauthorized("The key of this run was revoked.")
-    error.reason = "revoked"
-    return error
+    return Unauthorized("The key of this run was revoked.", reason="revoked")

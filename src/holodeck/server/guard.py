@@ -194,9 +194,8 @@ def _once(names: Iterable[str]) -> list[str]:
 
 def _forbidden(origin: str | None) -> Forbidden:
     page = "another site" if origin is None else one_line(origin, 200)
-    error = Forbidden(f"Pages of {page} may not use this server; --cors-origins allows it by name.")
-    error.reason = "foreign-page"
-    return error
+    message = f"Pages of {page} may not use this server; --cors-origins allows it by name."
+    return Forbidden(message, reason="foreign-page")
 
 
 def _preflight(headers: Headers, allowed: Sequence[str] | None) -> Response:

@@ -69,12 +69,11 @@ class TenantStorage:
         """Raises RateLimited if the tenant has used up its storage."""
         level = await self.level(tenant)
         if level is not None and level.left == 0:
-            error = RateLimited(
+            raise RateLimited(
                 f"The users of this tenant store {level.window.limit / MB:,g} MB, which is its limit;"
-                " delete sessions to continue."
+                " delete sessions to continue.",
+                reason=NAME,
             )
-            error.reason = NAME
-            raise error
 
     async def level(self, tenant: str) -> Level | None:
         """Returns how many bytes of the limit are left, or None without a limit or if the store does not answer."""
@@ -295,17 +294,15 @@ class Quotas:
         kind, _, what = full.window.name.partition("-")
         shown = {"requests": "requests a minute", "tokens": "tokens a day", "money": "of money a day"}[what]
         limit = full.window.limit / MILLIONTHS if what == "money" else full.window.limit
-        error = RateLimited(f"This is more than the server allows to one {kind}: {limit:,g} {shown}.")
-        error.reason, error.retry_after = full.window.name, full.wait
-        return error
+        message = f"This is more than the server allows to one {kind}: {limit:,g} {shown}."
+        return RateLimited(message, reason=full.window.name, retry_after=full.wait)
 
     def _full_of(self, share: Share) -> RateLimited:
         self._refused(share.name)
         whose, _, what = share.name.partition("-")
         shown, wait = _AT_A_TIME[what]
-        error = RateLimited(f"This {whose} has {share.limit:,} {shown}, which is its limit.")
-        error.reason, error.retry_after = share.name, wait
-        return error
+        message = f"This {whose} has {share.limit:,} {shown}, which is its limit."
+        return RateLimited(message, reason=share.name, retry_after=wait)
 
 
 def _shares(limits: Sequence[tuple[str, str, SubjectLimits]], what: str) -> list[Share]:
