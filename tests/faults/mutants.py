@@ -242,7 +242,7 @@ MUTANTS = (
     Mutant("server/protocol.py", "            exchange.scope = None\n", "            pass\n", PIPELINING, "requests of a lost connection wait for a full garbage collection"),
     Mutant("server/protocol.py", 'if codings != [b"chunked"]:', "if False:", "tests/server/test_server_framing.py", "a body in several codings is read as chunked"),
     Mutant("server/protocol.py", "        self._check_head(names)\n", "", REQUESTS, "a head that comes in one read may be of any size"),
-    Mutant("server/connection.py", "if over > 0 or over_client > 0 else", "if over > 0 else", CONNECTIONS, "one address has all connections"),
+    Mutant("server/connection.py", "if over > 0 or over_client > 0:", "if over > 0:", CONNECTIONS, "one address has all connections"),
     Mutant("server/guard.py", "        self._check_site(scope, origin, is_static=is_static)\n", "", GUARD, "pages of other sites may read what needs no preflight"),
     Mutant("server/guard.py", "_LOOPBACK_PAGE.fullmatch(name)", "_LOOPBACK_PAGE.match(name)", GUARD, "a page of localhost.evil.example is taken for one of this machine"),
     Mutant("wires/body.py", 'body.count(b"[") + body.count(b"{")\n    if', "0\n    if", SIZES, "lists inside lists are not counted, and hold the event loop"),

@@ -86,10 +86,9 @@ class ConnectionLimit:
         over = self.present - self.limit
         over_client = 0 if is_exempt else self._by_client[key] - (self._per_client or PER_CLIENT)
         verdict = ConnectionVerdict.SERVED
-        if over > ANSWERED_OVER_LIMIT or over_client > ANSWERED_OVER_CLIENT_LIMIT:
-            verdict = ConnectionVerdict.CLOSED
-        elif over > 0 or over_client > 0:
-            verdict = ConnectionVerdict.OVER_LIMIT
+        if over > 0 or over_client > 0:
+            is_answered = over <= ANSWERED_OVER_LIMIT and over_client <= ANSWERED_OVER_CLIENT_LIMIT
+            verdict = ConnectionVerdict.OVER_LIMIT if is_answered else ConnectionVerdict.CLOSED
         self._count(verdict.name.lower())
         if verdict is not ConnectionVerdict.SERVED:
             self._warn(client)
