@@ -62,6 +62,11 @@ class RequestError(HoloDeckError):
     title = "The request cannot be served"
     headers: Mapping[str, str] = MappingProxyType({})  # headers that the answer has to carry, such as Allow
 
+    def __init__(self, message: str = "", *, reason: str | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason or self.reason
+        self.retry_after = self.retry_after if retry_after is None else retry_after
+
 
 class InvalidRequest(RequestError):
     code, status, title = "invalid-request", 422, "The request is not valid"

@@ -12,7 +12,7 @@ from holodeck.agent.prompting import RECALL, RECALLED
 from holodeck.cli.conversation.chat_loop import INTERRUPTED
 from holodeck.cli.conversation.commands import COMMANDS
 from holodeck.cli.conversation.session import ChatConfig
-from holodeck.cli.conversation.validation import MAX_INPUT, InputChecks, load_checks
+from holodeck.cli.conversation.validation import MAX_INPUT, InputChecks
 from holodeck.cli.lines import Interrupted
 from holodeck.cli.plain_display import JsonDisplay
 from holodeck.config.build_stores import build_sqlite
@@ -23,6 +23,7 @@ from holodeck.core.usage import TokenUsage
 from holodeck.errors import ConfigError, ModelUnreachable
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.tools.catalogue import Catalogue, Source
+from holodeck.tools.function_files import load_function
 from holodeck.tools.functions import FunctionTool, FunctionToolset
 from holodeck.tools.rules import ToolRules
 from tests.cli.chat_fixture import ChatFixture
@@ -88,12 +89,12 @@ async def test_the_chain_can_be_extended(fixture, tmp_path):
         "def polite(text):\n    if 'please' not in text:\n        raise ValueError('Say please.')\n"
         "def shout(text):\n    return text.upper()\n"
     )
-    own = load_checks([("checks.py", "polite"), ("checks.py", "shout")], tmp_path)
+    own = [load_function("checks.py", name, tmp_path) for name in ("polite", "shout")]
     await fixture.converse("do it", "do it, please", checks=InputChecks().then(*own))
     assert fixture.received == ["DO IT, PLEASE"]
     assert "✗ Say please." in fixture.printed
     with pytest.raises(ConfigError, match="nobody"):
-        load_checks([("checks.py", "nobody")], tmp_path)
+        load_function("checks.py", "nobody", tmp_path)
 
 
 # approvals
@@ -400,7 +401,15 @@ async def test_a_dropped_file_is_named_and_attached_once(fixture, tmp_path):
     note.write_text("eggs")
     await fixture.converse(f"'{note}'", f"/attach {note}", f"file://{quote(str(note))}")
     assert fixture.printed == ["With the next message: my notes.txt (/detach NAME removes one, /detach all)"] * 3
-    assert fixture.context.attachments.paths == [note]
+    assert fixture.context.attachments.files == [note]
+
+
+async def test_a_file_is_detached_by_its_path(fixture, tmp_path):
+    kept, other = tmp_path / "kept.txt", tmp_path / "other.txt"
+    for file in (kept, other):
+        file.write_text("eggs")
+    await fixture.converse(f"/attach {kept}", f"/attach {other}", f"/detach {other}")
+    assert fixture.context.attachments.names == ["kept.txt"]
 
 
 async def test_a_file_that_cannot_be_read_stays_attached_and_nothing_is_sent(fixture, tmp_path):
@@ -410,7 +419,7 @@ async def test_a_file_that_cannot_be_read_stays_attached_and_nothing_is_sent(fix
     assert fixture.model.prompts == []
     assert "✗ broken.pdf" in fixture.output
     assert fixture.printed[-1] == "With the next message: broken.pdf (/detach NAME removes one, /detach all)"
-    assert fixture.context.attachments.paths == [broken]
+    assert fixture.context.attachments.files == [broken]
 
 
 # limits (CHT-09)

@@ -8,7 +8,7 @@ import pytest
 
 from holodeck.access.private_file import write_private
 from holodeck.cli.conversation.archive import ChatFileError, load_chat, save_chat
-from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionState
+from holodeck.cli.conversation.session import ChatSession, SessionState
 from holodeck.core.messages import (
     AssistantMessage,
     Summary,
@@ -158,12 +158,6 @@ def test_a_failed_tool_execution_says_why():
     with pytest.raises(ValueError, match="negative"):
         ToolExecution(tool_name="t", execution_time=-1.0)
     assert [*ToolStatus] == ["pending", "running", "success", "failed"]
-
-
-def test_a_chat_needs_room_for_messages():
-    assert ChatConfig().max_messages == 50
-    with pytest.raises(ValueError, match="positive"):
-        ChatConfig(max_messages=0)
 
 
 @pytest.mark.req("CHT-01")

@@ -9,8 +9,6 @@ real agent: what they do is in the message that its model gets.
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -21,12 +19,10 @@ from holodeck.core.tools import ToolResult
 from holodeck.errors import InvalidRequest, ModelRejected
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.scripted import ScriptedModel, calls, says
-from holodeck.server import wires
 from holodeck.server.intake import server_of
-from holodeck.server.mcp_calls import TOOLS, McpTool, ask, call_tool, result_answer, server_info, update_task
+from holodeck.server.mcp_calls import TOOLS, McpTool, ask, result_answer, server_info, update_task
 from holodeck.server.options import ServerSettings
-from holodeck.server.routes import mcp as mcp_route
-from holodeck.server.routes.mcp import LEGACY_METHODS, MODERN_METHODS, McpEndpoint, list_tools, routes_of
+from holodeck.server.routes.mcp import LEGACY_METHODS, MODERN_METHODS, list_tools
 from holodeck.wires import sse
 from holodeck.wires.jsonrpc import INVALID_PARAMS, RpcError, notification, result_message
 from holodeck.wires.mcp.call_progress import marked
@@ -217,21 +213,10 @@ async def listed(request: Request, call: McpCall) -> Response:
     return result_answer(call, answer)
 
 
-async def called(request: Request, call: McpCall) -> Response:
-    return await call_tool(request, call, {**TOOLS, **FIXTURES})
-
-
-Method = Callable[[Request, McpCall], Awaitable[Response]]
-OVER: dict[str, Method] = {"tools/list": listed, "tools/call": called}
-
-
 async def main() -> None:
-    endpoint = McpEndpoint(
-        {**MODERN_METHODS, **OVER, "tasks/update": confirmed},
-        {**LEGACY_METHODS, **OVER},
-    )
-    routes = (routes_of(endpoint),)
-    wires.WIRES["mcp"] = replace(mcp_route.WIRE, routes=routes)  # type: ignore[index]
+    TOOLS.update(FIXTURES)
+    MODERN_METHODS.update({"tools/list": listed, "tasks/update": confirmed})
+    LEGACY_METHODS["tools/list"] = listed
     tools = PlainTools(frozenset({"delete"}), delete=delete)
     async with served(model=FixtureModel(), tools=tools, settings=ServerSettings(protocols=("mcp",))) as s:
         sys.stdout.write(f"{s.url}/mcp\n")

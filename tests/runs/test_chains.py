@@ -13,7 +13,7 @@ from holodeck.core.tools import ToolSchema
 from holodeck.errors import RunNotFound, StoreUnavailable
 from holodeck.models.scripted import ScriptedModel, calls, says
 from holodeck.runs.branches import branch_after
-from holodeck.runs.idempotency import Claim, Idempotency, RetriedRequests, SentRequest
+from holodeck.runs.idempotency import Claim, Idempotency, SentRequest
 from holodeck.runs.memory_runs import MemoryRunStore
 from holodeck.runs.port import RunKey
 from holodeck.runs.runs import Runs
@@ -33,6 +33,7 @@ class RunsFixture:
         agent = AgentDefinition(name="tester", model=self.model, tools=Catalogue.of(PlainTools()))
         self.runs = Runs(agent, self.store, records=self.records)
         self.stored = StoredRuns(self.runs, self.store, self.records)
+        self.duplicates = Idempotency(self.runs, self.stored.restored, self.stored.elsewhere)
 
     async def ask(self, text="go", session="s", **fields):
         messages = fields.pop("messages", None) or (UserMessage(content=text),)
@@ -142,11 +143,11 @@ async def test_options_reach_the_model(choice, answers_now, chosen):
 
 async def test_a_request_that_is_repeated_finds_the_run_of_its_first_attempt_only():
     fixture = RunsFixture()
-    run, retried, request = await fixture.ask(), RetriedRequests(fixture.runs), ("openai", ME, b"hash")
-    retried.note(request, run)
-    assert retried.run_of(1, request) is run
-    assert retried.run_of(0, request) is None
-    assert retried.run_of(1, request) is None, "the attempt before was refused: nothing of it runs"
+    run, duplicates, sent = await fixture.ask(), fixture.duplicates, SentRequest("openai", ME, b"hash")
+    duplicates.note_attempt(sent, run)
+    assert await duplicates.earlier_attempt(sent, 1) is run
+    assert await duplicates.earlier_attempt(sent, 0) is None
+    assert await duplicates.earlier_attempt(sent, 1) is None, "the attempt before was refused: nothing of it runs"
 
 
 async def test_a_request_that_is_repeated_runs_if_its_message_was_not_stored():
@@ -154,10 +155,10 @@ async def test_a_request_that_is_repeated_runs_if_its_message_was_not_stored():
     run = await fixture.runs.start(RunRequest(session_id="s", messages=(UserMessage(content="go"),)))
     fixture.runs.stop(run, StoreUnavailable("down"))
     await run.done()
-    retried, request = RetriedRequests(fixture.runs), ("openai", ME, b"hash")
-    retried.note(request, run)
+    duplicates, sent = fixture.duplicates, SentRequest("openai", ME, b"hash")
+    duplicates.note_attempt(sent, run)
     assert run.log.ending.reason == "not_stored"
-    assert retried.run_of(1, request) is None
+    assert await duplicates.earlier_attempt(sent, 1) is None
 
 
 @pytest.mark.parametrize(("refusal", "lookups"), [(StoreUnavailable("down"), 0), (RunNotFound("refused"), 1)])
@@ -170,10 +171,9 @@ async def test_a_store_that_does_not_answer_is_not_asked_again_who_else_has_begu
         asked.append(run_id)
 
     monkeypatch.setattr(fixture.records, "find", find)
-    idempotency = Idempotency(fixture.runs, fixture.stored.restored, fixture.stored.elsewhere)
     sent = SentRequest("ag-ui", ME, b"hash", key=RunKey("ag-ui", ME, "r", part=b"answers"))
     with pytest.raises(type(refusal)):
-        async with Claim(idempotency, sent):
+        async with Claim(fixture.duplicates, sent):
             raise refusal
     assert len(asked) == lookups
 

@@ -14,7 +14,7 @@ from holodeck.models.scripted import calls, says
 from holodeck.runs.log import RunLog
 from holodeck.runs.run import Run
 from holodeck.server import completion_sessions
-from holodeck.server.completion_sessions import MAX_ANSWERS, MAX_AT_ONCE, AnsweredConversations, visible
+from holodeck.server.completion_sessions import MAX_ANSWERS, MAX_AT_ONCE, note_answer, runs_after, visible
 from holodeck.server.options import ServerSettings
 from holodeck.sessions.values import MemoryValues
 from tests.agent.agent_fixture import PlainTools, echo
@@ -127,21 +127,22 @@ async def test_a_long_conversation_is_compared_by_a_thread(number: int, monkeypa
     assert (threading.get_ident() not in threads) is (number > MAX_AT_ONCE)
 
 
-async def test_the_index_is_bounded_for_each_owner() -> None:
-    known = AnsweredConversations(MemoryValues(), limit=3)
+async def test_the_index_is_bounded_for_each_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completion_sessions, "MAX_CONVERSATIONS", 3)
+    known = MemoryValues()
     asked = [[UserMessage(content=str(n))] for n in range(4)]
-    await known.note(Owner("acme", "ann"), asked[0], run_named("hers"))
+    await note_answer(known, Owner("acme", "ann"), asked[0], run_named("hers"))
     for n, messages in enumerate(asked):
-        await known.note(ME, messages, run_named(f"r{n}"))
-    assert [await known.runs_after(ME, messages) for messages in asked] == [[], ["r1"], ["r2"], ["r3"]]
-    assert await known.runs_after(Owner("acme", "ann"), asked[0]) == ["hers"]
+        await note_answer(known, ME, messages, run_named(f"r{n}"))
+    assert [await runs_after(known, ME, messages) for messages in asked] == [[], ["r1"], ["r2"], ["r3"]]
+    assert await runs_after(known, Owner("acme", "ann"), asked[0]) == ["hers"]
 
 
 async def test_a_question_that_is_asked_again_has_several_answers() -> None:
-    known, asked = AnsweredConversations(MemoryValues()), [UserMessage(content="1")]
+    known, asked = MemoryValues(), [UserMessage(content="1")]
     for n in range(MAX_ANSWERS + 1):
-        await known.note(ME, asked, run_named(f"r{n}"))
-    assert await known.runs_after(ME, asked) == [f"r{n}" for n in range(MAX_ANSWERS, 0, -1)], "the last one first"
+        await note_answer(known, ME, asked, run_named(f"r{n}"))
+    assert await runs_after(known, ME, asked) == [f"r{n}" for n in range(MAX_ANSWERS, 0, -1)], "the last one first"
 
 
 def run_named(run_id: str) -> Run:

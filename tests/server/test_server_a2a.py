@@ -317,14 +317,14 @@ async def test_a_subscription_takes_a_slot() -> None:
     ) as s:
         result = await rpc(s, "SendMessage", {"message": message(), "configuration": {"returnImmediately": True}})
         path = f"/a2a/tasks/{result['result']['task']['id']}:subscribe"
-        await until(lambda: s.server.slots.taken == 0)
+        await until(lambda: s.server.answering == 0)
         async with s.get(path, **V1) as first:
             seen = await read_to(first, '"task"')
             async with s.get(path, **V1) as second:
                 assert second.status == 429
             gate.open.set()
             assert b"TASK_STATE_COMPLETED" in seen + await first.read()
-        await until(lambda: s.server.slots.taken == 0)
+        await until(lambda: s.server.answering == 0)
 
 
 async def test_a_run_of_another_wire_is_a_task() -> None:

@@ -405,9 +405,9 @@ async def test_waiting_takes_a_slot() -> None:
     ) as s:
         made = await called(s, {"message": "Hi"}, capabilities=TASKS)
         body = body_of("tools/call", {"name": "wait", "arguments": {"run": made["taskId"]}})
-        await until(lambda: s.server.slots.taken == 0)
+        await until(lambda: s.server.answering == 0)
         first = asyncio.create_task(sent(s, body))
-        await until(lambda: s.server.slots.taken == 1)
+        await until(lambda: s.server.answering == 1)
         assert (await sent(s, body))[0] == 429
         gate.open.set()
         assert (await first)[1]["result"]["content"][0]["text"] == "late"

@@ -145,7 +145,7 @@ async def test_an_address_gets_so_many_answers_at_a_time():
         open_answers = [await s.post(ask(thread=f"t{n}", run=f"r{n}")) for n in range(2)]
         for answer in open_answers:
             await read_to(answer, "TEXT_MESSAGE_CONTENT")
-        assert s.server.slots.taken == 2
+        assert s.server.answering == 2
         async with s.post(ask(thread="t3")) as answer:
             assert answer.status == 429
             assert answer.headers["Retry-After"] == "5"
@@ -155,12 +155,12 @@ async def test_an_address_gets_so_many_answers_at_a_time():
         async with s.post(b"", path="/runs/r0/stop") as answer:  # what is answered at once needs no place
             assert answer.status == 200
         assert types(await open_answers[0].read())[-1] == "RUN_FINISHED"
-        await until(lambda: s.server.slots.taken == 1)
+        await until(lambda: s.server.answering == 1)
         async with s.get("/runs/r0/events") as answer:
             assert answer.status == 200
         gate.open.set()
         await open_answers[1].read()
-        await until(lambda: s.server.slots.taken == 0)
+        await until(lambda: s.server.answering == 0)
 
 
 @pytest.mark.req("ACC-05")
@@ -181,7 +181,7 @@ async def test_a_client_that_leaves_gives_its_place_back():
         answer = await s.post()
         await read_to(answer, "TEXT_MESSAGE_CONTENT")
         answer.close()
-        await until(lambda: s.server.slots.taken == 0)
+        await until(lambda: s.server.answering == 0)
         gate.open.set()
         async with s.post(ask(thread="t2")) as answer:
             assert answer.status == 200

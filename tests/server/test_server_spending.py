@@ -30,8 +30,8 @@ from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.runs.port import RunRecord
 from holodeck.server import quota
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.limit_settings import spending_of
 from holodeck.server.options import Access, ServerSettings, SpendingSettings
+from holodeck.server.process import spending_of
 from holodeck.server.quota import Spender
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.stores.sqlite_file import SqliteFile

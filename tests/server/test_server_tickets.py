@@ -144,6 +144,6 @@ async def test_a_ticket_counts_as_its_key(tmp_path):
             assert (await answer.json(content_type=None))["reason"] == "key-streams"
         gate.open.set()
         await stream.read()
-        await until(lambda: s.server.slots.taken == 0)
+        await until(lambda: s.server.answering == 0)
         async with s.get(f"/runs/r/events?ticket={ticket}") as answer:
             assert answer.status == 200

@@ -5,6 +5,7 @@ import json
 import pytest
 from opentelemetry.semconv._incubating.attributes.gen_ai_attributes import GenAiProviderNameValues
 
+from holodeck.config.agent_schema import ObservabilitySettings
 from holodeck.config.load import load_config
 from holodeck.core import events as e
 from holodeck.core.messages import UserMessage
@@ -12,7 +13,7 @@ from holodeck.core.request import RunRequest
 from holodeck.core.usage import TokenUsage
 from holodeck.runs.log import RunLog
 from holodeck.server.options import ServerSettings
-from holodeck.server.process import Traces, build_server
+from holodeck.server.process import build_server, tracing
 from holodeck.telemetry import otlp
 from holodeck.telemetry.otel import PROVIDER_NAMES
 from tests.cli.process import holodeck
@@ -44,7 +45,8 @@ def collector():
 
 
 def export(collector, events, **environment: str) -> None:
-    exporting = otlp.Exporting(service="svc", agent="helper", endpoint=collector.url, environment=environment)
+    wanted = ObservabilitySettings(service_name="svc", otlp_endpoint=collector.url)
+    exporting = otlp.Exporting(wanted, agent="helper", environment=environment)
     run_log = RunLog()
     run_log.observers = [exporting.tracing.run(run_id="r", session_id="s", kept=lambda: run_log.kept)]
     for event in events:
@@ -178,13 +180,12 @@ async def test_the_server_sends_the_same_spans(collector, tmp_path):
     observed = f"observability: {{enabled: true, otlp_endpoint: '{collector.url}', user_ids: true}}"
     file.write_text(f"name: helper\nmodel: {{provider: demo}}\n{observed}\n")
     config = load_config(file, environment={otlp.CONTENT_VARIABLE: "true"})
-    traces = Traces(config)
-    server = build_server(config, ServerSettings(), trace=traces.of_run)
-    await server.start()
-    run = await server.runs.start(RunRequest(session_id="s", messages=(UserMessage(content="hi"),)))
-    await run.done()
-    await server.close()
-    traces.close()
+    with tracing(config) as trace:
+        server = build_server(config, ServerSettings(), trace=trace)
+        await server.start()
+        run = await server.runs.start(RunRequest(session_id="s", messages=(UserMessage(content="hi"),)))
+        await run.done()
+        await server.close()
     assert collector.below(collector.named("invoke_agent helper")) == ["chat demo"]
     assert collector.named("invoke_agent helper").attributes["enduser.id"] == "anonymous"
     assert "not a language model" in collector.named("chat demo").attributes["gen_ai.output.messages"]

@@ -38,8 +38,6 @@ class BadKey(ValueError):
 
 
 class VerifyingKey(msgspec.Struct, frozen=True):
-    """A key with the algorithms that it may be used with."""
-
     kid: str | None
     algorithms: frozenset[str]
     key: Key
@@ -48,8 +46,6 @@ class VerifyingKey(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class KeySet:
-    """The keys of one issuer at one time."""
-
     keys: tuple[VerifyingKey, ...] = ()
     skipped: tuple[str, ...] = ()  # why keys of the document are not used
 

@@ -78,8 +78,6 @@ class StoredKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
 
 class KeyFile(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The whole file."""
-
     version: int = 1
     keys: list[StoredKey] = []
 
@@ -90,7 +88,6 @@ class KeyFile(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         return found
 
     def add(self, **about: object) -> tuple[StoredKey, str]:
-        """Adds a new key. Returns its stored form and its text."""
         taken = {key.id for key in self.keys}
         text = new_key()
         while id_of(text) in taken:

@@ -30,8 +30,6 @@ _COMPLAIN_EVERY = 60.0
 
 
 class KeyInForce(msgspec.Struct, frozen=True):
-    """A key in force, ready to be compared."""
-
     sha256: str
     principal: Principal
     revoked: bool = False

@@ -43,7 +43,6 @@ class PageSession:
         self.spend: Callable[[str], Awaitable[bool]] = self._spend_here
 
     def use(self, secret: bytes) -> None:
-        """Signs with the secret that all processes share."""
         self._codes.use(secret)
         self._tokens.use(secret)
 

@@ -23,8 +23,6 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The addresses of the proxy, and the names of its headers."""
-
     networks: tuple[Network, ...] = ()
     unix: bool = False
     secret: str | None = None
@@ -35,8 +33,6 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrustedProxy:
-    """Authenticates a request by the identity headers that a trusted proxy sets."""
-
     def __init__(self, settings: ProxySettings, defaults: Defaults) -> None:
         self._settings, self._defaults = settings, defaults
         named = (settings.user_header, settings.tenant_header, settings.scopes_header, SECRET_HEADER)

@@ -81,7 +81,6 @@ class Tickets:
         self._seal = Seal("ticket")
 
     def use(self, secret: bytes) -> None:
-        """Signs with the secret that all processes share."""
         self._seal.use(secret)
 
     def issue(self, principal: Principal, owner: Owner, run_id: str) -> tuple[str, float]:

@@ -39,8 +39,6 @@ class TrustedIssuer(msgspec.Struct, frozen=True):
 
 
 class _Refused(Exception):
-    """Internal: why a token is not accepted."""
-
     def __init__(
         self, reason: Reason, *, lasting: bool = True, source: KeySource | None = None, keys: KeySet | None = None
     ) -> None:
@@ -320,7 +318,6 @@ def _failure(reason: Reason) -> Failure:
 
 
 def _keep(table: dict[bytes, _Remembered], name: bytes, entry: _Remembered) -> None:
-    """Adds an entry, and drops the oldest when there are too many."""
     table[name] = entry
     if len(table) > REMEMBERED:
         del table[next(iter(table))]

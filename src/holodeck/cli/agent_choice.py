@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from holodeck.cli.paint import Paint
 from holodeck.config.agent_schema import InlineInstructions, InstructionsFile
@@ -27,12 +26,8 @@ demo_option = click.option("--demo", is_flag=True, help="The bundled todo agent 
 
 def agent_arguments(command: CommandFunction) -> CommandFunction:
     """Adds PATH and --demo, the same for every command that takes an agent."""
-    return click.argument("path", required=False, metavar="[PATH]", shell_complete=_files)(demo_option(command))
-
-
-def _files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Completes nothing: the shell completes paths by itself."""
-    return [CompletionItem(incomplete, type="file")]
+    path = click.Path(readable=False)  # for completion: loading the file says what is wrong with it
+    return click.argument("path", required=False, metavar="[PATH]", type=path)(demo_option(command))
 
 
 def chosen(path: str | None, *, demo: bool) -> LoadedConfig:

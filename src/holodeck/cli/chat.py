@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -28,7 +28,7 @@ from holodeck.cli.conversation.remote_chat import HELP as REMOTE_COMMANDS
 from holodeck.cli.conversation.remote_chat import RemoteChat, RemoteContext
 from holodeck.cli.conversation.remote_server import RemoteServer
 from holodeck.cli.conversation.session import MAX_MESSAGES, ChatConfig, ChatSession, SessionState, counted
-from holodeck.cli.conversation.validation import InputChecks, load_checks
+from holodeck.cli.conversation.validation import InputChecks
 from holodeck.cli.lines import Lines, OneMessage, PipedLines, TypedAnswers, silence, whole_input
 from holodeck.cli.paint import Paint
 from holodeck.cli.plain_display import JsonDisplay, PlainDisplay
@@ -42,9 +42,7 @@ from holodeck.core.sizes import MB
 from holodeck.core.text import one_line
 from holodeck.runs.middleware import EventMiddleware
 from holodeck.runs.run import Run
-
-if TYPE_CHECKING:
-    from holodeck.cli.terminal.keyboard import Keyboard
+from holodeck.tools.function_files import load_function
 
 ENDED = 128  # plus the signal's number, as shells count
 KEY_VARIABLE = "HOLODECK_API_KEY"
@@ -114,8 +112,7 @@ def command(
     if given["session_id"] is not None and (given["resume"] is not None or not given["save"]):
         raise click.UsageError("--session always saves its conversation: leave out --resume and --no-save")
     try:
-        file = None if demo else Path(path or ".")
-        asked = ChatConfig(agent_config_path=file, question=question, **given)  # same names as its members
+        asked = ChatConfig(question=question, **given)  # same names as its members
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if url is not None or key_file is not None:
@@ -264,17 +261,13 @@ async def _conversation(context: ChatContext, config: LoadedConfig, lines: Lines
     if interactive and not asked.quiet:
         _greet(context, config)
     with silence() if interactive else contextlib.nullcontext(), _tracing(asked, config, session) as trace:
-        chat = Chat(context, lines, interactive=interactive, checks=_checks(config), trace=trace)
+        own = [load_function(each.file, each.function, config.folder) for each in config.agent.chat.checks]
+        chat = Chat(context, lines, interactive=interactive, checks=InputChecks().then(*own), trace=trace)
         try:
             return await chat.go()
         finally:
             await chat.close()
             context.session.become(SessionState.TERMINATED)
-
-
-def _checks(config: LoadedConfig) -> InputChecks:
-    named = [(check.file, check.function) for check in config.agent.chat.checks]
-    return InputChecks().then(*load_checks(named, config.folder))
 
 
 def _greet(shared: ChatContext, config: LoadedConfig) -> None:
@@ -295,7 +288,9 @@ async def _lines(
 ) -> tuple[Lines, asyncio.Event]:
     """Returns the source of messages, and when the agent may start. `take_input` gets text piped with a question."""
     if _is_interactive(asked):
-        keyboard = _keyboard(commands, models, keeps=asked.save)
+        from holodeck.cli.terminal.keyboard import Keyboard  # noqa: PLC0415  prompt-toolkit: scripts do without it
+
+        keyboard = Keyboard(data_folder(os.environ) / "history", commands, models, keeps=asked.save)
         return keyboard, keyboard.ready
     at_once = asyncio.Event()
     at_once.set()
@@ -308,14 +303,6 @@ async def _lines(
         return OneMessage(data.decode("utf-8", "surrogateescape").strip("\n") or None), at_once
     take_input(data)
     return OneMessage(asked.question), at_once
-
-
-def _keyboard(
-    commands: Mapping[str, str], models: Callable[[], Awaitable[Sequence[str]]], *, keeps: bool
-) -> "Keyboard":
-    from holodeck.cli.terminal.keyboard import Keyboard  # noqa: PLC0415  prompt-toolkit: scripts do without it
-
-    return Keyboard(data_folder(os.environ) / "history", commands, models, keeps=keeps)
 
 
 def _display(asked: ChatConfig, paint: Paint) -> Display:
@@ -366,7 +353,7 @@ def _tracing(
         yield None
         return
     otlp = import_module("holodeck.telemetry.otlp")
-    exporting = otlp.exporting(settings, agent=config.agent.name, environment=config.environment)
+    exporting = otlp.Exporting(settings, agent=config.agent.name, environment=config.environment)
     tracing = exporting.tracing
     try:
         with tracing.chat(session.session_id) as span:

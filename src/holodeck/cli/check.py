@@ -38,18 +38,13 @@ def command(*, path: str | None, demo: bool, verbose: bool) -> int:
     agent = build_agent(config)
     report = Report()
     report.good(f"{config.document.file} is valid")
-    if not can_read_pdf():
+    if not all(find_spec(name) is not None for name in ("pypdfium2", "rapidocr")):
         report.note('PDF and images cannot be read: pip install "holodeck-agents[files]"')
     for line in commands_of(config):
         report.note(f"runs {line}")
     can_serve = report.attempt_access(config)
     code = asyncio.run(connect(agent, report, config, verbose=verbose))
     return code if can_serve else StartError.exit_code
-
-
-def can_read_pdf() -> bool:
-    """Returns whether the extra `files` is installed."""
-    return all(find_spec(name) is not None for name in ("pypdfium2", "rapidocr"))
 
 
 def commands_of(config: LoadedConfig) -> list[str]:
@@ -90,8 +85,6 @@ async def _endpoint_answers(agent: AgentDefinition) -> str:
 
 
 class Report:
-    """Prints the results of the checks, one line each."""
-
     def __init__(self) -> None:
         self._paint = Paint.of(sys.stdout)
 

@@ -1,7 +1,7 @@
 """`holodeck completion`: prints the script with which a shell completes commands, options and paths."""
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import shell_complete
 
 from holodeck.cli.main import cli
 
@@ -19,7 +19,4 @@ def command(*, shell: str) -> None:
     zsh    eval "$(holodeck completion zsh)"                                 in ~/.zshrc
     fish   holodeck completion fish > ~/.config/fish/completions/holodeck.fish
     """  # noqa: D301  click wants the real \b
-    completion = get_completion_class(shell)
-    if completion is None:
-        raise click.UsageError(f"there is no completion for {shell}")
-    click.echo(completion(cli, {}, "holodeck", VARIABLE).source())
+    shell_complete(cli, {}, "holodeck", VARIABLE, f"{shell}_source")

@@ -38,13 +38,12 @@ def command(*, tool: str | None, path: str | None, no_browser: bool) -> None:
 
 
 def _wanted(config: LoadedConfig, name: str | None) -> McpToolSettings:
-    servers = [each for each in config.agent.tools if isinstance(each, McpToolSettings) and each.oauth]
-    if name is None and len(servers) == 1:
-        return servers[0]
-    found = next((each for each in servers if each.name == name), None)
-    if found is not None:
-        return found
-    names = [each.name for each in servers]
+    servers = {each.name: each for each in config.agent.tools if isinstance(each, McpToolSettings) and each.oauth}
+    names = list(servers)
+    if name is None and len(names) == 1:
+        name = names[0]
+    if name in servers:
+        return servers[name]
     if not names:
         raise InvalidRequest("No tool server of this agent has `oauth: true`.")
     if name is None:

@@ -25,7 +25,8 @@ def command(*, path: str | None, demo: bool, as_json: bool) -> None:
     model = config.agent.model
     offered = asyncio.run(offered_models(config))
     for each in offered:
-        click.echo(_as_json(each, model.name) if as_json else model_line(each, model.name, Paint.of(sys.stdout)))
+        members = {"id": each.id, "context_window": each.context_window, "configured": each.id == model.name}
+        click.echo(json.dumps(members) if as_json else model_line(each, model.name, Paint.of(sys.stdout)))
     if all(each.id != model.name for each in offered):
         near = suggestion(model.name, [each.id for each in offered])
         click.echo(f"! the endpoint does not list {model.provider}/{model.name}{near}", err=True)
@@ -35,8 +36,3 @@ def model_line(offered: OfferedModel, used: str, paint: Paint) -> str:
     window = f"  {offered.context_window:,} tokens" if offered.context_window else ""
     is_used = offered.id == used
     return f"{'*' if is_used else ' '} {paint.bold(offered.id) if is_used else offered.id}{paint.dim(window)}"
-
-
-def _as_json(offered: OfferedModel, used: str) -> str:
-    members = {"id": offered.id, "context_window": offered.context_window, "configured": offered.id == used}
-    return json.dumps(members)

@@ -75,7 +75,7 @@ def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> None:
     """List the sessions of an agent, most recently used first."""
     config = chosen(path, demo=demo)
     is_there = _in_database(config) or sessions_path(config).exists()
-    found = _with_store(path, demo, lambda store: store.all_sessions(limit)) if is_there else []
+    found = _with_store(config, lambda store: store.all_sessions(limit)) if is_there else []
     if as_json:
         for each in found:
             click.echo(msgspec.json.encode(each))  # bytes: UTF-8 in every locale
@@ -99,7 +99,7 @@ def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> None:
 @owner_options
 def show(*, session_id: str, path: str | None, demo: bool, owner: Owner | None) -> None:
     """Show the messages of a session."""
-    stored = _with_store(path, demo, lambda store: _read(store, session_id, owner))
+    stored = _with_store(chosen(path, demo=demo), lambda store: _read(store, session_id, owner))
     for message in stored.messages:
         who = (
             message.name if isinstance(message, ToolMessage) else type(message).__name__.removesuffix("Message").lower()
@@ -137,7 +137,7 @@ def export(*, session_id: str | None, path: str | None, demo: bool, owner: Owner
                     click.echo(msgspec.json.encode(stored))
         return unreadable
 
-    if unreadable := _with_store(path, demo, exported):
+    if unreadable := _with_store(chosen(path, demo=demo), exported):
         raise StartError(
             f"{_sessions(len(unreadable))} could not be exported; all others were.\n" + "\n".join(unreadable)
         )
@@ -175,7 +175,7 @@ def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> 
         kept = [await store.get(each.session.session_id, owner=each.session.owner) for each in found]
         return len(there), kept.count(None)
 
-    skipped, expired = _with_store(path, demo, restore, create=True)
+    skipped, expired = _with_store(chosen(path, demo=demo), restore, create=True)
     left_out = f", {skipped} left as they were" if skipped else ""
     over = f" Older than sessions.ttl_seconds, and will be deleted: {expired}." if expired else ""
     click.echo(f"{_sessions(len(found) - skipped)} read{left_out}.{over}", err=True)
@@ -223,12 +223,10 @@ def _problems(lines: Sequence[tuple[int, StoredSession]]) -> Iterator[tuple[int,
 
 def _exist_already(there: Sequence[StoredSession]) -> str:
     first = one_line(there[0].session.session_id)
-    what = f"session {first} exists" if len(there) == 1 else f"session {first} and {len(there) - 1} more exist"
-    delete = (
-        f"`holodeck sessions delete {first}` removes it"
-        if len(there) == 1
-        else "`holodeck sessions delete` removes one"
-    )
+    what, delete = f"session {first} exists", f"`holodeck sessions delete {first}` removes it"
+    if len(there) > 1:
+        what = f"session {first} and {len(there) - 1} more exist"
+        delete = "`holodeck sessions delete` removes one"
     return f"{what} already, nothing was imported; --skip-existing imports the others, {delete}"
 
 
@@ -248,9 +246,9 @@ def delete(*, session_id: str | None, all_of_user: bool, path: str | None, demo:
         return 1
 
     if owner is None or not all_of_user:
-        number = _with_store(path, demo, deleted)
+        number = _with_store(chosen(path, demo=demo), deleted)
     else:
-        number = _with_store(path, demo, lambda store: store.delete_all(owner=owner))
+        number = _with_store(chosen(path, demo=demo), lambda store: store.delete_all(owner=owner))
     click.echo(f"{_sessions(number)} deleted.", err=True)
 
 
@@ -265,7 +263,7 @@ def vacuum(*, path: str | None, demo: bool) -> None:
             await store.file.vacuum()
         return removed
 
-    removed = _with_store(path, demo, vacuumed)
+    removed = _with_store(chosen(path, demo=demo), vacuumed)
     click.echo(f"{_sessions(removed, expired=True)} removed.", err=True)
 
 
@@ -315,14 +313,7 @@ def _end_runs_in(copy: sqlite3.Connection) -> None:
         )
 
 
-def _with_store(
-    path: str | None,
-    demo: bool,  # noqa: FBT001  click's
-    work: Callable[[Store], Awaitable[T]],
-    *,
-    create: bool = False,
-) -> T:
-    config = chosen(path, demo=demo)
+def _with_store(config: LoadedConfig, work: Callable[[Store], Awaitable[T]], *, create: bool = False) -> T:
     if not create and not _in_database(config):
         _existing(config)
 

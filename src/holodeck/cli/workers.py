@@ -15,7 +15,6 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from types import FrameType
 
 import msgspec
 
@@ -108,7 +107,7 @@ class _Workers:
             self._code = self._code or max(0, code)
         elif code in START_FAILED and not serving:  # otherwise the others serve on: the disk may be full for a while
             self._code = code
-            self._stop_all()
+            self._end()
         else:
             cause = {"signal": -code} if code < 0 else {"exit_code": code}
             event_log.error("worker_restarted", worker=seat.number + 1, **cause)
@@ -116,11 +115,8 @@ class _Workers:
             if not self._is_ending:
                 self._start(seat.number)
 
-    def _end(self, _number: int, _frame: FrameType | None) -> None:
-        """Passes a signal on. The second one kills the processes."""
-        self._stop_all()
-
-    def _stop_all(self) -> None:
+    def _end(self, *_signal: object) -> None:
+        """Stops the processes. The second signal kills them."""
         self._is_ending = True
         for process in self._processes:
             process.send_signal(signal.SIGTERM)

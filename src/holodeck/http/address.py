@@ -28,7 +28,6 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """Host and port."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
@@ -69,7 +68,6 @@ def _in_ascii(host: str) -> str:
 
 
 def proxy_for(url: str) -> str | None:
-    """Returns the environment's proxy for a URL."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if host in _LOOPBACK or proxy_bypass(host):

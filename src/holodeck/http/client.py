@@ -127,7 +127,6 @@ class Client:
         await asyncio.sleep(0)  # the loop closes an ended connection in its next iteration
 
     def _sweep(self) -> None:
-        """Closes the connections that were idle too long."""
         now, self._sweeper = asyncio.get_running_loop().time(), None
         for route, idle in list(self._idle.items()):
             for connection in [each for each in idle if each.lost or each.idle_until <= now]:
@@ -168,8 +167,6 @@ def keepalive_of(header: str) -> float:
 
 
 class Exchange:
-    """One request and its answer."""
-
     def __init__(self, client: Client, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> None:
         self._client = client
         self._method, self._url = method, url

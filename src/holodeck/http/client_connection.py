@@ -80,7 +80,6 @@ class Response:
         return bytes(body)
 
     def take(self, piece: bytes) -> None:
-        """Takes a piece of the body that arrived."""
         if self._done:
             return None  # it belongs to an unsolicited response, or to one whose reader has left
         sink, context = self._sink, self._context

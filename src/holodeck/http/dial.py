@@ -117,7 +117,6 @@ def _end(making: asyncio.Future[tuple[asyncio.Transport, ClientConnection]]) -> 
 
 
 async def _secure(connection: ClientConnection, address: Address) -> ClientConnection:
-    """Upgrades the connection to TLS."""
     inner = ClientConnection()
     inner.connection_made(connection.transport)  # data at the end of the handshake may end the connection
     loop, name = asyncio.get_running_loop(), address.host.rstrip(".")  # certificates omit the final dot of a name

@@ -69,8 +69,6 @@ class LeaseStore(Protocol):
 
 
 class MemoryLeases:
-    """Leases in the memory of this process."""
-
     def __init__(self) -> None:
         self._held: Counter[tuple[str, str]] = Counter()
         self._numbers = itertools.count()

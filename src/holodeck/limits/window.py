@@ -85,8 +85,6 @@ class WindowStore(Protocol):
 
 
 class Buckets:
-    """The uses of one window."""
-
     __slots__ = ("_buckets", "_grain", "_length", "used")
 
     def __init__(self, window: Window) -> None:
@@ -115,13 +113,13 @@ class Buckets:
     def wait(self, now: float, wanted: int, limit: int) -> float:
         """Seconds until `wanted` fits. The whole window if it never does."""
         over = self.used + wanted - limit
+        if over <= 0:
+            return 0.0
         for bucket, amount in self._buckets.items():
-            if over <= 0:
-                break
             over -= amount
             if over <= 0:
                 return max(0.0, (bucket + self._length + 1) * self._grain - now)
-        return 0.0 if over <= 0 else self._length * self._grain
+        return self._length * self._grain
 
     def reset(self, now: float) -> float:
         last = next(reversed(self._buckets), None)

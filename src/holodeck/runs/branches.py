@@ -40,7 +40,6 @@ async def branch_after(
 
 
 def is_in(run_id: str, stored: StoredSession) -> bool:
-    """Whether a session has messages of this run."""
     waits = stored.pending is not None and stored.pending.run_id == run_id
     return waits or any(message.run_id == run_id for message in stored.messages)
 

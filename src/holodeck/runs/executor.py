@@ -269,8 +269,7 @@ class RunExecutor:
     def end_at_once(self, run: Run) -> None:
         """Shows the ending of a run that does not end itself, at once. It is stored afterwards."""
         ending = ending_of(run, run.stopped_by)
-        if not run.log.ended:
-            self.keep_ending(run, ending)
+        self.keep_ending(run, ending)
         self.emit_ending(run, ending)
 
     def emit_ending(self, run: Run, ending: Ending) -> None:

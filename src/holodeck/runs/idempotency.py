@@ -29,33 +29,6 @@ class NotStored(StoreUnavailable):
     """The run of an earlier duplicate failed before its message was stored. It is deleted: a retry has to run."""
 
 
-class RetriedRequests:
-    """Finds the run of a request that has no key but an attempt number, as OpenAI's SDKs send it.
-
-    These SDKs repeat a request by themselves when the connection breaks or a proxy gives up. Without this, the tools
-    would act twice. People also write the same thing twice, so a first attempt always starts a run. A later attempt
-    joins only a run that is in progress or has just ended, since a first attempt in between may have been refused
-    before it came here. This process knows only its own runs. If the store is shared, `StoredRuns.elsewhere` finds
-    those in progress in another process.
-    """
-
-    def __init__(self, runs: Runs) -> None:
-        self._runs = runs
-        self._started: WeakValueDictionary[tuple[str, Owner, bytes], Run] = WeakValueDictionary()
-
-    def run_of(self, attempt: int, request: tuple[str, Owner, bytes]) -> Run | None:
-        """The run that an earlier attempt of this request started. `request` is its wire, owner and fingerprint."""
-        if attempt == 0:
-            self._started.pop(request, None)  # if this attempt is refused, the next one must not find an older run
-        run = self._started.get(request) if attempt else None
-        if run is None or not self._runs.knows(run) or says_not_stored(run.log.ending):
-            return None
-        return run if run.ended is None or time.monotonic() - run.ended < _LOST_SECONDS else None
-
-    def note(self, request: tuple[str, Owner, bytes], run: Run) -> None:
-        self._started[request] = run
-
-
 class SentRequest(NamedTuple):
     """What identifies a request: equal values mean a duplicate. Only equal requests have equal fingerprints."""
 
@@ -77,16 +50,32 @@ class Idempotency:
 
         `elsewhere` returns the run in progress that another process has begun for the same request.
         """
-        self.retried = RetriedRequests(runs)
         self.runs, self._restored, self._elsewhere = runs, restored, elsewhere
         self.claims: dict[RunKey, Claim] = {}
-        self.started: WeakValueDictionary[RunKey, Run] = WeakValueDictionary()  # `Runs` decides how long a run is kept
+        # `Runs` decides how long a run is kept.
+        self.started: WeakValueDictionary[RunKey, Run] = WeakValueDictionary()
+        self._attempted: WeakValueDictionary[tuple[str, Owner, bytes], Run] = WeakValueDictionary()
+
+    def note_attempt(self, sent: SentRequest, run: Run) -> None:
+        self._attempted[sent.wire, sent.owner, sent.fingerprint] = run
 
     async def earlier_attempt(self, sent: SentRequest, attempt: int) -> Run | None:
-        """The run that an earlier attempt of the same request has started, here or in another process."""
+        """The run of a request that has no key but an attempt number, as OpenAI's SDKs send it.
+
+        These SDKs repeat a request by themselves when the connection breaks or a proxy gives up. Without this, the tools
+        would act twice. People also write the same thing twice, so a first attempt always starts a run. A later attempt
+        joins only a run that is in progress or has just ended, since a first attempt in between may have been refused
+        before it came here. Runs of other processes are found if the store is shared, while they are in progress.
+        """
         request = sent.wire, sent.owner, sent.fingerprint
-        run = self.retried.run_of(attempt, request)
-        return run if run is not None or attempt == 0 else await self._elsewhere(*request)
+        if attempt == 0:
+            self._attempted.pop(request, None)  # if this attempt is refused, the next one must not find an older run
+            return None
+        run = self._attempted.get(request)
+        if run is None or not self.runs.knows(run) or says_not_stored(run.log.ending):
+            return await self._elsewhere(*request)
+        is_over = run.ended is not None and time.monotonic() - run.ended >= _LOST_SECONDS
+        return await self._elsewhere(*request) if is_over else run
 
     async def stored(self, key: RunKey, fingerprint: bytes) -> Run | None:
         """The run that another process, or an earlier one, has started for this key. Raises NotStored."""
@@ -192,7 +181,7 @@ class Claim:
     def _release(self, *, keep: bool) -> None:
         key, run = self._sent.key, self.run
         if keep and run is not None and self._sent.attempt is not None:
-            self._of.retried.note((self._sent.wire, self._sent.owner, self.fingerprint), run)
+            self._of.note_attempt(self._sent, run)
         if key is None or self._of.claims.get(key) is not self:
             return
         del self._of.claims[key]

@@ -36,7 +36,7 @@ from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, RunState, SharedRunStore
 from holodeck.runs.recovery import Remains, correction, remains_of
 from holodeck.runs.remote_runs import Pieces, flattened, part_after_crash, run_of
-from holodeck.runs.run import Run, stopped
+from holodeck.runs.run import Run, cancel_all, stopped
 from holodeck.runs.runs import Runs
 from holodeck.sessions.port import KEEP, StoredSession
 from holodeck.sessions.transcript import cut_before
@@ -45,7 +45,6 @@ log = logging.getLogger(__name__)
 
 INTERRUPTED_TEXT = "The server was stopped in the middle of this run. The session has the part that was stored; a new message continues from there."
 CHANGED_TEXT = "The agent file was changed while this run was in progress, so it does not continue; a new message continues the session."
-CLOSE_SECONDS = 1.0
 LONGEST_PAUSE = 5  # times `AGAIN_SECONDS`: between two attempts to recover a run
 TAKEN_UP = "taken-up"  # the warning in the log of a run that continues after a crash
 
@@ -68,10 +67,7 @@ class InterruptedRuns:
 
     async def close(self) -> None:
         """Leaves the runs that wait for their turn to another process."""
-        for task in self._waiting:
-            task.cancel()
-        if self._waiting:
-            await asyncio.wait(self._waiting, timeout=CLOSE_SECONDS)  # a cancelled statement waits for the store
+        await cancel_all(self._waiting)
 
     async def recover(self) -> int:
         """Takes over the runs that a process left without an ending, and returns how many."""

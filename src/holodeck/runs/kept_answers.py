@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 import msgspec
+from msgspec import convert
 
 from holodeck.agent.pending import decide
 from holodeck.core.messages import KeptAnswer, PendingStep, ToolMessage
@@ -73,7 +74,7 @@ async def _keep(runs: Runs, run: Run, decided: Sequence[Resume], withdrawn: Coll
             if pending is None or pending.run_id != run.run_id:
                 return ()
             answers = {id_: answer for id_, answer in pending.answers.items() if id_ not in withdrawn}
-            answers |= {each.interrupt_id: _kept(each) for each in decided}
+            answers |= {each.interrupt_id: convert(each, KeptAnswer, from_attributes=True) for each in decided}
             pending = msgspec.structs.replace(pending, answers=answers)
             await conversation.commit([], pending)
         finally:
@@ -81,14 +82,7 @@ async def _keep(runs: Runs, run: Run, decided: Sequence[Resume], withdrawn: Coll
     return _answers_of(pending, run)
 
 
-def _kept(answer: Resume) -> KeptAnswer:
-    return KeptAnswer(approved=answer.approved, payload=answer.payload, reason=answer.reason)
-
-
 def _answers_of(pending: PendingStep | None, run: Run) -> tuple[Resume, ...]:
     if pending is None or pending.run_id != run.run_id:
         return ()
-    return tuple(
-        Resume(interrupt_id=id_, approved=answer.approved, payload=answer.payload, reason=answer.reason)
-        for id_, answer in pending.answers.items()
-    )
+    return tuple(Resume(interrupt_id=id_, **msgspec.structs.asdict(each)) for id_, each in pending.answers.items())

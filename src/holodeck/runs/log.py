@@ -58,7 +58,6 @@ class RunLog:
 
     @property
     def has_ending(self) -> bool:
-        """Whether the run has ended and its log was not cut first."""
         return self.ended and not self.is_cut
 
     @property
@@ -74,7 +73,6 @@ class RunLog:
 
     @property
     def kept(self) -> Sequence[Event]:
-        """All events that are not evicted yet."""
         return self.since(self._dropped)
 
     def size(self) -> int:
@@ -140,15 +138,23 @@ class RunLog:
 
 async def follow(log: RunLog) -> AsyncIterator[Event]:
     """Yields all events of a log as they are written, up to its ending."""
-    woken, position = asyncio.Event(), 0
+    position = 0
     while not (log.ended and position == len(log)):
+        if position == len(log):
+            await next_event(log)
         for event in log.since(position):
             position += 1
             yield event
-        if not log.ended:
-            woken.clear()
-            log.call_at_next(woken.set)
-            await woken.wait()
+
+
+async def next_event(log: RunLog) -> None:
+    """Waits for the next event of a run that has not ended."""
+    woken = asyncio.Event()
+    log.call_at_next(woken.set)
+    try:
+        await woken.wait()
+    finally:
+        log.do_not_call(woken.set)
 
 
 def _length_of(event: _Long) -> int:

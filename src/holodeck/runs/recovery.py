@@ -106,10 +106,12 @@ def remains_of(
     step = None if stored is None else _cut_step(stored.pending, record.run_id)
     if stored is not None and stored.pending is not None and step is None:  # it waits as before
         known.add(stored.pending.assistant.id)
-        seen.calls = {id_: name for id_, name in seen.calls.items() if id_ not in _waiting(stored.pending)}
+        waiting = {call.id for call in stored.pending.waiting}
+        seen.calls = {id_: name for id_, name in seen.calls.items() if id_ not in waiting}
     settled = [] if step is None else _settled(step, is_repeatable)
     new = [message for message in record.request.messages if message.id not in known]
-    asked = [_of_run(message, record.run_id) for message in dropwhile(_is_result, new)]
+    # Results enter the history with the pending step that they complete.
+    asked = [_of_run(each, record.run_id) for each in dropwhile(lambda each: isinstance(each, ToolMessage), new)]
     has_moved_on = stored is not None and _is_behind(stored.messages, record.run_id)
     partial = [] if step is not None or has_moved_on else _partial(seen, known, record.run_id)
     results = {message.call_id: message for message in settled if isinstance(message, ToolMessage)}
@@ -132,15 +134,6 @@ def _is_behind(messages: Sequence[Message], run_id: str) -> bool:
 def _cut_step(pending: PendingStep | None, run_id: str) -> PendingStep | None:
     """The step whose tools were running. A step that waits for a person does not change."""
     return pending if pending is not None and pending.run_id == run_id and pending.begun else None
-
-
-def _waiting(step: PendingStep) -> set[str]:
-    return {call.id for call in step.waiting}
-
-
-def _is_result(message: Message) -> bool:
-    """Whether a message of a request enters the history with the pending step that it completes."""
-    return isinstance(message, ToolMessage)
 
 
 def _settled(step: PendingStep, is_repeatable: Callable[[str], bool]) -> list[Message]:

@@ -19,7 +19,7 @@ from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, SharedRunStore
 from holodeck.runs.recovery import PART_STRIDE, correction, log_of, remains_of, result_of
 from holodeck.runs.resumed_parts import is_continued_elsewhere, lacks_part
-from holodeck.runs.run import Run
+from holodeck.runs.run import Run, cancel_all
 from holodeck.runs.run_settings import RunSettings
 from holodeck.sessions.port import SessionStore
 
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 NOT_FOLLOWED = "The server cannot show more of this run, which continues on another server; read it again."
 STATE_SECONDS = 1.0  # between two reads of the run's record
 NOTE_SECONDS = 2.0  # between two notes that readers follow the run here
-CLOSE_SECONDS = 1.0  # for those who read here, when the server stops
 LAST_SECONDS = 10.0  # seconds for the copy to receive what the run's process wrote last
 SEPARATE_SECONDS = 30.0  # after its end, until its parts no longer lead to later ones, unless they have readers
 _NO_REQUEST = Context()  # for timers: a copy of the current context would keep the request alive
@@ -75,11 +74,7 @@ class RemoteRuns:
         return ended is not None and abs(self.records.clock() - ended.timestamp()) < LAST_SECONDS
 
     async def close(self) -> None:
-        tasks = {run.task for run in self._followed.values() if run.task is not None}
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=CLOSE_SECONDS)  # a cancelled statement waits for the store
+        await cancel_all([run.task for run in self._followed.values()])
 
     async def _history(self, record: RunRecord) -> Sequence[Message]:
         stored = await self._store.read(record.session_id, owner=record.owner)

@@ -16,13 +16,12 @@ from holodeck.errors import HoloDeckError, LostClaim, RunInterrupted
 from holodeck.runs.interrupted_runs import InterruptedRuns
 from holodeck.runs.port import Pulse, SharedRunStore
 from holodeck.runs.remote_runs import NOTE_SECONDS
-from holodeck.runs.run import Run
+from holodeck.runs.run import Run, cancel_all
 from holodeck.runs.runs import Runs
 
 log = logging.getLogger(__name__)
 
 BEATS = 4  # heartbeats within `take_over_seconds`
-CLOSE_SECONDS = 1.0
 LOST_TEXT = "The server lost its session store in the middle of this run. The session has the part that was stored."
 OWN_SHARE = 0.8  # share of `take_over_seconds` after which a process that cannot reach the store ends its runs
 
@@ -44,14 +43,8 @@ class Replica:
         self._beating = asyncio.create_task(self._beat_regularly(), name="replica")
 
     async def close(self) -> None:
-        if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.wait({self._beating}, timeout=CLOSE_SECONDS)  # a cancelled statement waits for the store
-            self._beating = None
-        for task in self._taking_up:
-            task.cancel()
-        if self._taking_up:
-            await asyncio.wait(self._taking_up, timeout=CLOSE_SECONDS)
+        await cancel_all([self._beating])  # first: it starts the others
+        await cancel_all(self._taking_up)
 
     async def _beat_regularly(self) -> None:
         while True:

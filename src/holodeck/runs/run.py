@@ -8,12 +8,12 @@ import asyncio
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -37,7 +37,7 @@ from holodeck.runs.log import RunLog, size_of_messages
 from holodeck.runs.port import RunRecord, RunResult, RunState
 from holodeck.sessions.port import Conversation
 
-T = TypeVar("T")
+CANCEL_SECONDS = 1.0
 
 
 class SessionQueue:
@@ -54,7 +54,6 @@ class SessionQueue:
         return len(self._queues.get(key, ()))
 
     def take(self, key: OwnedId) -> "QueueSlot":
-        """Takes the next slot in the queue."""
         queue = self._queues.setdefault(key, [])
         slot = QueueSlot(self, key, is_free=not queue)
         queue.append(slot)
@@ -94,7 +93,6 @@ class QueueSlot:
         self.release()
 
     def free(self) -> None:
-        """Gives this slot its turn."""
         self.is_free = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -249,7 +247,6 @@ class Run:
 
     @property
     def events(self) -> int:
-        """How many events all parts have written."""
         return sum(len(part.log) for part in self.parts)
 
     @property
@@ -370,15 +367,24 @@ def stopped(run: Run | RunRecord) -> RunFinished:
     return RunFinished(run.run_id, run.session_id, outcome=Outcome.CANCELLED, finish_reason="cancelled")
 
 
-class SessionFeeds(Generic[T]):
+async def cancel_all(tasks: Collection["asyncio.Task[Any] | None"]) -> None:
+    """Cancels tasks of a server that stops, and waits a moment for their ends: a cancelled statement waits for the store."""
+    running = {task for task in tasks if task is not None}
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running, timeout=CANCEL_SECONDS)
+
+
+class SessionFeeds:
     """Callbacks by session. Each is called with every run that starts, and with None when no more follow."""
 
     def __init__(self) -> None:
-        self._calls: dict[OwnedId, list[Callable[[T | None], None]]] = {}
+        self._calls: dict[OwnedId, list[Callable[[Run | None], None]]] = {}
         self._closed = False
 
     @contextmanager
-    def subscribed(self, session: OwnedId, call: Callable[[T | None], None]) -> Iterator[None]:
+    def subscribed(self, session: OwnedId, call: Callable[[Run | None], None]) -> Iterator[None]:
         self._calls.setdefault(session, []).append(call)
         if self._closed:
             call(None)
@@ -390,7 +396,7 @@ class SessionFeeds(Generic[T]):
             if not calls:
                 del self._calls[session]
 
-    def started(self, session: OwnedId, run: T) -> None:
+    def started(self, session: OwnedId, run: Run) -> None:
         for call in self._calls.get(session, ()):
             call(run)
 

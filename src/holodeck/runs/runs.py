@@ -77,7 +77,7 @@ class Runs:
         self._waiting: set[Run] = set()  # live runs that a crash interrupted and that no reader has reconnected to
         self._by_session: dict[OwnedId, list[Run]] = {}
         self.finished = FinishedRuns(self.settings, self.unstored.kept, self.forget)
-        self.feeds: SessionFeeds[Run] = SessionFeeds()
+        self.feeds = SessionFeeds()
         self.queue = SessionQueue()
         self.is_closing = False  # no more runs start
 

@@ -47,8 +47,6 @@ class SessionNews:
 
 
 class _Feed:
-    """One watched session."""
-
     def __init__(
         self, records: SharedRunStore, restored: Callable[[RunRecord], Awaitable[Run]], session: OwnedId
     ) -> None:

@@ -6,8 +6,8 @@ those that a crash interrupted.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import NamedTuple
 
 import msgspec
@@ -102,6 +102,19 @@ class StoredRuns:
         await run.done()
         return await self.find(run_id, owner=owner)
 
+    async def last_of_chain(self, root: str, *, owner: Owner) -> Run:
+        """The newest run of a task as other protocols mean it: a run, and those that answered its questions.
+
+        The task's id is that of the first run, `root`. Raises RunNotFound.
+        """
+        run = await self.find_settled(root, owner=owner)
+        newest = [] if self._records is None else await self._records.runs_of(owner=owner, root=root, limit=1)
+        if newest and newest[0].run_id != root:
+            run = await self.find_settled(newest[0].run_id, owner=owner)
+        others = reversed(self._runs.of_session(run.session_id, owner=owner))
+        # A run that started a moment ago has not joined the chain yet.
+        return next((each for each in others if each.request.parent_run_id == run.run_id and each is not run), run)
+
     async def of_session(self, session_id: str, *, owner: Owner) -> list[Run]:
         """The runs of a session that can still be read, oldest first.
 
@@ -138,14 +151,9 @@ class StoredRuns:
                 runs.append(await self.find(each, owner=owner))
         return runs
 
-    @asynccontextmanager
-    async def announced(self, session: OwnedId, call: Announce) -> AsyncIterator[None]:
+    def announced(self, session: OwnedId, call: Announce) -> AbstractAsyncContextManager[None]:
         """Calls `call` with each run of a session that another process starts, until the block ends. See `Announce`."""
-        if self._news is None:
-            yield
-        else:
-            async with self._news.announced(session, call):
-                yield
+        return nullcontext() if self._news is None else self._news.announced(session, call)
 
     async def active(self, session_id: str, *, owner: Owner) -> list[str]:
         """The ids of the session's runs that have not ended, in any process."""

@@ -63,7 +63,6 @@ class UnstoredEndings:
             self._records.release(record)
 
     def drop_session(self, session_id: str, *, owner: Owner) -> None:
-        """Drops the endings of the runs of a deleted session."""
         for record, _ in self.of_session(session_id, owner=owner):
             self.drop(record.run_id, owner=owner)
 

@@ -20,7 +20,6 @@ from holodeck.errors import HoloDeckError, RunNotFound
 from holodeck.runs.port import RunState
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.run_chain import last_of_chain
 from holodeck.server.run_feed import RunFeed
 from holodeck.server.streaming_response import Cursor, EventStream
 from holodeck.wires import sse
@@ -43,7 +42,7 @@ class UpdateForm:
 async def chain_of(server: AgentServer, task_id: str, owner: Owner) -> list[Run]:
     """Returns the runs of a task, oldest first. Raises TaskNotFound, also for tasks of other owners."""
     try:
-        last = await last_of_chain(server, task_id, owner=owner)
+        last = await server.stored_runs.last_of_chain(task_id, owner=owner)
         records = server.runs.records
         known = [] if records is None else await records.runs_of(owner=owner, root=task_id, limit=MAX_CHAIN)
         ids = dict.fromkeys([task_id, *(each.run_id for each in reversed(known))])

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -45,7 +44,7 @@ from holodeck.server.options import ServerSettings
 from holodeck.server.quota import Meter, Quotas, Spender
 from holodeck.server.store_health import SERVER, StoreHealth
 from holodeck.sessions.port import SessionStore
-from holodeck.sessions.values import KeptValue, ValueStore
+from holodeck.sessions.values import KeptValue
 from holodeck.telemetry.metrics import Metrics
 from holodeck.telemetry.run_logger import RunLogger
 from holodeck.telemetry.watchdog import Watchdog
@@ -68,18 +67,6 @@ log = logging.getLogger(__name__)
 # Keys in the scope.
 SLOT = "holodeck.slot"
 RATE_LIMIT = "holodeck.rate_limit"  # RateLimitHeaders of a request that was counted
-
-
-async def shared_secret(values: ValueStore) -> bytes:
-    """Returns the secret of the store. The first process that asks creates it."""
-    await values.put_first(KeptValue(kind=_SECRET, name="signing", body=os.urandom(32)), owner=SERVER)
-    (found,) = await values.of_topic(_SECRET, owner=SERVER)
-    return found.body
-
-
-async def spend_code(values: ValueStore, name: str) -> bool:
-    """Marks a sign-in code as used. Returns whether it was unused, in all processes."""
-    return await values.put_first(KeptValue(kind=_CODE, name=name), owner=SERVER, seconds=2 * CODE_SECONDS)
 
 
 class ServerState(StrEnum):
@@ -150,6 +137,7 @@ class AgentServer:
         )
         self.at_drain: list[Callable[[], Awaitable[None]]] = []  # called when the last run has ended
         self.arriving = 0  # runs that are admitted but not yet started
+        self.answering = 0  # answers in progress
         self._trace = trace
         self.run_settings = run_settings or RunSettings()
         self.runs = Runs(self.agent, store, self.run_settings, records=records, observe=self._observers)
@@ -168,7 +156,6 @@ class AgentServer:
             key_limits=self.access.limits_of_key,
             refused=self.metrics.limit_refusals.add,
         )
-        self.slots = StreamSlots(self.quotas)
         self.worker_figures: WorkerFigures | None = None  # if this process is one of several workers
         self._watchdog = Watchdog(self.metrics.loop_lag.observe) if self.settings.block.watchdog else None
         self._started_at = time.monotonic()
@@ -199,10 +186,18 @@ class AgentServer:
 
     async def _share_secret(self) -> None:
         """Makes tickets and page sign-ins valid at all processes that share the store, and after a restart."""
-        secret = await shared_secret(self.store.values)
-        self.gate.tickets.use(secret)
-        self.access.page.use(secret)
-        self.access.page.spend = partial(spend_code, self.store.values)
+        values = self.store.values
+        # The first process that asks makes the secret.
+        await values.put_first(KeptValue(kind=_SECRET, name="signing", body=os.urandom(32)), owner=SERVER)
+        (secret,) = await values.of_topic(_SECRET, owner=SERVER)
+        self.gate.tickets.use(secret.body)
+        self.access.page.use(secret.body)
+        self.access.page.spend = self._spend_code
+
+    async def _spend_code(self, name: str) -> bool:
+        """Marks a sign-in code as used. Returns whether it was unused, in all processes."""
+        used = KeptValue(kind=_CODE, name=name)
+        return await self.store.values.put_first(used, owner=SERVER, seconds=2 * CODE_SECONDS)
 
     def serve(self) -> None:
         self.state = _advance(self.state, ServerState.RUNNING)
@@ -258,7 +253,6 @@ class AgentServer:
         return () if stored is None else stored.messages
 
     def middleware(self) -> EventMiddleware:
-        """Makes the event middleware of a new reader."""
         return NO_STAGES if self._middleware is None else self._middleware()
 
     def shown_events(self, run: Run) -> Iterator[Event]:
@@ -346,16 +340,13 @@ class AgentServer:
         if run.earlier is not None:  # a run that a crash interrupted does not emit its start again
             for observer in observers:
                 observer(RunStarted(run.run_id, run.session_id, model=self.agent.model.name))
-        if run.reader_arrived is not None:
-            run.meter = self._meter_again(run.owner)
+        if run.reader_arrived is not None:  # it continues after a crash: the address of its request is not stored
+            authenticated = self.access.enabled and not run.owner.is_anonymous
+            run.meter = self.quotas.follow_up(Spender(run.owner, None, authenticated=authenticated))
         if run.meter is not None:
             run.meter.follow(run)
             observers.append(run.meter)
         return observers
-
-    def _meter_again(self, owner: Owner) -> Meter | None:
-        """Meters a run that continues after a crash, by its owner: the address of its request is not stored."""
-        return self.quotas.follow_up(Spender(owner, None, authenticated=self.access.enabled and not owner.is_anonymous))
 
 
 @dataclass(slots=True, eq=False)
@@ -398,14 +389,6 @@ class RunAdmission:
 
 
 @dataclass(slots=True, eq=False)
-class StreamSlots:
-    """Counts the answers in progress. `quotas` has the limits."""
-
-    quotas: Quotas
-    taken: int = 0
-
-
-@dataclass(slots=True, eq=False)
 class Slot:
     """The slot of one request, which it takes before it starts or reads a run, and keeps until its answer has ended.
 
@@ -414,7 +397,7 @@ class Slot:
     Users behind one address share only `server.limits.address.streams`.
     """
 
-    _slots: StreamSlots
+    _server: AgentServer
     _taken: bool = False
     _lease: Lease | None = None
 
@@ -422,16 +405,16 @@ class Slot:
         """Takes the slot. Idempotent. Raises RateLimited if a limit is reached."""
         if not self._taken:
             self._taken = True
-            self._slots.taken += 1
-            if self._slots.quotas.counts_streams:
-                self._lease = await self._slots.quotas.stream(spender_of(request, owner))
+            self._server.answering += 1
+            if self._server.quotas.counts_streams:
+                self._lease = await self._server.quotas.stream(spender_of(request, owner))
 
     def release(self) -> None:
         if self._taken:
             self._taken = False
-            self._slots.taken -= 1
+            self._server.answering -= 1
         if self._lease is not None:
-            self._slots.quotas.release(self._lease)
+            self._server.quotas.release(self._lease)
             self._lease = None
 
 
@@ -441,6 +424,4 @@ def slot_of(request: HTTPConnection) -> Slot:
 
 
 def _revoked() -> Unauthorized:
-    error = Unauthorized("The key of this run was revoked.")
-    error.reason = "revoked"
-    return error
+    return Unauthorized("The key of this run was revoked.", reason="revoked")

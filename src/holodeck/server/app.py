@@ -115,7 +115,7 @@ class Application:
         origin = origin_of(scope)
         answer = _Sending(send, scope, trace.request_id, origin, self._check_origin, self._gate.challenge)
         scope["app"] = self
-        scope[SLOT] = slot = Slot(self.server.slots)
+        scope[SLOT] = slot = Slot(self.server)
         try:
             await self._serve(match, origin, scope, receive, answer)
         except ClientDisconnect:

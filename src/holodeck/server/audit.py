@@ -21,8 +21,6 @@ HINTS = {"early": "the token is from the future: compare the clocks of this serv
 
 
 class Audit:
-    """Writes the lines."""
-
     def __init__(self) -> None:
         self._counts: dict[tuple[str | None, str], int] = {}  # refusals since the last line
 

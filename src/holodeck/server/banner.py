@@ -7,7 +7,7 @@ from holodeck.server.guard import ANYWHERE
 from holodeck.server.listen import network_address, only_on_loopback
 from holodeck.server.wire import Wire
 
-_BOLD, _QUIET, _YELLOW, _END = "\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m"
+_CODES = "\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m"  # bold, quiet, yellow, end
 _OPTIONS = {True: ' -H "Authorization: Bearer $HOLODECK_API_KEY"', False: ""}
 
 
@@ -25,6 +25,7 @@ def banner(
     uds: str | None = None,
 ) -> str:
     """`host` and `port` are the ones that the server listens on. The banner shows addresses that a client can use."""
+    bold, quiet, yellow, end = _CODES if colours else ("",) * len(_CODES)
     address = network_address() if uds is None and host in ANYWHERE else None
     url = (f"http://{shown_host(host)}:{port}" if uds is None else "http://localhost") + root_path
     rows = [
@@ -40,28 +41,21 @@ def banner(
         ("health", f"{url}/health"),
     ]
     width = max(len(name) for name, _ in rows) + 2
-    lines = [f"{_BOLD}{agent}{_END} is ready", *(f"  {_QUIET}{name:<{width}}{_END}{value}" for name, value in rows)]
+    lines = [f"{bold}{agent}{end} is ready", *(f"  {quiet}{name:<{width}}{end}{value}" for name, value in rows)]
     options = _OPTIONS[secured] + (f" --unix-socket {uds}" if uds else "")
     lines += [
         "",
-        f"{_QUIET}Talk to it:{_END}",
+        f"{quiet}Talk to it:{end}",
         *(f"  {wire.curl(url, agent, options)}" for wire in wires),
-        f"{_QUIET}Ctrl+C stops it.{_END}",
+        f"{quiet}Ctrl+C stops it.{end}",
     ]
     if uds is None and not secured and not only_on_loopback(host):
         where = "on all addresses" if host in ANYWHERE else f"on {host}, which is more than this machine"
-        lines.append(f"{_YELLOW}warning{_END}: listening {where}: any client that can connect may use the agent")
-    text = "\n".join(lines)
-    return text if colours else _plain(text)
+        lines.append(f"{yellow}warning{end}: listening {where}: any client that can connect may use the agent")
+    return "\n".join(lines)
 
 
 def shown_host(host: str) -> str:
     """Returns the host as part of an address that works on this machine."""
     name = "localhost" if host in ANYWHERE else host
     return f"[{name}]" if ":" in name else name
-
-
-def _plain(text: str) -> str:
-    for code in (_BOLD, _QUIET, _YELLOW, _END):
-        text = text.replace(code, "")
-    return text

@@ -55,27 +55,22 @@ class CompletionSession:
 THROW_AWAY = CompletionSession()
 
 
-class AnsweredConversations:
-    """Index in the store: which runs answered a conversation that began with the same words.
+async def note_answer(values: ValueStore, owner: Owner, messages: Sequence[Message], run: Run) -> None:
+    """Records that a run answers these messages. If the write fails, the conversation is not recognised later.
 
     When an owner has too many entries, the oldest are dropped.
     """
+    value = KeptValue(kind=KIND, topic=await _digest(messages), name=run.run_id, session_id=run.session_id)
+    try:
+        await values.put(value, owner=owner, seconds=KEPT_SECONDS, at_most=MAX_CONVERSATIONS)
+    except HoloDeckError as error:
+        log.warning("the conversation of run %s will not be recognised: %s", run.run_id, error.message)
 
-    def __init__(self, values: ValueStore, limit: int = MAX_CONVERSATIONS) -> None:
-        self._values, self._limit = values, limit
 
-    async def note(self, owner: Owner, messages: Sequence[Message], run: Run) -> None:
-        """Records that a run answers these messages. If the write fails, the conversation is not recognised later."""
-        topic = await _digest(messages)
-        value = KeptValue(kind=KIND, topic=topic, name=run.run_id, session_id=run.session_id)
-        try:
-            await self._values.put(value, owner=owner, seconds=KEPT_SECONDS, at_most=self._limit)
-        except HoloDeckError as error:
-            log.warning("the conversation of run %s will not be recognised: %s", run.run_id, error.message)
-
-    async def runs_after(self, owner: Owner, messages: Sequence[Message]) -> list[str]:
-        found = await self._values.of_topic(KIND, await _digest(messages), owner=owner)
-        return [each.name for each in found[: -MAX_ANSWERS - 1 : -1]]
+async def runs_after(values: ValueStore, owner: Owner, messages: Sequence[Message]) -> list[str]:
+    """The runs that answered a conversation with the same words, newest first."""
+    found = await values.of_topic(KIND, await _digest(messages), owner=owner)
+    return [each.name for each in found[: -MAX_ANSWERS - 1 : -1]]
 
 
 async def hinted(
@@ -96,10 +91,10 @@ async def hinted(
 
 async def recognised(server: AgentServer, owner: Owner, sent: Sequence[Message]) -> CompletionSession:
     """Returns the session of the last answer among the messages, or a new one if none matches."""
-    known, first = AnsweredConversations(server.store.values), first_of_use(sent)
+    first = first_of_use(sent)
     if first:
         answer = visible(sent[first - 1 : first])
-        for run_id in await known.runs_after(owner, sent[: first - 1]):
+        for run_id in await runs_after(server.store.values, owner, sent[: first - 1]):
             session_id = await server.stored_runs.session_of(run_id, owner=owner)
             if session_id is not None and await _gave(answer, run_id, server, session_id, owner):
                 return CompletionSession(session_id=session_id, is_kept=True, only_new=True, after=run_id)
@@ -119,7 +114,6 @@ async def branch_of(server: AgentServer, owner: Owner, chat: CompletionSession) 
 
 
 def without_stored(wanted: RunRequest, branch: Branch) -> RunRequest:
-    """Drops the messages that the session has."""
     new = wanted.messages[first_of_use(wanted.messages) :]
     return msgspec.structs.replace(wanted, messages=new, only_adds=True, follows=branch.follows)
 

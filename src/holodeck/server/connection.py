@@ -56,8 +56,6 @@ class TooManyConnections(Overloaded):
 
 
 class ConnectionVerdict(Enum):
-    """The verdict on a new connection."""
-
     SERVED = auto()
     OVER_LIMIT = auto()  # may only ask for the server's health
     CLOSED = auto()
@@ -87,7 +85,10 @@ class ConnectionLimit:
         is_exempt = self._per_client is None and is_loopback(key)
         over = self.present - self.limit
         over_client = 0 if is_exempt else self._by_client[key] - (self._per_client or PER_CLIENT)
-        verdict = _verdict(over, over_client) if over > 0 or over_client > 0 else ConnectionVerdict.SERVED
+        verdict = ConnectionVerdict.SERVED
+        if over > 0 or over_client > 0:
+            is_answered = over <= ANSWERED_OVER_LIMIT and over_client <= ANSWERED_OVER_CLIENT_LIMIT
+            verdict = ConnectionVerdict.OVER_LIMIT if is_answered else ConnectionVerdict.CLOSED
         self._count(verdict.name.lower())
         if verdict is not ConnectionVerdict.SERVED:
             self._warn(client)
@@ -114,11 +115,6 @@ class ConnectionLimit:
         }
         log.warning("too_many_connections", extra={"details": details})
         self._refused, self._logged_at = 0, now
-
-
-def _verdict(over: int, over_client: int) -> ConnectionVerdict:
-    answered = over <= ANSWERED_OVER_LIMIT and over_client <= ANSWERED_OVER_CLIENT_LIMIT
-    return ConnectionVerdict.OVER_LIMIT if answered else ConnectionVerdict.CLOSED
 
 
 @lru_cache(maxsize=4096)  # as in `network_of`

@@ -12,7 +12,7 @@ Programs send neither `Origin` nor `Sec-Fetch-Site`, so the checks do not affect
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 from urllib.parse import urlsplit
@@ -125,7 +125,7 @@ class OriginCheck:
         """
         self._behind_proxy = behind_proxy
         self._origins = frozenset(origin.rstrip("/").lower() for origin in access.cors_origins)
-        self._headers = AllowedHeaders([*REQUEST_HEADERS, *request_headers]) if secured else None
+        self._headers = [*REQUEST_HEADERS, *request_headers] if secured else None
         self._exposed = ", ".join(_once([*RESPONSE_HEADERS, *response_headers]))
 
     def __call__(self, scope: Scope, origin: str | None, *, is_static: bool = False) -> Response | None:
@@ -173,22 +173,15 @@ class OriginCheck:
             raise _forbidden(origin)
 
 
-class AllowedHeaders:
-    """The headers that a page may send. A name that ends with `*` stands for all that begin like it."""
+def allowed_headers(names: Sequence[str], wanted: str) -> str:
+    """Returns the value of Access-Control-Allow-Headers. `wanted` are the names in a preflight.
 
-    def __init__(self, names: Iterable[str]) -> None:
-        names = _once(names)
-        self._names = [name for name in names if not name.endswith(ANY)]
-        self._prefixes = tuple(name.removesuffix(ANY).lower() for name in names if name.endswith(ANY))
-
-    def __call__(self, wanted: str) -> str:
-        """Returns the value of Access-Control-Allow-Headers. `wanted` are the names in a preflight."""
-        known = frozenset(map(str.lower, self._names))
-        asked = [name.strip().lower() for name in wanted.split(",")]
-        more = [
-            name for name in asked if name.startswith(self._prefixes) and name not in known and _NAME.fullmatch(name)
-        ]
-        return ", ".join([*self._names, *_once(more)])
+    A name that ends with `*` stands for all that begin like it.
+    """
+    prefixes = tuple(name.removesuffix(ANY).lower() for name in names if name.endswith(ANY))
+    asked = (name.strip().lower() for name in wanted.split(","))
+    more = [name for name in asked if name.startswith(prefixes) and _NAME.fullmatch(name)]
+    return ", ".join(_once([*(name for name in names if not name.endswith(ANY)), *more]))
 
 
 def _once(names: Iterable[str]) -> list[str]:
@@ -201,19 +194,18 @@ def _once(names: Iterable[str]) -> list[str]:
 
 def _forbidden(origin: str | None) -> Forbidden:
     page = "another site" if origin is None else one_line(origin, 200)
-    error = Forbidden(f"Pages of {page} may not use this server; --cors-origins allows it by name.")
-    error.reason = "foreign-page"
-    return error
+    message = f"Pages of {page} may not use this server; --cors-origins allows it by name."
+    return Forbidden(message, reason="foreign-page")
 
 
-def _preflight(headers: Headers, allowed: AllowedHeaders | None) -> Response:
+def _preflight(headers: Headers, allowed: Sequence[str] | None) -> Response:
     """`allowed` is None if a page may send any header."""
     if headers["access-control-request-method"] not in METHODS.split(", "):
         raise MethodNotAllowed(f"Allowed methods: {METHODS}.")
     answer = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Max-Age": PREFLIGHT_SECONDS}
     wanted = headers.get("access-control-request-headers")
     if wanted:
-        answer["Access-Control-Allow-Headers"] = wanted if allowed is None else allowed(wanted)
+        answer["Access-Control-Allow-Headers"] = wanted if allowed is None else allowed_headers(allowed, wanted)
     return Response(status_code=204, headers=answer)
 
 

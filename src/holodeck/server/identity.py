@@ -113,9 +113,7 @@ def require(request: Request, scope: str) -> None:
 
 
 def _mismatch(message: str) -> Forbidden:
-    error = Forbidden(message)
-    error.reason = "user-mismatch"
-    return error
+    return Forbidden(message, reason="user-mismatch")
 
 
 class Gate:
@@ -179,8 +177,8 @@ class Gate:
             return
         self._metrics.auth.add(principal.via, "denied")
         self.audit.denied(principal, wanted, _route(scope))
-        error = Forbidden(f"This needs the scope {wanted!r}, which the credential does not have.")
-        error.reason = "insufficient-scope"
+        message = f"This needs the scope {wanted!r}, which the credential does not have."
+        error = Forbidden(message, reason="insufficient-scope")
         words = self._access.scopes_for(wanted) if principal.via == "jwt" else [wanted]
         error.challenge = f'{self.challenge}, error="insufficient_scope"{_scope_of(words)}'
         raise error
@@ -224,7 +222,6 @@ class Gate:
         operation = scope.get("route")
         wanted = _scope_of(self._access.scopes_for(getattr(operation, "access", SIGNED_IN).scope))
         if failure.kind == "forbidden":
-            error.reason = "insufficient-scope"
             error.challenge = f'{self.challenge}, error="insufficient_scope"{_scope_of([failure.scope or ""])}'
         elif failure.kind == "missing":
             error.challenge = self.challenge + wanted
@@ -240,11 +237,9 @@ def _error_of(failure: Failure) -> HoloDeckError:
         case "two-credentials":
             return InvalidRequest(failure.message, status=400)
         case "forbidden":
-            return Forbidden(failure.message)
+            return Forbidden(failure.message, reason="insufficient-scope")
         case "limited":
-            limited = RateLimited(failure.message)
-            limited.reason = "address-failures"
-            return limited
+            return RateLimited(failure.message, reason="address-failures")
         case "unavailable":
             return AuthUnavailable(failure.message)
     return Unauthorized(failure.message)

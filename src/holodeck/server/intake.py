@@ -27,6 +27,7 @@ from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer, RunAdmission, slot_of
 from holodeck.server.identity import api_key_of, note_approvals, owner_of, require
 from holodeck.server.schemas import REPEAT_HEADER
+from holodeck.sessions.port import StoredSession
 from holodeck.telemetry.log_context import current
 from holodeck.telemetry.logs import event_log
 from holodeck.wires import sse
@@ -121,6 +122,15 @@ def session_of(request: Request) -> tuple[AgentServer, str, Owner]:
 
 def no_session(key: str) -> SessionNotFound:
     return SessionNotFound(f"There is no session {key!r}, or it has expired.")
+
+
+async def stored_of(request: Request) -> tuple[AgentServer, StoredSession]:
+    """The session that the path names, with its messages. Raises SessionNotFound."""
+    server, key, owner = session_of(request)
+    stored = await server.store.read(key, owner=owner)
+    if stored is None:
+        raise no_session(key)
+    return server, stored
 
 
 def session_id(text: str) -> str:

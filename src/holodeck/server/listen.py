@@ -117,7 +117,6 @@ def _explained(error: OSError, host: str, port: int) -> StartError:
 
 
 def _free_port(host: str, port: int) -> int | None:
-    """The next free port."""
     for candidate in range(port + 1, min(port + 1 + _TRIES, 65536)):
         with closing(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -4,7 +4,6 @@ A client that closes its own request cancels the run, as the protocol demands (2
 continue without it. Clients of the older protocol may lose their connection: their runs get the usual grace period.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from hashlib import sha256
@@ -28,9 +27,8 @@ from holodeck.runs.runs import DETACHED_SECONDS
 from holodeck.server.agent_server import AgentServer, slot_of
 from holodeck.server.identity import owner_of, require
 from holodeck.server.intake import Arrival, begin, json_answer, server_of
-from holodeck.server.run_chain import last_of_chain
 from holodeck.server.streaming_response import Cursor, EventStream
-from holodeck.server.sync_answer import left
+from holodeck.server.sync_answer import has_left
 from holodeck.wires import sse
 from holodeck.wires.body import table, valid_id
 from holodeck.wires.jsonrpc import INVALID_PARAMS, RpcError, error_message, error_object, result_message
@@ -57,6 +55,11 @@ def server_info(server: AgentServer) -> dict[str, str]:
 
 def result_answer(call: McpCall, result: Mapping[str, Any]) -> Response:
     return json_answer(result_message(call.id, result))
+
+
+def marked_answer(request: Request, call: McpCall, result: dict[str, Any]) -> Response:
+    """As `result_answer`, with what clients of the newer era expect of every result."""
+    return result_answer(call, call_progress.marked(result, call.caller, server_info(server_of(request))))
 
 
 # tools
@@ -118,18 +121,18 @@ async def wait(request: Request, call: McpCall, given: dict[str, Any]) -> Respon
 async def _run_named(request: Request, run_id: str) -> Run:
     """Returns the newest run of a chain. The chain has to belong to the caller."""
     try:
-        return await last_of_chain(server_of(request), run_id, owner=owner_of(request))
+        return await server_of(request).stored_runs.last_of_chain(run_id, owner=owner_of(request))
     except RunNotFound as error:
         raise RpcError(INVALID_PARAMS, error.message) from error
 
 
 McpTool = Callable[[Request, McpCall, dict[str, Any]], Awaitable[Response]]
-TOOLS: Mapping[str, McpTool] = {ASK: ask, CONTINUE: continue_run, WAIT: wait}
+TOOLS: dict[str, McpTool] = {ASK: ask, CONTINUE: continue_run, WAIT: wait}
 
 
-async def call_tool(request: Request, call: McpCall, tools: Mapping[str, McpTool] = TOOLS) -> Response:
+async def call_tool(request: Request, call: McpCall) -> Response:
     name = call.params.get("name")
-    tool = tools.get(name) if isinstance(name, str) else None
+    tool = TOOLS.get(name) if isinstance(name, str) else None
     if tool is None:
         raise RpcError(INVALID_PARAMS, f"Unknown tool: {name!r}. tools/list lists the known tools.")
     given = call.params.get("arguments")
@@ -161,9 +164,7 @@ async def _answer(request: Request, call: McpCall, run: Run, *, owns: bool = Tru
     if ended:
         return result_answer(call, _result_of(server, run, call))
     if caller.takes_tasks:
-        return result_answer(
-            call, call_progress.marked({**_task(run, run.root), "resultType": "task"}, caller, server_info(server))
-        )
+        return marked_answer(request, call, {**_task(run, run.root), "resultType": "task"})
     return result_answer(call, call_progress.still_working(run.session_id, run.root, caller, server_info(server)))
 
 
@@ -181,15 +182,13 @@ def _stream(server: AgentServer, call: McpCall, run: Run, stop: Callable[[], obj
         result = call_progress.still_working(run.session_id, run.root, call.caller, server_info(server))
         return sse.frame(result_message(call.id, result))
 
-    encoder = call_progress.ProgressEncoder(
-        call.id, call_progress.AnswerReader(call.caller, server_info(server)), call.progress_token
-    )
+    encoder = call_progress.ProgressEncoder(call.id, _reader(server, call.caller), call.progress_token)
     cursor = Cursor(run, encoder, 0, server.middleware())
     return TimedStream(server, cursor, seconds=server.settings.mcp_wait, late=late, on_leave=stop)
 
 
 def _result_of(server: AgentServer, run: Run, call: McpCall) -> dict[str, Any]:
-    reader = call_progress.AnswerReader(call.caller, server_info(server))
+    reader = _reader(server, call.caller)
     for event in server.shown_events(run):
         reader.read(event)
     if reader.result is None:
@@ -202,9 +201,11 @@ def open_encoder(server: AgentServer, run: Run, _accept: str | None) -> Encoder:
 
     In the answer to a call, the message has the id of the call.
     """
-    return call_progress.ProgressEncoder(
-        run.run_id, call_progress.AnswerReader(Caller(), server_info(server)), run.run_id
-    )
+    return call_progress.ProgressEncoder(run.run_id, _reader(server, Caller()), run.run_id)
+
+
+def _reader(server: AgentServer, caller: Caller) -> call_progress.AnswerReader:
+    return call_progress.AnswerReader(caller, server_info(server))
 
 
 # tasks
@@ -216,7 +217,7 @@ async def get_task(request: Request, call: McpCall) -> Response:
     found = _task(run, call.params["taskId"])
     if run.log.has_ending:
         found |= await _outcome(server, run, call)
-    return result_answer(call, call_progress.marked(found, call.caller, server_info(server)))
+    return marked_answer(request, call, found)
 
 
 async def _outcome(server: AgentServer, run: Run, call: McpCall) -> dict[str, Any]:
@@ -247,15 +248,14 @@ async def update_task(request: Request, call: McpCall) -> Response:
         decided = await keep_answers(server.runs, run, answers.decided, answers.dismissed)
         if len(decided) == len(interrupts):
             await server.runs.keep_going(await _resumed(request, run, decided, detached=True))
-    return result_answer(call, call_progress.marked({}, call.caller, server_info(server)))
+    return marked_answer(request, call, {})
 
 
 async def cancel_task(request: Request, call: McpCall) -> Response:
     """Idempotent: a task that has ended stays as it is."""
     require(request, RUNS_STOP)
-    server = server_of(request)
-    await server.stop_runs(await _task_run(request, call))
-    return result_answer(call, call_progress.marked({}, call.caller, server_info(server)))
+    await server_of(request).stop_runs(await _task_run(request, call))
+    return marked_answer(request, call, {})
 
 
 async def _task_run(request: Request, call: McpCall) -> Run:
@@ -319,11 +319,6 @@ async def ends_within(run: Run, seconds: float, receive: Receive) -> bool:
     """Returns whether a run ends within `seconds` in this process. Raises ClientDisconnect."""
     if run.log.ended or run.task is None:
         return not run.log.is_cut
-    leaving = asyncio.create_task(left(receive))
-    try:
-        done, _ = await asyncio.wait({leaving, run.task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        leaving.cancel()
-    if leaving in done and not run.log.ended:
+    if await has_left(receive, {run.task}, seconds) and not run.log.ended:
         raise ClientDisconnect
     return run.log.has_ending

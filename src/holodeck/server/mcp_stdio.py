@@ -10,6 +10,7 @@ import signal
 import stat
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 
 import msgspec
@@ -24,7 +25,7 @@ from holodeck.runs.memory_runs import MemoryRunStore
 from holodeck.runs.run import Run
 from holodeck.server.app import Application
 from holodeck.server.mcp_calls import NAME, WITHOUT_HEADERS
-from holodeck.server.process import Traces, build_server, run_to_end, settings_of
+from holodeck.server.process import build_server, run_to_end, settings_of, tracing
 from holodeck.telemetry import logs
 from holodeck.tools.stdio import LineFramer, Oversize
 from holodeck.wires.jsonrpc import INVALID_REQUEST, ErrorObject, JsonRpcId, error_body
@@ -168,13 +169,10 @@ def serve(config: LoadedConfig, *, debug: bool = False) -> None:
     """Serves until standard input ends or a signal arrives. Raises StartError if it cannot."""
     out = _private_stdout()
     output = logs.configure(fd=_STDERR, debug=debug, secrets=secrets_of(config), level="warning", style="text")
-    traces = Traces(config) if config.agent.observability.enabled else None
     try:
-        run_to_end(_run(config, out, debug=debug, trace=traces.of_run if traces else None))
+        with closing(output), tracing(config) as trace:
+            run_to_end(_run(config, out, debug=debug, trace=trace))
     finally:
-        if traces is not None:
-            traces.close()
-        output.close()
         os.close(out)
 
 

@@ -18,7 +18,6 @@ Describe: TypeAlias = Callable[[HoloDeckError, str | None], ProblemDetail]
 
 
 def answer_to(error: Exception) -> Response:
-    """The answer to an error."""
     return problem_response(known(error))
 
 

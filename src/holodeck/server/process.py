@@ -14,12 +14,13 @@ import socket
 import sys
 import webbrowser
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from select import select
 from typing import Any
+from urllib.parse import urlsplit
 
 import uvloop
 
@@ -28,22 +29,24 @@ from holodeck.access.authenticator import Authenticator
 from holodeck.agent.definition import AgentDefinition
 from holodeck.config.auth import API_KEY_VARIABLE, build_access
 from holodeck.config.build import build_agent, build_files, build_middleware, build_run_settings
-from holodeck.config.build_stores import Stores, build_stores
+from holodeck.config.build_stores import Stores, build_stores, redis_url
 from holodeck.config.load import LoadedConfig, secrets_of
 from holodeck.config.serving import ServeOptions, WorkerSeat
 from holodeck.core.events import Observer
 from holodeck.core.sizes import MB
 from holodeck.core.text import one_line
 from holodeck.errors import StartError
+from holodeck.limits.leases import LeaseStore, ValkeyLeases
+from holodeck.limits.valkey import ValkeyWindows
+from holodeck.limits.window import WindowStore
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.app import Application
 from holodeck.server.banner import banner, shown_host
 from holodeck.server.connection import room_for
-from holodeck.server.guard import ANY
-from holodeck.server.limit_settings import open_store, spending_of
+from holodeck.server.guard import ANY, LOOPBACK
 from holodeck.server.listen import acceptors, bind, bind_unix, only_on_loopback
-from holodeck.server.options import CHAT_STREAM_SECONDS, Access, ServerSettings
+from holodeck.server.options import CHAT_STREAM_SECONDS, DEFAULT_MAX_TOKENS, Access, ServerSettings, SpendingSettings
 from holodeck.server.protocol import HttpServer
 from holodeck.server.routes.metrics import own_series
 from holodeck.server.wires import wires_of
@@ -56,6 +59,8 @@ log = logging.getLogger(__name__)
 LOG_KEY = "HOLODECK_LOG_KEY"  # salts the hash that names users if `logs.user_ids` is hashed
 ALLOWED_HOSTS = "HOLODECK_ALLOWED_HOSTS"
 GC_THRESHOLDS = (2_000, 5, 200)  # streams pause during a collection: 50 ms if it has 100,000 new objects to visit
+_SECURE = ("rediss://", "valkeys://", "unix://")
+_LIMITS = ("server", "limits")  # the place in the agent file
 FLUSH_SECONDS = 2  # for clients to read the last events after the runs have ended
 CANCEL_SECONDS = 1.0  # seconds for the remaining tasks to end at shutdown
 LAST_WORDS_SECONDS = 0.2  # for the log's last lines, after a second signal
@@ -73,16 +78,13 @@ def serve(options: ServeOptions) -> None:
         style=options.log_format,
         name_user=_naming(options),
     )
-    try:
-        _serve(options, access, settings, output)
-    finally:
-        output.close()
+    with closing(output), tracing(options.config) as trace:
+        stores = build_stores(options.config, options.worker)
+        server = build_server(options.config, settings, access, trace=trace, stores=stores)
+        _serve(server, options, output)
 
 
-def _serve(options: ServeOptions, access: Authenticator, settings: ServerSettings, output: logs.Logging) -> None:
-    traces = Traces(options.config) if options.config.agent.observability.enabled else None
-    stores = build_stores(options.config, options.worker)
-    server = build_server(options.config, settings, access, trace=traces.of_run if traces else None, stores=stores)
+def _serve(server: AgentServer, options: ServeOptions, output: logs.Logging) -> None:
     if options.worker is not None:
         folder, number = Path(options.worker.folder), options.worker.number
         server.worker_figures = WorkerFigures(folder, number, partial(own_series, server))
@@ -94,8 +96,6 @@ def _serve(options: ServeOptions, access: Authenticator, settings: ServerSetting
         listener.close()
         if options.uds:
             Path(options.uds).unlink(missing_ok=True)
-        if traces is not None:
-            traces.close()
 
 
 def _listener_of(options: ServeOptions) -> socket.socket:
@@ -139,24 +139,29 @@ async def _end_tasks() -> None:
         log.warning("%d tasks did not end when they were cancelled and were abandoned: %s", len(abandoned), names)
 
 
-class Traces:
-    """Exports OpenTelemetry spans of runs to a collector (CHT-11: the same spans as in the terminal)."""
+@contextmanager
+def tracing(config: LoadedConfig) -> Iterator[Callable[[Run], Observer] | None]:
+    """Exports OpenTelemetry spans of runs to a collector (CHT-11: the same spans as in the terminal), if it is wanted."""
+    wanted = config.agent.observability
+    if not wanted.enabled:
+        yield None
+        return
+    otlp = import_module("holodeck.telemetry.otlp")  # an optional dependency
+    exporting = otlp.Exporting(wanted, agent=config.agent.name, environment=config.environment)
 
-    def __init__(self, config: LoadedConfig) -> None:
-        otlp = import_module("holodeck.telemetry.otlp")  # an optional dependency
-        wanted = config.agent.observability
-        self._exporting = otlp.exporting(wanted, agent=config.agent.name, environment=config.environment)
-        self._names_users = wanted.user_ids
-
-    def of_run(self, run: Run) -> Observer:
-        user = run.owner.user if self._names_users else None
-        spans: Observer = self._exporting.tracing.run(
-            run_id=run.run_id, session_id=run.session_id, kept=lambda: run.log.kept, user_id=user
+    def spans_of(run: Run) -> Observer:
+        spans: Observer = exporting.tracing.run(
+            run_id=run.run_id,
+            session_id=run.session_id,
+            kept=lambda: run.log.kept,
+            user_id=run.owner.user if wanted.user_ids else None,
         )
         return spans
 
-    def close(self) -> None:
-        self._exporting.close()
+    try:
+        yield spans_of
+    finally:
+        exporting.close()
 
 
 def build_server(
@@ -231,6 +236,38 @@ def settings_of(options: ServeOptions, *, keys: bool = False) -> ServerSettings:
         remember_conversations="store" in file.sessions.model_fields_set,
         debug=options.debug,
     )
+
+
+def spending_of(config: LoadedConfig, *, has_keys: bool) -> SpendingSettings:
+    """Returns how money and tokens are counted. Raises StartError for a money limit without a price."""
+    price = config.agent.model.price
+    if price is None and config.agent.server.limits.counts_money:
+        raise StartError(str(config.error(_LIMITS, "money_per_day needs to know what tokens cost; add model.price")))
+    return SpendingSettings(
+        price=price,
+        max_tokens=config.agent.model.max_tokens or DEFAULT_MAX_TOKENS,
+        has_keys=has_keys,
+    )
+
+
+def open_store(config: LoadedConfig) -> tuple[WindowStore | None, LeaseStore | None]:
+    """Returns the store that replicas share, or None twice if each process counts for itself."""
+    file = config.agent.server.limits
+    if file.store is None:
+        return None, None
+    url = file.store.get_secret_value()
+    try:
+        windows = ValkeyWindows(redis_url(url), file.when_store_is_down)
+    except ModuleNotFoundError as error:
+        raise StartError("limits.store needs the package redis: pip install 'holodeck-agents[valkey]'") from error
+    except ValueError as error:
+        text = "this is not the address of a Valkey or Redis; write e.g. valkeys://user:password@host:6379/0"
+        raise StartError(str(config.error((*_LIMITS, "store"), text))) from error
+    if not url.startswith(_SECURE) and urlsplit(url).hostname not in LOOPBACK:
+        log.warning(
+            "limits.store is used without TLS: others on the network can read and change the counts; use rediss://"
+        )
+    return windows, ValkeyLeases(windows)
 
 
 class Service:

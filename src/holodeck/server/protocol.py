@@ -424,7 +424,6 @@ class ServerConnection(asyncio.Protocol):
             self.server.starts.begin(start, self.loop)
 
     def answered(self, exchange: "ServerExchange") -> None:
-        """Continues after a complete answer."""
         self._answering = None
         if self.transport.get_write_buffer_size():
             self._watch_flush()
@@ -491,7 +490,6 @@ class ServerConnection(asyncio.Protocol):
         self._linger()
 
     def _close(self) -> None:
-        """Ends the connection after an answer."""
         if self._reading is not None and not self.waiting:
             self._linger()
         else:

@@ -29,7 +29,7 @@ from holodeck.files.fetch import AllowedHost, public_addresses
 from holodeck.http.address import address_of
 from holodeck.http.client import Client
 from holodeck.http.failures import HttpError, Unsendable
-from holodeck.runs.log import ReplayGone
+from holodeck.runs.log import ReplayGone, next_event
 from holodeck.runs.middleware import EventMiddleware
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
@@ -139,7 +139,8 @@ class PushSender:
         if run in self._followers:
             self._followers[run].addresses.update(addresses)
             return
-        if len(self._followers) >= MAX_FOLLOWERS or self._followers_of(run.owner) >= MAX_OWNER_FOLLOWERS:
+        of_owner = sum(other.owner == run.owner for other in self._followers)
+        if len(self._followers) >= MAX_FOLLOWERS or of_owner >= MAX_OWNER_FOLLOWERS:
             log.warning("too many runs have push notifications: those of run %s are not sent", run.run_id)
             return
         follower = self._followers[run] = _Follower(set(addresses))
@@ -147,9 +148,6 @@ class PushSender:
             self._followed(run, task_id, middleware, follower), name=f"push {run.run_id}"
         )
         follower.task.add_done_callback(lambda _: self._followers.pop(run, None))
-
-    def _followers_of(self, owner: Owner) -> int:
-        return sum(run.owner == owner for run in self._followers)
 
     def _may_call(self, url: str) -> bool:
         try:
@@ -285,7 +283,7 @@ class _Updates:
         """Returns the updates since the last call. Waits for the next event if there are none. ReplayGone."""
         log = self._run.log
         if self._position == len(log) and not log.ended:
-            await _next_event(self._run)
+            await next_event(log)
         new = log.since(self._position)
         events = [bare(event) for _, event in self._middleware(enumerate(new, self._position))]
         self._position += len(new)
@@ -300,20 +298,6 @@ class _Updates:
         """Continues at the first event that the log still has."""
         log = self._run.log
         self._position = max(self._position, len(log) - len(log.kept))
-
-
-async def _next_event(run: Run) -> None:
-    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def wake() -> None:
-        if not waiter.done():
-            waiter.set_result(None)
-
-    run.log.call_at_next(wake)
-    try:
-        await waiter
-    finally:
-        run.log.do_not_call(wake)
 
 
 def _headers(config: PushConfig, body: bytes, message_id: str) -> dict[str, str]:

@@ -69,12 +69,11 @@ class TenantStorage:
         """Raises RateLimited if the tenant has used up its storage."""
         level = await self.level(tenant)
         if level is not None and level.left == 0:
-            error = RateLimited(
+            raise RateLimited(
                 f"The users of this tenant store {level.window.limit / MB:,g} MB, which is its limit;"
-                " delete sessions to continue."
+                " delete sessions to continue.",
+                reason=NAME,
             )
-            error.reason = NAME
-            raise error
 
     async def level(self, tenant: str) -> Level | None:
         """Returns how many bytes of the limit are left, or None without a limit or if the store does not answer."""
@@ -126,8 +125,6 @@ class Spender(msgspec.Struct, frozen=True):
 
 
 class Quotas:
-    """Admits requests and counts what their runs use."""
-
     def __init__(
         self,
         limits: ServerLimits,
@@ -270,8 +267,7 @@ class Quotas:
             yield kind, subject, found
 
     def _reservations(self, limits: Sequence[tuple[str, str, SubjectLimits]], tokens: int) -> list[Use]:
-        usage = TokenUsage(prompt_tokens=0, completion_tokens=tokens)
-        money = self.money_of(usage)
+        money = self.money_of(_estimated(tokens))
         return [
             *(Use(window, tokens, partly=True) for window in _windows(limits, "tokens")),
             *(Use(window, max(1, money), partly=True) for window in _windows(limits, "money")),
@@ -298,21 +294,18 @@ class Quotas:
         kind, _, what = full.window.name.partition("-")
         shown = {"requests": "requests a minute", "tokens": "tokens a day", "money": "of money a day"}[what]
         limit = full.window.limit / MILLIONTHS if what == "money" else full.window.limit
-        error = RateLimited(f"This is more than the server allows to one {kind}: {limit:,g} {shown}.")
-        error.reason, error.retry_after = full.window.name, full.wait
-        return error
+        message = f"This is more than the server allows to one {kind}: {limit:,g} {shown}."
+        return RateLimited(message, reason=full.window.name, retry_after=full.wait)
 
     def _full_of(self, share: Share) -> RateLimited:
         self._refused(share.name)
         whose, _, what = share.name.partition("-")
         shown, wait = _AT_A_TIME[what]
-        error = RateLimited(f"This {whose} has {share.limit:,} {shown}, which is its limit.")
-        error.reason, error.retry_after = share.name, wait
-        return error
+        message = f"This {whose} has {share.limit:,} {shown}, which is its limit."
+        return RateLimited(message, reason=share.name, retry_after=wait)
 
 
 def _shares(limits: Sequence[tuple[str, str, SubjectLimits]], what: str) -> list[Share]:
-    """The limits of runs or of streams."""
     found = ((kind, subject, each.runs if what == "runs" else each.streams) for kind, subject, each in limits)
     return [Share(f"{kind}-{what}", subject, limit) for kind, subject, limit in found if limit]
 
@@ -367,32 +360,22 @@ class Meter(RunMeter):
         ]
         if not missing:
             return
-        if any(self._held.get(use.window) for use in missing):
-            self._top_up(missing, await self._quotas.take(missing))
-            return
         taken = await self._quotas.take(missing)
         if isinstance(taken, Full):
+            if any(self._held.get(use.window) for use in missing):
+                return  # continues with what it holds: a run exceeds a limit by at most one step
             raise QuotaExceeded(taken.window.name)
-        self._top_up(missing, taken)
-
-    def _top_up(self, uses: Sequence[Use], taken: Taken | Full) -> None:
-        """Adds the amounts to the reservation. If a limit is used up, the run continues with what it holds.
-
-        So a run exceeds a limit by at most one step.
-        """
-        if isinstance(taken, Full):
-            return
-        for use, amount in zip(uses, taken.amounts, strict=True):
+        for use, amount in zip(missing, taken.amounts, strict=True):
             self._held[use.window] = self._held.get(use.window, 0) + amount
 
     def step_started(self, _event: StepStarted) -> None:
         self._step_at = len(self._run.log) if self._run is not None else 0
 
     def step_finished(self, event: StepFinished) -> None:
-        self._settle(event.usage or self._estimated(self._estimate_step()))
+        self._settle(event.usage or _estimated(self._estimate_step()))
 
     def history_compacted(self, event: HistoryCompacted) -> None:
-        self._settle(event.usage or self._estimated(event.estimate))
+        self._settle(event.usage or _estimated(event.estimate))
 
     def run_finished(self, _event: Ending) -> None:
         self.end()
@@ -415,9 +398,6 @@ class Meter(RunMeter):
             uses.append(Use(use.window, spent - self._held.pop(use.window, 0)))
         self._quotas.settle([use for use in uses if use.amount])
 
-    def _estimated(self, tokens: int) -> TokenUsage:
-        return TokenUsage(prompt_tokens=0, completion_tokens=tokens)
-
     def _estimate_step(self) -> int:
         """Estimates the tokens of a step without reported usage; 0 if the model sent nothing: such a step is free."""
         if self._run is None:
@@ -429,6 +409,10 @@ class Meter(RunMeter):
         pieces = (each.delta for each in events if isinstance(each, TextAdded | ReasoningAdded | ToolArgumentsAdded))
         written = tokens_of_text("".join(pieces))
         return written and written + tokens_in(self._run.request.messages)
+
+
+def _estimated(tokens: int) -> TokenUsage:
+    return TokenUsage(prompt_tokens=0, completion_tokens=tokens)
 
 
 class QuotaExceeded(BudgetExceeded):

@@ -32,7 +32,7 @@ class ScanProgress:
         self._ids: dict[str, str] = {}  # a file → its activity, which each page replaces
         self._pending: list[ActivityShown] = []
         self.begun = asyncio.Event()
-        self.wake: Callable[[], None] = _ignore
+        self.wake: Callable[[], None] = lambda: None  # before the stream begins there is nothing to wake
 
     def report(self, name: str, page: int, pages: int) -> None:
         id_ = self._ids.setdefault(name, new_message_id())
@@ -145,7 +145,3 @@ class _WithoutStart(FrameEncoder):
 
     def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes:
         return self._encoder.encode_many((n, event) for n, event in batch if not isinstance(bare(event), RunStarted))
-
-
-def _ignore() -> None:
-    """Does nothing: before the stream begins there is nothing to wake."""

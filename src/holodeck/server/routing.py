@@ -90,15 +90,15 @@ class Routes:
         self._responses, self._common = responses or {}, common
 
     def get(self, path: str, summary: str = "", **described: Any) -> Callable[[Endpoint], Endpoint]:
-        return self._add("GET", path, summary, **described)
+        return self.add("GET", path, summary, **described)
 
     def post(self, path: str, summary: str = "", **described: Any) -> Callable[[Endpoint], Endpoint]:
-        return self._add("POST", path, summary, **described)
+        return self.add("POST", path, summary, **described)
 
     def delete(self, path: str, summary: str = "", **described: Any) -> Callable[[Endpoint], Endpoint]:
-        return self._add("DELETE", path, summary, **described)
+        return self.add("DELETE", path, summary, **described)
 
-    def _add(
+    def add(
         self,
         method: str,
         path: str,
@@ -108,7 +108,7 @@ class Routes:
         responses: ResponseSchemas | None = None,
         **described: Any,
     ) -> Callable[[Endpoint], Endpoint]:
-        def add(endpoint: Endpoint) -> Endpoint:
+        def describe(endpoint: Endpoint) -> Endpoint:
             self.operations.append(
                 Operation(
                     method=method,
@@ -124,7 +124,7 @@ class Routes:
             )
             return endpoint
 
-        return add
+        return describe
 
 
 class Match(NamedTuple):
@@ -137,8 +137,6 @@ class Match(NamedTuple):
 
 
 class Router:
-    """Finds the operation for a request."""
-
     def __init__(self, operations: Iterable[Operation]) -> None:
         self._fixed: dict[str, dict[str, Operation]] = {}
         self._patterns: dict[re.Pattern[str], dict[str, Operation]] = {}  # in the order of registration

@@ -105,6 +105,4 @@ class RunFeed(EventStream, ABC):
 
 
 def _expired() -> Unauthorized:
-    error = Unauthorized("The credential of this stream has expired.")
-    error.reason = "expired"
-    return error
+    return Unauthorized("The credential of this stream has expired.", reason="expired")

@@ -154,7 +154,8 @@ class EventStream(Response):
                         await self._write(cursor.encoder.keepalive)
         except ReplayGone:
             self._drop("a client fell so far behind that its next events were evicted; it was disconnected")
-            await self._really_lost()
+            if self._connection is not None:  # else the server would log an unfinished answer
+                await self._woken()
 
     async def _needed(self, cursor: Cursor) -> None:
         """Waits until the task is needed: backpressure, silence or the end. Until then callbacks forward the events."""
@@ -208,11 +209,6 @@ class EventStream(Response):
         while (await receive())["type"] != "http.disconnect":
             pass
         self._leave()
-
-    async def _really_lost(self) -> None:
-        """Waits for the end of a connection that was cut: otherwise the server logs an unfinished answer."""
-        if self._connection is not None:
-            await self._woken()
 
     def _leave(self) -> None:
         self._left = True

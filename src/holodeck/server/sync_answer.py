@@ -27,12 +27,7 @@ async def ending_of(runs: Runs, run: Run, receive: Receive) -> Ending:
     if run.log.ended:
         return _last(run)
     with runs.attached(run):
-        leaving = asyncio.create_task(left(receive))
-        try:
-            ends = {leaving, run.task or leaving, run.abandoned}
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            leaving.cancel()
+        await has_left(receive, {run.abandoned} if run.task is None else {run.task, run.abandoned})
     return _last(run)
 
 
@@ -74,7 +69,16 @@ def answer_of(run: Run, ending: Ending, middleware: EventMiddleware) -> tuple[st
     return text.answer(ending), shown
 
 
-async def left(receive: Receive) -> None:
-    """Returns when the client has disconnected."""
+async def has_left(receive: Receive, ends: "set[asyncio.Future[None]]", seconds: float | None = None) -> bool:
+    """Waits for one of `ends`, at most so long, or for the client to disconnect. Returns whether the client has."""
+    leaving = asyncio.create_task(_left(receive))
+    try:
+        done, _ = await asyncio.wait({leaving, *ends}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        leaving.cancel()
+    return leaving in done
+
+
+async def _left(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

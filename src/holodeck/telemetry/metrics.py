@@ -165,8 +165,6 @@ class Metrics:
 
 
 class RunMetrics(e.Observer):
-    """Counts one run."""
-
     def __init__(self, metrics: Metrics, log: Sized, tenant: str | None = None) -> None:
         self._metrics, self._log, self._tenant = metrics, log, tenant
         self._begun = self._text_begun = time.monotonic()

@@ -6,7 +6,6 @@ count of lost spans.
 """
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -29,29 +28,18 @@ GRPC_PORT, HTTP_PORT = 4317, 4318
 SECONDS = 2.0  # how long an exit waits for a collector
 
 
-def exporting(wanted: Any, *, agent: str, environment: Mapping[str, str] = os.environ) -> "Exporting":
-    """Opens the exporter that `observability` of an agent file wants.
-
-    The environment's collector replaces the file's default, not an explicit one.
-    """
-    return Exporting(
-        service=wanted.service_name or agent,
-        agent=agent,
-        endpoint=wanted.otlp_endpoint if "otlp_endpoint" in wanted.model_fields_set else None,
-        environment=environment,
-    )
-
-
 class Exporting:
-    """A tracer with its exporter. Closing it sends the remaining spans."""
+    """A tracer with its exporter, as `observability` of an agent file wants them. Closing it sends the remaining spans."""
 
-    def __init__(
-        self, *, service: str, agent: str, endpoint: str | None = None, environment: Mapping[str, str] = os.environ
-    ) -> None:
+    def __init__(self, wanted: Any, *, agent: str, environment: Mapping[str, str]) -> None:
+        """The environment's collector replaces the file's default, not an explicit one."""
+        endpoint = wanted.otlp_endpoint if "otlp_endpoint" in wanted.model_fields_set else None
         self.endpoint = traces_url(endpoint, environment)
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # else it would write into the chat
         self._exporter = _Counting(OTLPSpanExporter(endpoint=self.endpoint, timeout=SECONDS))
-        self._provider = TracerProvider(resource=Resource.create({"service.name": service}), shutdown_on_exit=False)
+        self._provider = TracerProvider(
+            resource=Resource.create({"service.name": wanted.service_name or agent}), shutdown_on_exit=False
+        )
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         content = environment.get(CONTENT_VARIABLE, "").lower() in ("true", "1", "span_only", "span_and_event")
         self.tracing = Tracing(self._provider.get_tracer(SCOPE), agent=agent, content=content)
@@ -62,7 +50,7 @@ class Exporting:
         return self._exporter.lost
 
 
-def traces_url(endpoint: str | None, environment: Mapping[str, str] = os.environ) -> str:
+def traces_url(endpoint: str | None, environment: Mapping[str, str]) -> str:
     """Returns the address for spans: the file's collector, else the environment's, else the local one.
 
     4317 is the port of OTLP over gRPC, which we do not support. The same collectors accept HTTP on 4318.

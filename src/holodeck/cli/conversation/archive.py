@@ -29,8 +29,6 @@ class ChatFileError(StartError):
 
 
 class SavedChat(msgspec.Struct, frozen=True, kw_only=True):
-    """A file."""
-
     session_id: str
     agent_name: str
     saved_at: Annotated[datetime, msgspec.Meta(tz=True)]
@@ -51,7 +49,20 @@ class SavedChat(msgspec.Struct, frozen=True, kw_only=True):
 
 def save_chat(session: ChatSession, path: Path) -> None:
     """Raises ChatFileError."""
-    data = msgspec.json.format(msgspec.json.encode(_record(session)), indent=2)
+    saved = SavedChat(
+        session_id=session.session_id if is_ulid(session.session_id) else new_ulid(),
+        agent_name=session.agent_name,
+        saved_at=now(),
+        started_at=session.started_at,
+        message_count=session.message_count,
+        title=session.title,
+        state=session.state,
+        metadata=session.metadata,
+        shared_state=session.transcript.state,
+        summary=session.transcript.summary,
+        messages=tuple(session.transcript.messages),
+    )
+    data = msgspec.json.format(msgspec.json.encode(saved), indent=2)
     try:
         write_private(path, data + b"\n")
     except OSError as error:
@@ -97,19 +108,3 @@ def _bytes_of(path: Path) -> bytes:
 
 def _at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
-
-
-def _record(session: ChatSession) -> SavedChat:
-    return SavedChat(
-        session_id=session.session_id if is_ulid(session.session_id) else new_ulid(),
-        agent_name=session.agent_name,
-        saved_at=now(),
-        started_at=session.started_at,
-        message_count=session.message_count,
-        title=session.title,
-        state=session.state,
-        metadata=session.metadata,
-        shared_state=session.transcript.state,
-        summary=session.transcript.summary,
-        messages=tuple(session.transcript.messages),
-    )

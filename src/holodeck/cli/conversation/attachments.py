@@ -25,8 +25,7 @@ STDIN = "stdin.txt"  # the name of piped input that the model is shown
 
 class Attachments:
     def __init__(self, config: LoadedConfig) -> None:
-        self.paths: list[Path] = []
-        self.documents: list[ServerDocument] = []  # resources of tool servers
+        self.files: list[Path | ServerDocument] = []  # those of this machine, then resources of tool servers
         self.piped: bytes = b""  # standard input, sent with the first message
         self.settings = config.agent.files
         self._config = config
@@ -35,51 +34,41 @@ class Attachments:
     def add(self, text: str) -> Path:
         """Attaches a file. Raises InvalidRequest with a sentence for the user."""
         path = named_file(text)
-        if path in self.paths:
-            return path
-        self._check_limits(path.name, path.stat().st_size)
-        self.paths.append(path)
+        if path not in self.files:
+            self._add(path, path.stat().st_size)
         return path
 
     @property
     def names(self) -> list[str]:
-        return [*(path.name for path in self.paths), *(document.name for document in self.documents)]
+        return [each.name for each in self.files]
 
     @property
     def any(self) -> bool:
-        return bool(self.paths or self.documents or self.piped)
+        return bool(self.files or self.piped)
 
     def add_document(self, document: ServerDocument) -> None:
         """Attaches a document of a tool server. Raises InvalidRequest."""
-        self._check_limits(document.name, len(document.data))
-        self.documents.append(document)
+        self._add(document, len(document.data))
 
-    def _check_limits(self, name: str, size: int) -> None:
-        if len(self.names) >= self.settings.max_files:
+    def _add(self, file: Path | ServerDocument, size: int) -> None:
+        if len(self.files) >= self.settings.max_files:
             raise InvalidRequest(f"At most {self.settings.max_files} files can be attached (files.max_files).")
         if size > self.settings.max_file_mb * MB:
-            raise InvalidRequest(f"{name} is larger than {self.settings.max_file_mb:g} MB (files.max_file_mb).")
+            raise InvalidRequest(f"{file.name} is larger than {self.settings.max_file_mb:g} MB (files.max_file_mb).")
+        self.files.append(file)
+        self.files.sort(key=lambda each: isinstance(each, ServerDocument))
 
     def remove(self, name: str) -> list[str]:
         """Detaches files by name, path or number, or all of them. Raises InvalidRequest if there is no such file."""
-        paths = [
-            path
-            for number, path in enumerate(self.paths, 1)
-            if not name or name in {str(number), path.name, str(path), str(_path(name).absolute())}
-        ]
-        documents = [
-            document
-            for number, document in enumerate(self.documents, len(self.paths) + 1)
-            if not name or name in {str(number), document.name}
-        ]
-        if name and not (paths or documents):
+        path = _path(name).absolute()
+        numbered = enumerate(self.files, 1)
+        removed = [each for n, each in numbered if not name or name in {str(n), each.name} or each == path]
+        if name and not removed:
             raise InvalidRequest(f"{one_line(name, LONGEST_SHOWN)} is not attached.")
-        self.paths = [path for path in self.paths if path not in paths]
-        self.documents = [document for document in self.documents if document not in documents]
-        return [*(path.name for path in paths), *(document.name for document in documents)]
+        self.files = [each for each in self.files if each not in removed]
+        return [each.name for each in removed]
 
     def take_input(self, data: bytes) -> None:
-        """Attaches what was piped into the command."""
         if len(data) > self.settings.max_file_mb * MB:
             raise InvalidRequest(
                 f"The piped input is larger than {self.settings.max_file_mb:g} MB (files.max_file_mb)."
@@ -96,16 +85,16 @@ class Attachments:
         if self._read is None:
             self._read = build_files(self._config, self.settings.limits).read
         upload = import_module("holodeck.files.upload").Upload
-        uploads = [upload(data=file_bytes(path), name=path.name) for path in self.paths]
-        uploads += [
-            upload(data=document.data, name=document.name, declared_type=document.mime_type)
-            for document in self.documents
+        uploads = [
+            upload(data=each.data, name=each.name, declared_type=each.mime_type)
+            if isinstance(each, ServerDocument)
+            else upload(data=file_bytes(each), name=each.name)
+            for each in self.files
         ]
         if self.piped:
             uploads.append(upload(data=self.piped, name=STDIN))
         read = await self._read(uploads, progress=progress)
-        self.paths.clear()
-        self.documents.clear()
+        self.files.clear()
         self.piped = b""
         return (TextPart(text), *(part for part, _ in read)), [note for _, note in read]
 

@@ -125,7 +125,6 @@ class ChatContext(ChatIO):
 
     @property
     def last_reply(self) -> AssistantMessage | None:
-        """The last answer that has a text."""
         replies = (each for each in reversed(self.shown_messages) if isinstance(each, AssistantMessage))
         return next((each for each in replies if each.content), None)
 

@@ -52,8 +52,6 @@ class Display(Protocol):
 
 @dataclass(kw_only=True)
 class ChatIO:
-    """The display, the output functions and the approvals of one chat."""
-
     display: Display
     say: Callable[[str], None]  # prints a line to the user; its text is safe
     complain: Callable[[str], None]  # the same for problems
@@ -137,7 +135,8 @@ class ChatLoop(ABC):
                 self._io.say(self._io.paint.dim("(Ctrl+C again exits)"))
                 continue
             interrupted = False
-            if line is None or self._leaves(line) or await self._take(line):
+            is_word = self._interactive and line is not None and line.strip().lower() in WORDS_THAT_LEAVE
+            if line is None or is_word or await self._take(line):
                 return 0 if self._interactive else self._exit_code()
         return INTERRUPTED
 
@@ -147,9 +146,6 @@ class ChatLoop(ABC):
         if self._waits:
             return NOT_APPROVED
         return ANSWER_FAILED if self._has_refused else 0
-
-    def _leaves(self, line: str) -> bool:
-        return self._interactive and line.strip().lower() in WORDS_THAT_LEAVE
 
     async def _line(self) -> str | None:
         """Returns the next line. Raises immediately what the start of the agent raised while the user was typing."""
@@ -215,7 +211,6 @@ class ChatLoop(ABC):
         await self._show_state(time.monotonic() - begun)
 
     def _leave_open(self, interrupts: Sequence[Interrupt], consequence: str = "") -> None:
-        """Reports unanswered calls."""
         self._waits = True
         for name in dict.fromkeys(one_line(interrupt.tool, 100) for interrupt in interrupts):
             if self._interactive:

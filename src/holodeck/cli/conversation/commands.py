@@ -169,9 +169,8 @@ async def _tools(context: ChatContext, argument: str) -> None:
     if not (tools or missing):
         context.say(context.paint.dim("The agent has no tools."))
     for tool in tools:
-        asks = " (asks first)" if tool.approval is Approval.ALWAYS else ""
         what = context.paint.dim(one_line(tool.description, SHORT_DESCRIPTION))
-        context.say(f"{context.paint.bold(one_line(tool.name))}{asks}  {what}")
+        context.say(f"{_tool_name(context, tool)}  {what}")
     for health in missing:
         context.say(
             context.paint.yellow(f"! {one_line(health.name)} is not available: {one_line(health.detail or '')}")
@@ -183,12 +182,15 @@ def _one_tool(context: ChatContext, name: str, tools: Sequence[ToolSchema]) -> N
     if tool is None:
         near = suggestion(name, [each.name for each in tools]) or "; /tools lists them."
         raise InvalidRequest(f"There is no tool {one_line(name, SHORT_DESCRIPTION)}{near}")
-    asks = " (asks first)" if tool.approval is Approval.ALWAYS else ""
-    context.say(f"{context.paint.bold(one_line(tool.name))}{asks}")
+    context.say(_tool_name(context, tool))
     for line in terminal_safe(tool.description or "It has no description.").splitlines():
         context.say(line)
     for line in terminal_safe(json.dumps(tool.parameters, indent=2, ensure_ascii=False)).splitlines():
         context.say(context.paint.dim(line))
+
+
+def _tool_name(context: ChatContext, tool: ToolSchema) -> str:
+    return context.paint.bold(one_line(tool.name)) + (" (asks first)" if tool.approval is Approval.ALWAYS else "")
 
 
 async def _model(context: ChatContext, argument: str) -> None:
@@ -273,22 +275,22 @@ async def _prompts(context: ChatContext, argument: str) -> CommandOutcome:
     if argument:
         return Send(await filled_prompt(libraries, argument))
     lines = await listed_prompts(libraries)
-    for name, about in lines:
-        context.say(
-            f"{context.paint.bold(one_line(name, LONG_LINE))}  {context.paint.dim(one_line(about, SHORT_LINE))}"
-        )
-    context.say(
-        context.paint.dim("/prompts NAME ARGUMENT=VALUE … sends one." if lines else "The tool servers have no prompts.")
-    )
+    _list(context, lines, "/prompts NAME ARGUMENT=VALUE … sends one." if lines else "The tool servers have no prompts.")
     return None
 
 
 async def _resources(context: ChatContext, _argument: str) -> None:
     lines = await listed_resources((await context.starting.get()).tools.libraries)
-    for uri, about in lines:
-        context.say(f"{context.paint.bold(one_line(uri, LONG_LINE))}  {context.paint.dim(one_line(about, SHORT_LINE))}")
     none = "The tool servers have no resources."
-    context.say(context.paint.dim("/attach URI sends one with the next message." if lines else none))
+    _list(context, lines, "/attach URI sends one with the next message." if lines else none)
+
+
+def _list(context: ChatContext, lines: Iterable[tuple[str, str]], hint: str) -> None:
+    for name, about in lines:
+        context.say(
+            f"{context.paint.bold(one_line(name, LONG_LINE))}  {context.paint.dim(one_line(about, SHORT_LINE))}"
+        )
+    context.say(context.paint.dim(hint))
 
 
 async def _detach(context: ChatContext, argument: str) -> None:

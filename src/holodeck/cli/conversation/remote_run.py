@@ -222,8 +222,6 @@ class RemoteRun:
 
 
 class _StreamReader:
-    """Reads the frames of one connection."""
-
     def __init__(self, take: Callable[[bytes, str], bool]) -> None:
         self._take, self._sse = take, SseReader(MAX_EVENT)
         self._pieces = 0

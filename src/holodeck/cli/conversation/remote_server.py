@@ -50,7 +50,7 @@ class RemoteServer:
     def __init__(self, url: str, key: str | None) -> None:
         self.url = url.rstrip("/")
         self._has_key = key is not None
-        self._tools: dict[str, str] = {}  # tools whose calls wait for the user, by call id
+        self.tools: Mapping[str, str] = {}  # tools whose calls wait for the user, by call id
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         self._http = Client({**headers, "Accept": "application/json"}, CONNECT_SECONDS)
         self._streams = Client({**headers, CLIENT_HEADER: TERMINAL, "Accept": "text/event-stream"}, CONNECT_SECONDS)
@@ -80,13 +80,8 @@ class RemoteServer:
         self.note(questions)
         return RemoteSession(found.get("messages") or (), questions, bool(found.get("active_runs")))
 
-    @property
-    def tools(self) -> Mapping[str, str]:
-        """The tools of the calls that wait for the user, by call id."""
-        return self._tools
-
     def note(self, questions: Sequence[Interrupt]) -> None:
-        self._tools = {each.call_id: each.tool for each in questions}
+        self.tools = {each.call_id: each.tool for each in questions}
 
     def start(self, body: bytes) -> Exchange:
         """Starts a run and streams its events. The same run id again joins the run."""

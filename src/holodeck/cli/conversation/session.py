@@ -6,7 +6,6 @@ This module knows neither screen nor files; `chat_store` stores a session, `chat
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,17 +27,12 @@ class SessionState(StrEnum):
     TERMINATED = "terminated"
 
 
-_MAY_BECOME = {
-    SessionState.INITIALIZING: {SessionState.ACTIVE, SessionState.TERMINATED},
-    SessionState.ACTIVE: {SessionState.TERMINATED},
-    SessionState.TERMINATED: set[SessionState](),
-}
+_IN_ORDER = list(SessionState)
 
 
 class ChatConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of the command line. Without a path it is the bundled agent."""
+    """The options of the command line."""
 
-    agent_config_path: Path | None = None
     verbose: bool = False
     quiet: bool = False
     enable_observability: bool = False
@@ -53,8 +47,6 @@ class ChatConfig(msgspec.Struct, frozen=True, kw_only=True):
     user_id: str = ANONYMOUS
 
     def __post_init__(self) -> None:
-        if self.max_messages < 1:
-            raise ValueError("max_messages must be positive")
         if self.session_id is not None and not is_valid_id(self.session_id):
             raise ValueError(f"a session id has 1 to {MAX_ID_LENGTH} printable characters")
 
@@ -75,7 +67,7 @@ class ChatSession:
             raise ValueError("started_at cannot be in the future")
 
     def become(self, state: SessionState) -> None:
-        if state not in _MAY_BECOME[self.state]:
+        if _IN_ORDER.index(state) <= _IN_ORDER.index(self.state):
             raise ValueError(f"a session that is {self.state} cannot become {state}")
         self.state = state
 

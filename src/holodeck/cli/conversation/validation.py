@@ -1,15 +1,13 @@
 """Checks of what a user types, before it goes to the agent: a chain of plain functions (CHT-07).
 
 A check returns the text to continue with, or raises ValueError with a sentence for the user. `InputChecks.then` adds
-more; a Python file of the agent's folder can add some too (`load_checks`).
+more, such as those of the agent's folder (`chat.checks` of agent.yaml).
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from holodeck.core.text import strip_controls
-from holodeck.tools.function_files import load_function
 
 MAX_INPUT = 10_000
 
@@ -53,8 +51,3 @@ class InputChecks:
             changed = check(text)
             text = text if changed is None else changed
         return text
-
-
-def load_checks(named: Sequence[tuple[str, str]], folder: Path) -> list[Check]:
-    """Loads checks from (file, function) pairs; the files are in the agent's folder. Raises ConfigError."""
-    return [load_function(file, function, folder) for file, function in named]

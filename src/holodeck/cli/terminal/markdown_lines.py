@@ -130,7 +130,6 @@ class Renderer:
     """Renders anything that rich can show as coloured lines of at most `width` cells, except finished code."""
 
     def __init__(self, *, colours: bool) -> None:
-        self._colours = colours
         self._out = io.StringIO()
         self._console = Console(
             file=self._out,

@@ -41,7 +41,6 @@ class Painter:
         self._scrolled = 0  # lines of the picture that scrolled off the screen and can no longer change
 
     def show(self, lines: Sequence[str]) -> None:
-        """Replaces the live lines with these."""
         self._scroll()  # the window may have become shorter
         fresh = list(lines[self._scrolled :])
         if fresh == self._painted:
@@ -117,8 +116,6 @@ class _ShownCall:
 
 @dataclass
 class _Flow:
-    """Text in progress, and how it is rendered."""
-
     source: md.GrowingMarkdown
     render: md.Render
     begun: bool = False  # part of it is already on the screen permanently
@@ -304,7 +301,6 @@ class Screen(e.Observer):
             self._picture, self._gap = [], True
 
     def _blocks(self, flow: _Flow, source: str) -> list[str]:
-        """Returns the lines of finished text."""
         if not source.strip():
             return []
         lines = self._of(flow, source, is_finished=True)
@@ -359,14 +355,14 @@ class Screen(e.Observer):
         if self.quiet:
             return []
         turn = (SPINNER[int(time.monotonic() / TURN) % len(SPINNER)] + " ", "cyan")
-        rows = [self._row(turn, self._call_row(call), _so_far(call.started)) for call in self._calls.values()]
+        rows = []
+        for call in self._calls.values():
+            shown = call_text(call.name, call.arguments, short=True) + self._progress_of(call.name)
+            rows.append(self._row(turn, shown, _so_far(call.started)))
         if self._waiting is not None:
             what, since = self._waiting
             rows.append(self._row(turn, f"{what}…", _so_far(since)))
         return rows
-
-    def _call_row(self, call: _ShownCall) -> str:
-        return call_text(call.name, call.arguments, short=True) + self._progress_of(call.name)
 
     def _row(self, mark: tuple[str, str], what: str, duration: str) -> str:
         """Formats one line. The middle part is cut to fit."""

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 from email.utils import formatdate
 from functools import partial
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP
 from holodeck.access.route_access import OPEN, needs
-from holodeck.errors import InvalidRequest, RunNotFound, UnsupportedMediaType
+from holodeck.errors import HoloDeckError, InvalidRequest, RunNotFound, UnsupportedMediaType
 from holodeck.server import rpc_schemas as schemas
 from holodeck.server.a2a_calls import EXTENDED_CARD, NAME, OPERATIONS, STREAMS, card_of, open_encoder
 from holodeck.server.a2a_tasks import UpdateForm
@@ -45,6 +45,8 @@ _NEW, _OLD = "1.0", "0.3"
 _STARTED = formatdate(usegmt=True)  # Last-Modified of the card: a process reads the agent file once
 
 
+HttpErrorForm: TypeAlias = Callable[[HoloDeckError, str | None], tuple[int, dict[str, Any]]]
+
 # errors
 
 
@@ -58,16 +60,13 @@ def rpc_answer_error(error: Exception, request_id: JsonRpcId = None) -> Response
     return Response(body, 200 if of_protocol else failure.status, headers_of(failure), media_type=PLAIN_TYPE)
 
 
-def http_answer_error(error: Exception) -> Response:
+def http_answer_error(error: Exception, form: HttpErrorForm = http_error) -> Response:
     failure = as_a2a(known(error))
-    status, body = http_error(failure, current().request_id)
+    status, body = form(failure, current().request_id)
     return Response(sse.json_bytes(body), status, headers_of(failure), media_type=PLAIN_TYPE)
 
 
-def old_http_answer_error(error: Exception) -> Response:
-    failure = as_a2a(known(error))
-    status, body = v03_http.http_error_of(failure, current().request_id)
-    return Response(sse.json_bytes(body), status, headers_of(failure), media_type=PLAIN_TYPE)
+old_http_answer_error = partial(http_answer_error, form=v03_http.http_error_of)
 
 
 # cards
@@ -187,7 +186,7 @@ def _endpoint(name: str, form: HttpForm) -> Callable[[Request], Awaitable[Respon
 
     async def endpoint(request: Request) -> Response:
         _check_version(request, form.version)
-        params = form.params_of(name, await _params(request, is_push="PushNotification" in name))
+        params = form.params_of(name, await _params(request, id_name="taskId" if "PushNotification" in name else "id"))
         if name in STREAMS:
             return await STREAMS[name](request, params, UpdateForm(form.update, form.answer_error))
         result = form.result_of(name, await OPERATIONS[name](request, params))
@@ -197,7 +196,7 @@ def _endpoint(name: str, form: HttpForm) -> Callable[[Request], Awaitable[Respon
     return endpoint
 
 
-async def _params(request: Request, *, is_push: bool = False) -> dict[str, Any]:
+async def _params(request: Request, *, id_name: str) -> dict[str, Any]:
     """Merges body, query and path into one object. The path wins: it is what was checked."""
     given: dict[str, Any] = dict(request.query_params)
     if request.method == "POST" and _may_have_body(request):
@@ -209,7 +208,7 @@ async def _params(request: Request, *, is_push: bool = False) -> dict[str, Any]:
         if may_decide(raw):
             refuse_repeated_names(body)
         given |= camel_case(raw)
-    names = {"task_id": "taskId", "config_id": "id"} if is_push else {"task_id": "id"}
+    names = {"task_id": id_name, "config_id": "id"}
     return given | {names[key]: value for key, value in request.path_params.items()}
 
 
@@ -257,14 +256,12 @@ _BODIES = {  # in 1.0, and in 0.3
 
 def _add_operations() -> None:
     for method, path, name, summary, scope, responses in _OPERATIONS:
-        new, old = ({"POST": each.post, "GET": each.get, "DELETE": each.delete}[method] for each in (http, old_http))
         body, old_body = _BODIES.get(name, (None, None))
-        access = needs(scope)
-        described = new(path, summary, access=access, parameters=(schemas.VERSION,), body=body, responses=responses)
-        described(_endpoint(name, _NEW_FORM))
+        about: dict[str, Any] = {"access": needs(scope), "responses": responses}
+        new = http.add(method, path, summary, parameters=(schemas.VERSION,), body=body, **about)
+        new(_endpoint(name, _NEW_FORM))
         if name != "ListTasks":  # not in 0.3
-            described = old(path, f"{summary} (0.3)", access=access, body=old_body, responses=responses)
-            described(_endpoint(name, _OLD_FORM))
+            old_http.add(method, path, f"{summary} (0.3)", body=old_body, **about)(_endpoint(name, _OLD_FORM))
 
 
 _add_operations()

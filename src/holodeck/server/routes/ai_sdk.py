@@ -110,13 +110,9 @@ async def resume(request: Request) -> Response:
 @routes.get("/{id:path}/messages", "The messages of a chat", access=needs(SESSIONS_READ), responses=UI_MESSAGES)
 async def show_messages(request: Request) -> Response:
     """What `useChat` is given as `messages` when a page is loaded."""
-    server, key, owner = intake.session_of(request)
-    stored = await server.store.read(key, owner=owner)
-    if stored is None:
-        raise intake.no_session(key)
+    server, stored = await intake.stored_of(request)
     messages, pending = _shown(stored, server.middleware())
-    found = ui_messages(messages, pending, server_tools=server_tools(server.agent))
-    return intake.json_answer(found)
+    return intake.json_answer(ui_messages(messages, pending, server_tools=server_tools(server.agent)))
 
 
 @routes.post("/{id:path}/stop", "Stop the runs of a chat", access=needs(RUNS_STOP), responses={200: StopResponse})

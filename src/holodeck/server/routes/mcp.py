@@ -4,7 +4,7 @@ Every message is a separate request. Between two messages the server keeps only 
 share.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 from starlette.requests import ClientDisconnect, Request
@@ -26,7 +26,6 @@ from holodeck.telemetry.log_context import current
 from holodeck.wires import jsonrpc
 from holodeck.wires.jsonrpc import METHOD_NOT_FOUND, JsonRpcId, RpcError
 from holodeck.wires.mcp.agent_tools import tool_list
-from holodeck.wires.mcp.call_progress import marked
 from holodeck.wires.mcp.envelope import (
     LEGACY,
     METHOD_HEADER,
@@ -67,14 +66,14 @@ async def initialize(request: Request, call: McpCall) -> Response:
 
 
 async def discover(request: Request, call: McpCall) -> Response:
-    server = server_of(request)
+    agent = server_of(request).agent
     result: dict[str, Any] = {
         "supportedVersions": [MODERN],
         "capabilities": {"tools": {}, "extensions": {TASKS: {}}},
-        "instructions": _instructions(server.agent.name, server.agent.description),
+        "instructions": _instructions(agent.name, agent.description),
         **_CACHED,
     }
-    return calls.result_answer(call, marked(result, call.caller, calls.server_info(server)))
+    return calls.marked_answer(request, call, result)
 
 
 async def ping(_request: Request, call: McpCall) -> Response:
@@ -82,15 +81,14 @@ async def ping(_request: Request, call: McpCall) -> Response:
 
 
 async def list_tools(request: Request, call: McpCall) -> Response:
-    server = server_of(request)
-    offered = {"tools": tool_list(server.agent.name, server.agent.description, call.caller)}
-    result = {**offered, **_CACHED} if call.caller.is_modern else offered
-    return calls.result_answer(call, marked(result, call.caller, calls.server_info(server)))
+    agent = server_of(request).agent
+    offered = {"tools": tool_list(agent.name, agent.description, call.caller)}
+    return calls.marked_answer(request, call, {**offered, **_CACHED} if call.caller.is_modern else offered)
 
 
 Method: TypeAlias = Callable[[Request, McpCall], Awaitable[Response]]
 _CACHED = {"ttlMs": TOOLS_MILLISECONDS, "cacheScope": "private"}
-MODERN_METHODS: Mapping[str, Method] = {
+MODERN_METHODS: dict[str, Method] = {
     "server/discover": discover,
     "tools/list": list_tools,
     "tools/call": calls.call_tool,
@@ -98,7 +96,7 @@ MODERN_METHODS: Mapping[str, Method] = {
     "tasks/update": calls.update_task,
     "tasks/cancel": calls.cancel_task,
 }
-LEGACY_METHODS: Mapping[str, Method] = {
+LEGACY_METHODS: dict[str, Method] = {
     "initialize": initialize,
     "ping": ping,
     "tools/list": list_tools,
@@ -106,46 +104,36 @@ LEGACY_METHODS: Mapping[str, Method] = {
 }
 
 
-class McpEndpoint:
-    """The handlers by method, for the newer and the older era."""
-
-    def __init__(
-        self, modern: Mapping[str, Method] = MODERN_METHODS, legacy: Mapping[str, Method] = LEGACY_METHODS
-    ) -> None:
-        self._modern, self._legacy = modern, legacy
-
-    async def answer(self, request: Request) -> Response:
-        """One JSON-RPC message. Clients of 2026-07-28 repeat version, method and name in headers."""
-        message = jsonrpc.decode(await json_body(request))
-        is_modern = True
-        try:
-            call = open_envelope(message, None if calls.WITHOUT_HEADERS in request.scope else request.headers.items())
-            is_modern = call.caller.is_modern
-            return Response(status_code=202) if message.is_notification else await self._method(call)(request, call)
-        except ClientDisconnect:
-            raise
-        except Exception as error:  # noqa: BLE001  whatever it is, it is answered with the id of its request
-            return answer_error(error, message.id, is_modern=is_modern)
-
-    def _method(self, call: McpCall) -> Method:
-        found = (self._modern if call.caller.is_modern else self._legacy).get(call.method)
-        if found is None:
-            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {call.method}", status=_NOT_FOUND)
-        return found
+routes = Routes(tag="MCP", answer_error=answer_error)
 
 
-def routes_of(endpoint: McpEndpoint) -> Routes:
-    routes = Routes(tag="MCP", answer_error=answer_error)
-    described = routes.post(
-        "/mcp",
-        "Call the agent as an MCP server",
-        access=needs(CHAT),
-        parameters=MCP_PARAMETERS,
-        body=MCP_BODY,
-        responses=MCP_ANSWER,
-    )
-    described(endpoint.answer)
-    return routes
+@routes.post(
+    "/mcp",
+    "Call the agent as an MCP server",
+    access=needs(CHAT),
+    parameters=MCP_PARAMETERS,
+    body=MCP_BODY,
+    responses=MCP_ANSWER,
+)
+async def answer(request: Request) -> Response:
+    """One JSON-RPC message. Clients of 2026-07-28 repeat version, method and name in headers."""
+    message = jsonrpc.decode(await json_body(request))
+    is_modern = True
+    try:
+        call = open_envelope(message, None if calls.WITHOUT_HEADERS in request.scope else request.headers.items())
+        is_modern = call.caller.is_modern
+        return Response(status_code=202) if message.is_notification else await _method_of(call)(request, call)
+    except ClientDisconnect:
+        raise
+    except Exception as error:  # noqa: BLE001  whatever it is, it is answered with the id of its request
+        return answer_error(error, message.id, is_modern=is_modern)
+
+
+def _method_of(call: McpCall) -> Method:
+    found = (MODERN_METHODS if call.caller.is_modern else LEGACY_METHODS).get(call.method)
+    if found is None:
+        raise RpcError(METHOD_NOT_FOUND, f"Method not found: {call.method}", status=_NOT_FOUND)
+    return found
 
 
 documents = Routes(tag="MCP", responses=PROBLEMS)
@@ -169,7 +157,7 @@ WIRE = Wire(
     title="the agent as an MCP server, for Claude, Cursor, VS Code and other agents",
     endpoints=(("MCP", "/mcp"),),
     example='{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ask","arguments":{"message":"Hello"}}}',
-    routes=(routes_of(McpEndpoint()), documents),
+    routes=(routes, documents),
     open_encoder=calls.open_encoder,
     request_headers=(VERSION_HEADER, METHOD_HEADER, NAME_HEADER, "Mcp-Session-Id"),  # older clients may send a session
 )

@@ -46,7 +46,7 @@ async def _present(server: AgentServer) -> list[Series]:
         gauge("holodeck_info", "The server", about, ("version", "agent", "state"), together="max"),
         gauge("holodeck_workers", "Server processes", 1),
         gauge("holodeck_active_runs", "Runs that are queued or active", server.runs.busy),
-        gauge("holodeck_open_streams", "Responses in progress, streamed or not", server.slots.taken),
+        gauge("holodeck_open_streams", "Responses in progress, streamed or not", server.answering),
         gauge(
             "holodeck_open_connections", "Connections, including those over the limit", server.connection_limit.present
         ),

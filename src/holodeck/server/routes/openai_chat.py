@@ -71,7 +71,7 @@ async def chat_completions(request: Request) -> Response:
     arrival = intake.Arrival(request, NAME, prepare, sent, owner, conversation=means.session_id, attempt=attempt)
     run = await intake.begin(arrival)
     if chat.store:
-        await sessions.AnsweredConversations(server.store.values).note(owner, chat.run.messages, run)
+        await sessions.note_answer(server.store.values, owner, chat.run.messages, run)
     try:
         answer = follow(server, run) if chat.stream else await _whole(request, run)
     except ClientDisconnect:

@@ -20,7 +20,7 @@ from holodeck.errors import InvalidRequest, NotFound
 from holodeck.server.agent_server import RATE_LIMIT, AgentServer
 from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of, spender_of
-from holodeck.server.intake import json_answer, json_body, no_session, server_of, session_of, whole_number
+from holodeck.server.intake import json_answer, json_body, no_session, server_of, session_of, stored_of, whole_number
 from holodeck.server.openai_schemas import CONVERSATION, CONVERSATION_BODY, DELETED, INPUT_ITEMS, INPUT_PARAMETERS
 from holodeck.server.routes.openai_models import answer_error
 from holodeck.server.routing import Routes
@@ -55,7 +55,7 @@ async def create(request: Request) -> Response:
 )
 async def show_item(request: Request) -> Response:
     wanted = request.path_params["item_id"]
-    item = next((each for each in await _items(request) if each["id"] == wanted), None)
+    item = next((each for each in items_of(*await stored_of(request)) if each["id"] == wanted), None)
     if item is None:
         raise NotFound("There is no item of this id in the conversation.")
     return json_answer(item)
@@ -69,7 +69,7 @@ async def show_item(request: Request) -> Response:
     responses=INPUT_ITEMS,
 )
 async def items(request: Request) -> Response:
-    return item_page(request, await _items(request))
+    return item_page(request, items_of(*await stored_of(request)))
 
 
 @routes.get("/{id:path}", "A conversation", access=needs(SESSIONS_READ), responses=CONVERSATION)
@@ -134,14 +134,6 @@ async def _session(server: AgentServer, key: str, owner: Owner) -> ServerSession
     if session is None:
         raise no_session(key)
     return session
-
-
-async def _items(request: Request) -> list[dict[str, Any]]:
-    server, key, owner = session_of(request)
-    stored = await server.store.read(key, owner=owner)
-    if stored is None:
-        raise no_session(key)
-    return items_of(server, stored)
 
 
 def items_of(server: AgentServer, stored: StoredSession) -> list[dict[str, Any]]:

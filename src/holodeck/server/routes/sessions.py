@@ -23,7 +23,7 @@ from holodeck.server import schemas
 from holodeck.server.agent_server import AgentServer, slot_of
 from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
-from holodeck.server.intake import json_answer, no_session, server_of, session_of, text_header, whole_number
+from holodeck.server.intake import json_answer, no_session, server_of, session_of, stored_of, text_header, whole_number
 from holodeck.server.routing import Routes
 from holodeck.server.run_feed import RunFeed
 from holodeck.server.streaming_response import Cursor, first_position
@@ -180,14 +180,11 @@ async def events(request: Request) -> Response:
 
 @routes.get("/{id:path}", "A conversation", access=needs(SESSIONS_READ), responses={200: schemas.SessionResponse})
 async def show(request: Request) -> Response:
-    server, key, owner = session_of(request)
-    stored = await server.store.read(key, owner=owner)
-    if stored is None:
-        raise no_session(key)
+    server, stored = await stored_of(request)
     session, middleware, summary = stored.session, server.middleware(), stored.summary
     shows_summary = summary is not None and middleware.shown(HistoryCompacted(summary.messages))
     response = schemas.SessionResponse(
-        session_id=key,
+        session_id=session.session_id,
         created_at=session.created_at,
         last_activity=session.last_activity,
         message_count=session.message_count,
@@ -195,7 +192,7 @@ async def show(request: Request) -> Response:
         pending=None if stored.pending is None else _waiting(stored.pending, middleware),
         summary=msgspec.convert(summary, schemas.SummaryResponse, from_attributes=True) if shows_summary else None,
         state=stored.state if middleware.shown(StateReplaced(stored.state)) else None,
-        active_runs=await server.stored_runs.active(key, owner=owner),
+        active_runs=await server.stored_runs.active(session.session_id, owner=session.owner),
         cut_run=await server.stored_runs.cut_run(stored),
     )
     return json_answer(response)
