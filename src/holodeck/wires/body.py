@@ -32,6 +32,7 @@ T = TypeVar("T")
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 _ENDS = b"\\", b",", b":"
 _EMPTY: tuple[object, ...] = (None, {})
+_AS_THEY_ARE = frozenset({int, float, bool, type(None)})  # a call for each of 50,000 would hold the event loop longer
 _STAND_IN = "holodeck:long-string:"
 _DECIDING = frozenset({"interruptId", "inputResponses", "decisions"})
 
@@ -72,7 +73,7 @@ def _check_values(body: bytes) -> None:
     If there are many, ignores those inside the first strings: of text such as TeX.
     """
     if _has_many_values(body):
-        unescaped = body.replace(rb"\\", b"").replace(rb'\"', b"")  # only the quotes around strings are left
+        unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"")  # only the quotes around strings are left
         if _has_many_values(b"".join(unescaped.split(b'"', MAX_VALUES)[::2])):
             raise PayloadTooLarge(f"The body holds more than {MAX_VALUES:,} values")
 
@@ -297,9 +298,12 @@ class _Walk:
         self._left -= len(value)
         if self._left < 0:
             raise PayloadTooLarge(f"{self._path} holds more than {MAX_VALUES:,} values")
+        deeper = depth - 1
         if isinstance(value, list):
-            return [self.cleaned(item, depth - 1) for item in value]
-        return {clean(key): self.cleaned(item, depth - 1) for key, item in value.items()}
+            return [item if type(item) in _AS_THEY_ARE else self.cleaned(item, deeper) for item in value]
+        return {
+            clean(k): item if type(item) in _AS_THEY_ARE else self.cleaned(item, deeper) for k, item in value.items()
+        }
 
 
 _JSON_NAMES = {
