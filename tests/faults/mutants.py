@@ -245,7 +245,7 @@ MUTANTS = (
     Mutant("server/connection.py", "if over > 0 or over_client > 0:", "if over > 0:", CONNECTIONS, "one address has all connections"),
     Mutant("server/guard.py", "        self._check_site(scope, origin, is_static=is_static)\n", "", GUARD, "pages of other sites may read what needs no preflight"),
     Mutant("server/guard.py", "_LOOPBACK_PAGE.fullmatch(name)", "_LOOPBACK_PAGE.match(name)", GUARD, "a page of localhost.evil.example is taken for one of this machine"),
-    Mutant("wires/body.py", 'body.count(b"[") + body.count(b"{")\n    if', "0\n    if", SIZES, "lists inside lists are not counted, and hold the event loop"),
+    Mutant("wires/body.py", 'body.count(b"[") + body.count(b"{") > MAX_VALUES', "False", SIZES, "lists inside lists are not counted, and hold the event loop"),
     Mutant("wires/body.py", "if len(body) > MAX_MENDED_BODY:", "if False:", SIZES, "megabytes of half surrogates are decoded twice"),
     Mutant("wires/agui/decode.py", "if sum(lengths) > allowed or max(lengths, default=0) > max_text:", "if False:", SIZES, "a message may have any amount of text"),
     Mutant("wires/body.py", "        if len(body) > MAX_PLAIN_BODY:\n            raise", "        if False:\n            raise", SIZES, "a body without files may have any size"),

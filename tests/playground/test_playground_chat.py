@@ -2,6 +2,7 @@
 
 import json
 
+import aiohttp
 import pytest
 
 from holodeck.core.messages import ToolCall, text_of
@@ -92,6 +93,34 @@ async def test_an_approval_is_given_edited_or_refused(browser, choice, result, s
         await see_answer(browser, "As you wish.")
         assert result in await browser.text(".call .result")
         assert await browser.run("return document.querySelector('.call').dataset.status") == status
+
+
+async def approve_elsewhere(browser, page_server):
+    """Another client approves what the page asks."""
+    session = await browser.run("return new URLSearchParams(location.hash.slice(1)).get('session')")
+    async with aiohttp.ClientSession(page_server.url) as client:
+        async with client.get(f"sessions/{session}") as answer:
+            (question,) = (await answer.json())["pending"]["questions"]
+        resume = [{"interruptId": question["interrupt_id"], "status": "resolved", "payload": {"approved": True}}]
+        body = {"threadId": session, "runId": "elsewhere", "messages": [], "resume": resume}
+        async with client.post("awp", json=body) as answer:
+            assert "RUN_FINISHED" in await answer.text()
+
+
+@pytest.mark.parametrize(
+    "act", ["dispatchEvent(new Event('focus'))", "document.querySelector('.question .danger').click()"]
+)
+async def test_a_question_that_was_answered_elsewhere_is_not_asked_any_more(browser, act):
+    """The page went on asking, and a click on Reject showed "not carried out" for a call that had been carried out."""
+    async with serving_page(DELETE, says("As you wish.")) as page_server:
+        await browser.open(page_server.url)
+        await say(browser, "delete it")
+        await browser.shows(".call .status", "needs your approval")
+        await approve_elsewhere(browser, page_server)
+        await browser.run(act)
+        await browser.shows(".call .status", "done")
+        assert await browser.texts(ANSWER) == ["As you wish."]
+        assert await browser.texts(".question button") == []
 
 
 async def test_a_turn_without_text_offers_nothing_to_copy(browser):

@@ -77,6 +77,32 @@ async def test_a_body_that_does_not_say_its_size_may_have_so_much_and_no_more(mo
 
 
 @pytest.mark.req("T15")
+async def test_large_bodies_at_the_same_time_have_a_limit_together():
+    """30 clients, each with half of an upload of 100 MB, took 1.5 GB."""
+    padded = json.dumps(ask()).encode().ljust(1_040_000)  # aiohttp warns of more than 2**20
+    async with served(*[says("hello")] * 2, limits=RequestLimits(max_bodies_mb=3)) as s:
+        connections = [await s.connect() for _ in range(3)]
+        for _, writer in connections:  # less than `padded`, which so has no room beside two of them
+            writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % (2 * MB) + b" " * 1_030_000)
+        heads = [asyncio.ensure_future(reader.readuntil(b"\r\n\r\n")) for reader, _ in connections]
+        refused, waiting = await asyncio.wait(heads, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        head = refused.pop().result()
+        assert not refused
+        assert head.startswith(b"HTTP/1.1 503")
+        assert b"\r\nretry-after: 2\r\n" in head.lower()
+        async with s.post() as answer:  # a small one
+            assert answer.status == 200
+        async with s.post(padded) as answer:
+            assert (answer.status, (await answer.json(content_type=None))["reason"]) == (503, "bodies")
+        for _, writer in connections:
+            await close(writer)
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await until(lambda: s.server.slots.taken == 0 and len(s.http.connections) <= 1)
+        async with s.post(padded) as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.req("T15")
 async def test_a_refused_client_that_reads_gets_the_whole_problem_and_keeps_its_connection():
     async with served(limits=RequestLimits(max_body_mb=100_000 / MB)) as s:
         async with s.post(b"x" * 200_000) as answer:

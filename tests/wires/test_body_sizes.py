@@ -113,6 +113,20 @@ def test_lists_and_objects_in_one_another_are_values(decoded_once, value):
         parse(f'{{"a": [{",".join([value] * (MAX_VALUES // 3))}]}}'.encode())
 
 
+@pytest.mark.parametrize("text", [r"\\frac{a,b}{[c]} ", 'She said "one, two", ', "\\\\, [{"])
+def test_commas_and_brackets_in_texts_are_not_values(text):
+    """A conversation with 2.8 MB of formulas was refused: strings were searched only in bodies of up to 2.5 MB."""
+    texts = [text * (900_000 // len(text))] * 3
+    assert parse(json.dumps({"a": texts, "b": [text] * 10_000}).encode())["a"] == texts
+
+
+@pytest.mark.req("T15")
+@pytest.mark.parametrize("before", [r'"\\"', r'"\""', r'"\\\""', '"\\\\","a"'])
+def test_an_escaped_quote_does_not_hide_values(before):
+    with pytest.raises(PayloadTooLarge, match="values"):
+        parse(f'{{"a": [{before}, {",".join(["1"] * (MAX_VALUES + 2))}, "\\""]}}'.encode())
+
+
 def test_many_messages_with_parts_are_not_too_many_values():
     messages = [{"id": f"m{n}", "role": "user", "parts": [{"type": "text", "text": "a"}]} for n in range(10_000)]
     assert parse(json.dumps({"messages": messages}).encode())["messages"] == messages

@@ -25,6 +25,12 @@ class RequestLimits(Block):
         32, gt=0, le=1024, description="Largest JSON body; `files.max_request_mb` is for uploads"
     )
     max_unmeasured_body_mb: float = Field(1, gt=0, le=1024, description="Largest chunked body, which declares no size")
+    max_bodies_mb: float = Field(
+        512,
+        gt=0,
+        le=1_048_576,
+        description="All bodies that the server is reading, together; above it, one of more than 1 MB gets 503",
+    )
     max_head_kb: float = Field(64, ge=1, le=1024, description="Largest request line and headers together")
     max_head_lines: int = Field(128, ge=16, le=10_000, description="Most headers of a request")
     head_seconds: float = Field(10, gt=0, le=600, description="Seconds for the request line and headers to arrive")
@@ -63,6 +69,10 @@ class RequestLimits(Block):
     @cached_property
     def max_unmeasured_body(self) -> int:
         return round(self.max_unmeasured_body_mb * MB)
+
+    @cached_property
+    def max_bodies(self) -> int:
+        return round(self.max_bodies_mb * MB)
 
     @cached_property
     def max_head(self) -> int:

@@ -20,7 +20,7 @@ from holodeck.core.ids import is_request_id, new_request_id
 from holodeck.core.text import one_line
 from holodeck.errors import InternalError, NotFound
 from holodeck.server.agent_server import RATE_LIMIT, SLOT, AgentServer, Slot
-from holodeck.server.connection import metered
+from holodeck.server.connection import BodyRoom, MeteredBody, metered
 from holodeck.server.guard import HostCheck, OriginCheck, origin_of
 from holodeck.server.identity import PRINCIPAL
 from holodeck.server.openapi import document
@@ -84,6 +84,7 @@ class Application:
             secured=server.gate.enabled,
             behind_proxy=server.access.proxy is not None,
         )
+        self._bodies = BodyRoom(server.settings.block.limits.request.max_bodies)
         server.encoders = ENCODERS
         for wire in wires:
             if wire.prepare is not None:
@@ -168,7 +169,7 @@ class Application:
             self.server.check_ready()
         limits = self._settings.block.limits.request
         largest = self._settings.max_upload if operation and operation.takes_files else limits.max_body
-        receive = metered(scope, receive, limits, largest)
+        body = metered(scope, receive, limits, largest, self._bodies)
         if operation is None:
             raise match.error or InternalError("The router found neither an operation nor an error.")
         scope["route"], scope["path_params"] = operation, match.parameters
@@ -176,8 +177,12 @@ class Application:
         left = await self._gate.admit(scope, operation.access)
         answer.private = self._gate.enabled and scope[PRINCIPAL] is not None
         try:
-            response = await operation.endpoint(Request(scope, receive))
-            await response(scope, receive, answer)
+            try:
+                response = await operation.endpoint(Request(scope, body))
+            finally:
+                if isinstance(body, MeteredBody):
+                    body.release()
+            await response(scope, body, answer)
         finally:
             if left is not None:
                 left()

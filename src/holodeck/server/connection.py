@@ -9,7 +9,7 @@ such extension, and `connection_of` returns None.
 
 The server refuses a body that declares too large a size before it reads a byte. It reads a body without a declared size
 up to a small limit. It gives up on a body that arrives too slowly. It refuses a compressed body, because its size says
-nothing about its content.
+nothing about its content. Above a total of all bodies that are read at the same time, it gives up on large ones.
 """
 
 import asyncio
@@ -48,11 +48,17 @@ _BETWEEN_LINES = 10.0  # seconds: clients over the limit must not fill the log
 
 CONNECTION = "holodeck.connection"  # the extension's name
 REQUEST_TIMEOUT = 408
+SMALL_BODY = 1_000_000  # bytes
 
 
 class TooManyConnections(Overloaded):
     title = "Too many concurrent connections"
     reason = "connections"
+
+
+class TooManyBodies(Overloaded):
+    title = "Too many large bodies at the same time"
+    reason = "bodies"
 
 
 class ConnectionVerdict(Enum):
@@ -183,13 +189,31 @@ def unsent_bytes(transport: asyncio.Transport) -> int:
     return transport.get_write_buffer_size() + int.from_bytes(waiting, sys.byteorder)
 
 
-def metered(scope: Scope, receive: Receive, limits: RequestLimits, max_body: int) -> Receive:
+class BodyRoom:
+    """How many bytes of bodies the server holds: few clients could fill its memory by large ones at the same time."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._taken = limit, 0
+
+    def take(self, size: int, *, of: int) -> None:
+        """Counts `size` further bytes of a body, which then has `of`. Raises Overloaded for a large body without room."""
+        self._taken += size
+        if self._taken > self._limit and of > SMALL_BODY:
+            raise TooManyBodies("The server is reading too many large bodies at the moment; try again in a moment.")
+
+    def give_back(self, size: int) -> None:
+        self._taken -= size
+
+
+def metered(
+    scope: Scope, receive: Receive, limits: RequestLimits, max_body: int, room: BodyRoom
+) -> "Receive | MeteredBody":
     """Limits the size and the slowness of the body that `receive` returns. A body that has arrived needs no limits."""
     headers = dict(scope["headers"])
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise UnsupportedMediaType("Compressed bodies are not accepted; send the body without Content-Encoding.")
     if b"transfer-encoding" in headers:
-        return MeteredBody(receive, limits, limits.max_unmeasured_body)
+        return MeteredBody(receive, limits, limits.max_unmeasured_body, room)
     declared = headers.get(b"content-length", b"0")
     if not declared.isdigit():  # our parser refuses these; other servers may not
         raise InvalidRequest("Content-Length is not a number.", status=400, field="Content-Length")
@@ -198,14 +222,14 @@ def metered(scope: Scope, receive: Receive, limits: RequestLimits, max_body: int
     connection = connection_of(scope)
     if not int(declared) or (connection is not None and connection.has_whole_body):
         return receive
-    return MeteredBody(receive, limits, max_body)
+    return MeteredBody(receive, limits, max_body, room)
 
 
 class MeteredBody:
-    """Replaces `receive` until the body is complete."""
+    """Replaces `receive` until the body is complete. Call `release` when nothing needs the body any more."""
 
-    def __init__(self, receive: Receive, limits: RequestLimits, max_bytes: int) -> None:
-        self._receive, self._limits, self._max = receive, limits, max_bytes
+    def __init__(self, receive: Receive, limits: RequestLimits, max_bytes: int, room: BodyRoom) -> None:
+        self._receive, self._limits, self._max, self._room = receive, limits, max_bytes, room
         self._size = 0
         self._begun: float | None = None
         self._complete = False
@@ -218,11 +242,16 @@ class MeteredBody:
                 message = await self._receive()
         except TimeoutError:
             raise InvalidRequest("The body arrived too slowly.", status=REQUEST_TIMEOUT) from None
-        self._size += len(message.get("body", b""))
+        size = len(message.get("body", b""))
+        self._size += size
+        self._room.take(size, of=self._size)
         if self._size > self._max:
             raise too_large(self._max)
         self._complete = not message.get("more_body", False)
         return message
+
+    def release(self) -> None:
+        self._room.give_back(self._size)
 
     def _seconds_left(self) -> float:
         """Returns the time left for the next piece: a fixed number of seconds, and more for every byte received."""

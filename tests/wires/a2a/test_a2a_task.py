@@ -122,6 +122,13 @@ def test_names_of_protobuf_are_taken_but_not_those_of_the_client() -> None:
     }
 
 
+@pytest.mark.req("T15")
+def test_only_names_of_the_protocol_are_converted() -> None:
+    """Two names of 1.8 MB, `a_ba_b…`, held the event loop for 4.6 s, and 49,000 short ones for 1 s."""
+    given_names: dict[str, Any] = {"a_b" * 1000: 1, "x_y": {"message_id": "m", "z_": [{"mime_type": "a/b"}]}}
+    assert camel_case(given_names) == {"a_b" * 1000: 1, "x_y": {"messageId": "m", "z_": [{"mimeType": "a/b"}]}}
+
+
 def decision(*, approved: bool) -> dict[str, Any]:
     return {"interruptId": "i1", "approved": approved}
 

@@ -178,15 +178,15 @@ class Playground {
     this.composer.focus();
   }
 
-  /** Another client may have added to this session. */
+  /** Another client may have added to this session, or answered its questions. */
   async #refresh() {
     if (!this.room || this.room.id === this.unused || this.room.isBusy || this.room.conversation.items.some((item) => item.id === "lost")) return;
     const { room } = this;
     const session = await this.server.session(room.id).catch(() => null);
     if (session === null || room.isBusy) return;
-    const shown = room.conversation.items.filter((item) => item.kind === "user").length;
-    const there = session.messages.filter((message) => message.role === "user").length;
-    if (there !== shown || session.active_runs.length > 0) await room.open();
+    const shown = [room.conversation.items.filter((item) => item.kind === "user").length, ...room.conversation.questions.map((question) => question.id)];
+    const there = [session.messages.filter((message) => message.role === "user").length, ...(session.pending?.questions ?? []).map((question) => question.interrupt_id)];
+    if (String(there) !== String(shown) || session.active_runs.length > 0) await room.open();
   }
 
   #send(text, files) {

@@ -158,7 +158,7 @@ export class Room {
   #start(runId, messages, fields, shown = []) {
     const input = { threadId: this.id, runId, protocolVersion: "1.0", messages, state: this.conversation.state ?? {}, ...this.tools.offer(), ...fields };
     this.log.requested(runId, { method: "POST", path: "/awp", body: input });
-    this.#enqueue({ runId, input, messages: shown });
+    this.#enqueue({ runId, input, messages: shown, isDecision: "resume" in fields });
   }
 
   #enqueue(entry) {
@@ -177,7 +177,7 @@ export class Room {
     this.#goOnAfterCalls();
   }
 
-  async #follow({ runId, input = null, isCut = false, messages = [], replayed = false }) {
+  async #follow({ runId, input = null, isCut = false, messages = [], replayed = false, isDecision = false }) {
     const { conversation } = this;
     const isOurs = input !== null || isCut;
     for (const { id, text, files } of messages) conversation.addUser(id, text, files);
@@ -200,7 +200,7 @@ export class Room {
       });
       if (conversation.run) conversation.apply({ type: "RUN_FINISHED", runId: conversation.run.runId, outcome: { type: "cancelled" } }, performance.now()); // given up
     } catch (error) {
-      await this.#lose(runId, error);
+      await this.#lose(error, isDecision);
     }
     this.#isOurs = isOurs;
   }
@@ -211,14 +211,15 @@ export class Room {
     if (messages !== null) this.tabs.post({ kind: "started", session: this.id, run: runId, messages });
   }
 
-  /** The run cannot be followed: the server forgot it, or refused it. */
-  async #lose(runId, error) {
+  /** The run cannot be followed: the server forgot it, or refused it. A refused decision may have been made elsewhere. */
+  async #lose(error, isDecision) {
     this.conversation.apply({ type: "RUN_ERROR", message: error.message, code: error.code ?? "network", metadata: { reason: error.reason } }, performance.now());
-    if (error instanceof Problem && (error.code === "run-not-found" || error.code === "replay-gone")) {
-      const session = await this.server.session(this.id).catch(() => undefined); // gone again: then nothing is known
-      if (session) this.conversation.load(session);
-      this.conversation.notice("lost", "warning", session === null ? "The server was restarted and no longer has this session." : "The connection was lost, and with it the rest of the answer.", hintFor(error), { label: "Ask again", act: () => this.retry() });
-    }
+    const isGone = error instanceof Problem && (error.code === "run-not-found" || error.code === "replay-gone");
+    if (!isGone && !isDecision) return;
+    const session = await this.server.session(this.id).catch(() => undefined); // gone again: then nothing is known
+    if (session) this.conversation.load(session);
+    if (isGone) this.conversation.notice("lost", "warning", session === null ? "The server was restarted and no longer has this session." : "The connection was lost, and with it the rest of the answer.", hintFor(error), { label: "Ask again", act: () => this.retry() });
+    else if (session) this.#showProblem("refused", error);
   }
 
   #connected(connection) {

@@ -1,5 +1,6 @@
 """Decodes what A2A clients send, in the JSON of 1.0. `v03` converts requests of 0.3 first."""
 
+import re
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +23,13 @@ PAGE = 50
 MAX_DIGITS = 9
 PUSH_VERSION = "version"  # our own member of a push configuration, added to requests of 0.3
 INTERRUPT, APPROVED, ARGUMENTS, REASON = "interruptId", "approved", "arguments", "reason"
+_NAMES = """
+    acceptedOutputModes configId contextId fileWithBytes fileWithUri historyLength includeArtifacts mediaType messageId
+    mimeType pageSize pageToken pushNotification pushNotificationConfig returnImmediately statusTimestampAfter taskId
+    taskPushNotificationConfig
+"""
+# The members that we read. Converting any name would let a client hold the event loop with thousands, or with long ones.
+_CAMEL_CASE = {re.sub("[A-Z]", lambda upper: f"_{upper[0].lower()}", name): name for name in _NAMES.split()}
 STATES = ("SUBMITTED", "WORKING", "COMPLETED", "FAILED", "CANCELED", "INPUT_REQUIRED", "REJECTED", "AUTH_REQUIRED")
 
 
@@ -64,23 +72,19 @@ def camel_case(given: dict[str, Any], depth: int = read.MAX_DEPTH) -> dict[str, 
     """
     if depth == 0:
         raise InvalidRequest(f"The body is nested more than {read.MAX_DEPTH} levels deep")
-    renamed = {_camel(key): _camel_value(_camel(key), value, depth - 1) for key, value in given.items()}
+    renamed: dict[str, Any] = {}
+    for key, value in given.items():
+        name = _CAMEL_CASE.get(key, key)
+        renamed[name] = value if name in ("data", "metadata") else _camel_value(value, depth - 1)
     if len(renamed) < len(given):
         raise InvalidRequest("An object has a name twice, in snake case and in camel case")
     return renamed
 
 
-def _camel_value(key: str, value: Any, depth: int) -> Any:
-    if key in ("data", "metadata"):
-        return value
+def _camel_value(value: Any, depth: int) -> Any:
     if isinstance(value, list):
         return [camel_case(each, depth) if isinstance(each, dict) else each for each in value]
     return camel_case(value, depth) if isinstance(value, dict) else value
-
-
-def _camel(key: str) -> str:
-    first, *rest = key.split("_")
-    return first + "".join(map(str.capitalize, rest)) if first and rest and all(rest) else key
 
 
 def send_request(given: dict[str, Any], max_text: int) -> SendRequest:
