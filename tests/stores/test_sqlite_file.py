@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import sqlite3
 import threading
 from contextlib import closing
@@ -255,6 +256,19 @@ async def test_a_full_disk_is_logged_once_and_again_when_it_has_room(opened, cap
     for _ in range(2):
         await store.values.put(large, owner=ME)
     assert caplog.messages[1:] == ["sessions can be stored again"]
+
+
+async def test_a_small_write_on_a_full_disk_is_no_sign_that_it_has_room(opened, caplog, monkeypatch):
+    store, disk = await opened(), shutil.disk_usage("/")
+    (used,) = await store.file.read(lambda connection: connection.execute("PRAGMA page_count").fetchone())
+    await store.file.read(lambda connection: connection.execute(f"PRAGMA max_page_count={used}").fetchone())
+    with pytest.raises(StorageFull):
+        await say(store, "x" * 100_000)
+    await store.file.read(lambda connection: connection.execute("PRAGMA max_page_count=1000000").fetchone())
+    for free, messages in ((100_000, 1), (10_000_000, 2)):
+        monkeypatch.setattr(sqlite_file.shutil, "disk_usage", lambda _, free=free: disk._replace(free=free))
+        await say(store, "short")
+        assert len(caplog.messages) == messages
 
 
 async def test_a_job_that_fails_alone_leaves_nothing(opened):

@@ -234,7 +234,7 @@ class SqliteFile:
             if isinstance(error, StoreUnavailable | StorageFull) and not is_known:
                 self._logged, self._logged_at, self._is_failing = str(error), time.monotonic(), True
                 log.warning("%s", error)
-        if has_stored:
+        if has_stored and not _is_full(self.path.parent, _ROOM_TO_START):  # little may still fit into a full disk
             self._is_failing = False
             log.warning("sessions can be stored again")
 
