@@ -97,7 +97,7 @@ async def test_large_bodies_at_the_same_time_have_a_limit_together():
         for _, writer in connections:
             await close(writer)
         await asyncio.gather(*waiting, return_exceptions=True)
-        await until(lambda: s.server.slots.taken == 0 and len(s.http.connections) <= 1)
+        await until(lambda: s.server.answering == 0 and len(s.http.connections) <= 1)
         async with s.post(padded) as answer:
             assert answer.status == 200
 
