@@ -182,7 +182,7 @@ class Application:
             finally:
                 if isinstance(body, MeteredBody):
                     body.release()
-            await response(scope, body, answer)
+            await response(scope, receive, answer)  # which drops what still arrives
         finally:
             if left is not None:
                 left()
