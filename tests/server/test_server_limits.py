@@ -103,6 +103,22 @@ async def test_large_bodies_at_the_same_time_have_a_limit_together():
 
 
 @pytest.mark.req("T15")
+async def test_a_body_whose_run_is_answered_as_a_whole_counts_only_until_the_run_begins():
+    """50 runs with a file of 10 MB each, and further files got 503 until one of these runs had ended."""
+    gate, path = Gate(), "/agent/tester/chat"
+    padded = json.dumps({"message": "hi"}).encode().ljust(1_040_000)
+    turns = [says("hello", pause=gate), says("hello", pause=gate), says("hello")]
+    async with served(*turns, limits=RequestLimits(max_bodies_mb=3)) as s:
+        waiting = [asyncio.ensure_future(s.post(padded, path)) for _ in range(2)]
+        await until(lambda: len(s.model.prompts) == 2)
+        async with s.post(padded, path) as answer:
+            assert answer.status == 200
+        gate.open.set()
+        for each in waiting:
+            assert (await each).status == 200
+
+
+@pytest.mark.req("T15")
 async def test_a_refused_client_that_reads_gets_the_whole_problem_and_keeps_its_connection():
     async with served(limits=RequestLimits(max_body_mb=100_000 / MB)) as s:
         async with s.post(b"x" * 200_000) as answer:

@@ -230,7 +230,7 @@ class MeteredBody:
 
     def __init__(self, receive: Receive, limits: RequestLimits, max_bytes: int, room: BodyRoom) -> None:
         self._receive, self._limits, self._max, self._room = receive, limits, max_bytes, room
-        self._size = 0
+        self._size = self._counted = 0
         self._begun: float | None = None
         self._complete = False
 
@@ -244,6 +244,7 @@ class MeteredBody:
             raise InvalidRequest("The body arrived too slowly.", status=REQUEST_TIMEOUT) from None
         size = len(message.get("body", b""))
         self._size += size
+        self._counted += size
         self._room.take(size, of=self._size)
         if self._size > self._max:
             raise too_large(self._max)
@@ -251,7 +252,9 @@ class MeteredBody:
         return message
 
     def release(self) -> None:
-        self._room.give_back(self._size)
+        """Idempotent."""
+        self._room.give_back(self._counted)
+        self._counted = 0
 
     def _seconds_left(self) -> float:
         """Returns the time left for the next piece: a fixed number of seconds, and more for every byte received."""
