@@ -134,6 +134,14 @@ async def test_the_slowest_large_body_makes_room_for_others(monkeypatch):
 
 
 @pytest.mark.req("T15")
+async def test_a_body_that_never_has_room_is_too_large():
+    """It got 503, which asks the client to try again."""
+    padded = json.dumps(ask()).encode().ljust(1_040_000)
+    async with served(limits=RequestLimits(max_bodies_mb=1)) as s, s.post(padded) as answer:
+        assert (answer.status, "1,000,000 bytes" in await answer.text()) == (413, True)
+
+
+@pytest.mark.req("T15")
 async def test_a_body_whose_run_is_answered_as_a_whole_counts_only_until_the_run_begins():
     """50 runs with a file of 10 MB each, and further files got 503 until one of these runs had ended."""
     gate, path = Gate(), "/agent/tester/chat"

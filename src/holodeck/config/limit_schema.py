@@ -27,7 +27,7 @@ class RequestLimits(Block):
     max_unmeasured_body_mb: float = Field(1, gt=0, le=1024, description="Largest chunked body, which declares no size")
     max_bodies_mb: float = Field(
         512,
-        gt=0,
+        ge=1,
         le=1_048_576,
         description="All bodies that the server is reading, together; above it, the slowest of more than 1 MB gets 503",
     )
