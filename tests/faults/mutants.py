@@ -183,7 +183,7 @@ MUTANTS = (
     Mutant("server/streaming_response.py", "if self._connection.transport.is_closing():", "if False:", STREAMS, "a client that left before its stream began is never missed"),
     Mutant("server/protocol.py", "if self._answering is not None and refused is not self._answering:", "if False:", STREAMS, "an answer is written into the middle of another"),
     Mutant("runs/runs.py", "            run.release()\n            if self.knows(run):", "            if self.knows(run):", FREED, "a run keeps itself"),
-    Mutant("server/connection.py", "if self._size > self._max:", "if False:", REQUESTS, "a chunked body may be of any size"),
+    Mutant("server/connection.py", "if self.size > self._max:", "if False:", REQUESTS, "a chunked body may be of any size"),
     Mutant("server/connection.py", "if int(declared) > max_body:", "if False:", SHOWN, "a declared body may be of any size"),
     Mutant("server/connection.py", "max(0.0, self._begun + self._limits.body_seconds", "max(0.0, now + self._limits.body_seconds", SHOWN, "drips keep a body alive"),
     Mutant("server/guard.py", "if len(hosts) != 1:", "if not hosts:", GUARD, "two Host headers pass"),

@@ -14,6 +14,7 @@ from yarl import URL
 
 from holodeck import Agent, create_app
 from holodeck.agent.definition import AgentDefinition
+from holodeck.config.limit_schema import RequestLimits, ServerLimits
 from holodeck.core.owner import ANONYMOUS_OWNER
 from holodeck.errors import InvalidRequest, StartError
 from holodeck.models.scripted import ScriptedModel, says
@@ -25,13 +26,14 @@ from holodeck.server.wires import WIRES
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.tools.catalogue import Catalogue
 from tests.agent.agent_fixture import PlainTools
-from tests.server.serving import Gate, ask, frames, read_to, until
+from tests.server.serving import Gate, ask, frames, read_to, server_block, until
 
 
-def agent_server(*turns) -> AgentServer:
+def agent_server(*turns, **values) -> AgentServer:
     model = ScriptedModel(turns or [says("hello there")])
     agent = AgentDefinition(name="tester", model=model, tools=Catalogue.of(PlainTools()))
-    return AgentServer(agent, MemorySessionStore(), settings=ServerSettings(protocols=tuple(WIRES)))
+    settings = ServerSettings(protocols=tuple(WIRES), block=server_block(**values))
+    return AgentServer(agent, MemorySessionStore(), settings=settings)
 
 
 @asynccontextmanager
@@ -85,6 +87,35 @@ async def test_a_client_that_leaves_is_noticed():
         answer.close()
         await until(lambda: run.readers == 0)
         gate.open.set()
+
+
+async def status_of(app, method, path, *pieces):
+    """Calls the application as a server does that passes on a body at any time."""
+    left = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
+    left[-1]["more_body"] = False
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    headers.append((b"content-length", b"%d" % sum(map(len, pieces))))
+    scope = {"type": "http", "http_version": "1.1", "method": method, "path": path, "query_string": b""}
+    statuses = []
+
+    async def receive():
+        return left.pop(0) if left else await asyncio.Event().wait()
+
+    async def send(message):
+        statuses.append(message.get("status"))
+
+    await app({**scope, "headers": headers}, receive, send)
+    return statuses[0]
+
+
+async def test_a_body_that_arrives_during_the_answer_is_not_counted():
+    """A stream reads it to notice a disconnect. It was counted for ever: in the end all large bodies got 503."""
+    server = agent_server(says("a"), says("b"), limits=ServerLimits(request=RequestLimits(max_bodies_mb=2)))
+    app, request = Application(server), json.dumps(ask(run="r")).encode()
+    async with server.running():
+        assert await status_of(app, "POST", "/awp", request) == 200
+        assert await status_of(app, "GET", "/runs/r/events", *[b" " * 260_000] * 4) == 200
+        assert await status_of(app, "POST", "/awp", b" " * 1_040_000, json.dumps(ask()).encode()) == 200
 
 
 async def test_mounted_in_another_application():

@@ -13,6 +13,7 @@ import pytest
 from holodeck.config.limit_schema import RequestLimits
 from holodeck.core.sizes import MB
 from holodeck.models.scripted import says
+from holodeck.server.connection import BodyRoom, MeteredBody, TooManyBodies
 from tests.server.serving import PATIENCE, Gate, ask, served, until
 
 HEAD = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -80,9 +81,9 @@ async def test_a_body_that_does_not_say_its_size_may_have_so_much_and_no_more(mo
 async def test_large_bodies_at_the_same_time_have_a_limit_together():
     """30 clients, each with half of an upload of 100 MB, took 1.5 GB."""
     padded = json.dumps(ask()).encode().ljust(1_040_000)  # aiohttp warns of more than 2**20
-    async with served(*[says("hello")] * 2, limits=RequestLimits(max_bodies_mb=3)) as s:
+    async with served(*[says("hello")] * 4, limits=RequestLimits(max_bodies_mb=3)) as s:
         connections = [await s.connect() for _ in range(3)]
-        for _, writer in connections:  # less than `padded`, which so has no room beside two of them
+        for _, writer in connections:
             writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % (2 * MB) + b" " * 1_030_000)
         heads = [asyncio.ensure_future(reader.readuntil(b"\r\n\r\n")) for reader, _ in connections]
         refused, waiting = await asyncio.wait(heads, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
@@ -92,14 +93,68 @@ async def test_large_bodies_at_the_same_time_have_a_limit_together():
         assert b"\r\nretry-after: 2\r\n" in head.lower()
         async with s.post() as answer:  # a small one
             assert answer.status == 200
-        async with s.post(padded) as answer:
-            assert (answer.status, (await answer.json(content_type=None))["reason"]) == (503, "bodies")
         for _, writer in connections:
             await close(writer)
         await asyncio.gather(*waiting, return_exceptions=True)
-        await until(lambda: s.server.slots.taken == 0 and len(s.http.connections) <= 1)
-        async with s.post(padded) as answer:
+        await until(lambda: len(s.http.connections) <= 1)
+        for _ in range(3):
+            async with s.post(padded) as answer:
+                assert answer.status == 200
+
+
+@pytest.mark.req("T15")
+async def test_the_slowest_large_body_makes_room_for_others(monkeypatch):
+    """Five clients that stopped in the middle of an upload of 100 MB kept out all others' for a day: 1,000 bytes/s were enough."""
+    loop, seconds = asyncio.get_running_loop(), [0.0]
+    monkeypatch.setattr(loop, "time", lambda: seconds[0])
+    room = BodyRoom(3 * MB)
+    pieces = [asyncio.Queue() for _ in range(4)]
+    stuck, small, quick, last = (MeteredBody(each.get, RequestLimits(), 2 * MB, room) for each in pieces)
+
+    async def read(body, size, *, more=True):
+        pieces[(stuck, small, quick, last).index(body)].put_nowait(
+            {"type": "http.request", "body": b" " * size, "more_body": more}
+        )
+        return len((await body())["body"])
+
+    assert await read(stuck, 1_100_000) == 1_100_000
+    waiting = asyncio.ensure_future(stuck())
+    assert await read(small, 900_000) == 900_000
+    seconds[0] = 10.0
+    assert await read(quick, 1_100_000) == 1_100_000
+    with pytest.raises(TooManyBodies):
+        await waiting
+    assert await read(quick, 100, more=False) == 100
+    assert await read(last, 800_000) == 800_000
+    with pytest.raises(TooManyBodies):  # it is the only large one that has not arrived
+        await read(last, 300_000)
+    for body in (stuck, small, quick, last):
+        body.release()
+    assert room.taken == 0
+
+
+@pytest.mark.req("T15")
+async def test_a_body_that_never_has_room_is_too_large():
+    """It got 503, which asks the client to try again."""
+    padded = json.dumps(ask()).encode().ljust(1_040_000)
+    async with served(limits=RequestLimits(max_bodies_mb=1)) as s, s.post(padded) as answer:
+        assert (answer.status, "1,000,000 bytes" in await answer.text()) == (413, True)
+
+
+@pytest.mark.req("T15")
+async def test_a_body_whose_run_is_answered_as_a_whole_counts_only_until_the_run_begins():
+    """50 runs with a file of 10 MB each, and further files got 503 until one of these runs had ended."""
+    gate, path = Gate(), "/agent/tester/chat"
+    padded = json.dumps({"message": "hi"}).encode().ljust(1_040_000)
+    turns = [says("hello", pause=gate), says("hello", pause=gate), says("hello")]
+    async with served(*turns, limits=RequestLimits(max_bodies_mb=3)) as s:
+        waiting = [asyncio.ensure_future(s.post(padded, path)) for _ in range(2)]
+        await until(lambda: len(s.model.prompts) == 2)
+        async with s.post(padded, path) as answer:
             assert answer.status == 200
+        gate.open.set()
+        for each in waiting:
+            assert (await each).status == 200
 
 
 @pytest.mark.req("T15")

@@ -27,9 +27,9 @@ class RequestLimits(Block):
     max_unmeasured_body_mb: float = Field(1, gt=0, le=1024, description="Largest chunked body, which declares no size")
     max_bodies_mb: float = Field(
         512,
-        gt=0,
+        ge=1,
         le=1_048_576,
-        description="All bodies that the server is reading, together; above it, one of more than 1 MB gets 503",
+        description="All bodies that the server is reading, together; above it, the slowest of more than 1 MB gets 503",
     )
     max_head_kb: float = Field(64, ge=1, le=1024, description="Largest request line and headers together")
     max_head_lines: int = Field(128, ge=16, le=10_000, description="Most headers of a request")

@@ -169,7 +169,7 @@ class Application:
             self.server.check_ready()
         limits = self._settings.block.limits.request
         largest = self._settings.max_upload if operation and operation.takes_files else limits.max_body
-        body = metered(scope, receive, limits, largest, self._bodies)
+        body = metered(scope, receive, limits, min(largest, limits.max_bodies), self._bodies)
         if operation is None:
             raise match.error or InternalError("The router found neither an operation nor an error.")
         scope["route"], scope["path_params"] = operation, match.parameters
@@ -182,7 +182,7 @@ class Application:
             finally:
                 if isinstance(body, MeteredBody):
                     body.release()
-            await response(scope, body, answer)
+            await response(scope, receive, answer)  # which drops what still arrives
         finally:
             if left is not None:
                 left()

@@ -9,7 +9,8 @@ such extension, and `connection_of` returns None.
 
 The server refuses a body that declares too large a size before it reads a byte. It reads a body without a declared size
 up to a small limit. It gives up on a body that arrives too slowly. It refuses a compressed body, because its size says
-nothing about its content. Above a total of all bodies that are read at the same time, it gives up on large ones.
+nothing about its content. Above a total of all bodies that are read at the same time, it gives up on
+the slowest of the large ones.
 """
 
 import asyncio
@@ -190,19 +191,30 @@ def unsent_bytes(transport: asyncio.Transport) -> int:
 
 
 class BodyRoom:
-    """How many bytes of bodies the server holds: few clients could fill its memory by large ones at the same time."""
+    """How many bytes of bodies the server holds: few clients could fill its memory by large ones at the same time.
+
+    Without room, the slowest of the large bodies that are arriving is refused: a client that stops in the middle of a few
+    must not keep out those of all others.
+    """
 
     def __init__(self, limit: int) -> None:
-        self._limit, self._taken = limit, 0
+        self._limit, self.taken = limit, 0
+        self._arriving: set[MeteredBody] = set()  # the large ones
 
-    def take(self, size: int, *, of: int) -> None:
-        """Counts `size` further bytes of a body, which then has `of`. Raises Overloaded for a large body without room."""
-        self._taken += size
-        if self._taken > self._limit and of > SMALL_BODY:
-            raise TooManyBodies("The server is reading too many large bodies at the moment; try again in a moment.")
+    def take(self, size: int, body: "MeteredBody") -> None:
+        """Counts `size` further bytes of a body."""
+        self.taken += size
+        if body.size > SMALL_BODY:
+            self._arriving.add(body)
+        while self.taken > self._limit and self._arriving:
+            min(self._arriving, key=MeteredBody.rate).refuse()
 
-    def give_back(self, size: int) -> None:
-        self._taken -= size
+    def has_arrived(self, body: "MeteredBody") -> None:
+        self._arriving.discard(body)
+
+    def give_back(self, size: int, body: "MeteredBody") -> None:
+        self.taken -= size
+        self._arriving.discard(body)
 
 
 def metered(
@@ -230,34 +242,61 @@ class MeteredBody:
 
     def __init__(self, receive: Receive, limits: RequestLimits, max_bytes: int, room: BodyRoom) -> None:
         self._receive, self._limits, self._max, self._room = receive, limits, max_bytes, room
-        self._size = 0
+        self.size = self._counted = 0
         self._begun: float | None = None
-        self._complete = False
+        self._deadline: asyncio.Timeout | None = None  # while it waits for a piece
+        self._complete = self._is_refused = False
 
     async def __call__(self) -> Message:
         if self._complete:
             return await self._receive()
+        self._check_room()
         try:
-            async with asyncio.timeout(self._seconds_left()):
+            async with asyncio.timeout(self._seconds_left()) as self._deadline:
                 message = await self._receive()
         except TimeoutError:
+            self._check_room()
             raise InvalidRequest("The body arrived too slowly.", status=REQUEST_TIMEOUT) from None
+        finally:
+            self._deadline = None
         size = len(message.get("body", b""))
-        self._size += size
-        self._room.take(size, of=self._size)
-        if self._size > self._max:
+        self.size += size
+        self._counted += size
+        self._room.take(size, self)
+        self._check_room()
+        if self.size > self._max:
             raise too_large(self._max)
         self._complete = not message.get("more_body", False)
+        if self._complete:
+            self._room.has_arrived(self)
         return message
 
+    def rate(self) -> float:
+        """Bytes per second, so far."""
+        now = asyncio.get_running_loop().time()
+        return self.size / max(now - (self._begun or now), sys.float_info.epsilon)
+
+    def refuse(self) -> None:
+        """Gives the bytes back. The request is answered when it reads on."""
+        self._is_refused = True
+        self.release()
+        if self._deadline is not None and not self._deadline.expired():
+            self._deadline.reschedule(asyncio.get_running_loop().time())
+
     def release(self) -> None:
-        self._room.give_back(self._size)
+        """Idempotent."""
+        self._room.give_back(self._counted, self)
+        self._counted = 0
+
+    def _check_room(self) -> None:
+        if self._is_refused:
+            raise TooManyBodies("The server is reading too many large bodies at the moment; try again in a moment.")
 
     def _seconds_left(self) -> float:
         """Returns the time left for the next piece: a fixed number of seconds, and more for every byte received."""
         now = asyncio.get_running_loop().time()
         self._begun = now if self._begun is None else self._begun
-        return max(0.0, self._begun + self._limits.body_seconds + self._size / self._limits.body_rate - now)
+        return max(0.0, self._begun + self._limits.body_seconds + self.size / self._limits.body_rate - now)
 
 
 def too_large(limit: int) -> PayloadTooLarge:

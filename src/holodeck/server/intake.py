@@ -25,6 +25,7 @@ from holodeck.runs.idempotency import Claim, SentRequest
 from holodeck.runs.port import RunKey
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer, RunAdmission, slot_of
+from holodeck.server.connection import MeteredBody
 from holodeck.server.identity import api_key_of, note_approvals, owner_of, require
 from holodeck.server.schemas import REPEAT_HEADER
 from holodeck.sessions.port import StoredSession
@@ -182,6 +183,8 @@ async def begin(arrival: Arrival) -> Run:
     sent = SentRequest(wire, owner, fingerprint, key, arrival.attempt)
     async with Claim(server.idempotency, sent, starts_first=arrival.is_cheap) as claim:
         claim.run = claim.run or await _started(server, arrival, sent)
+    if isinstance(request.receive, MeteredBody):
+        request.receive.release()  # the answer may wait for the end of the run
     run = claim.joined
     context.conversation_id = arrival.conversation or run.session_id
     return run
