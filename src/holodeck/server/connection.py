@@ -274,7 +274,8 @@ class MeteredBody:
     def rate(self) -> float:
         """Bytes per second, so far."""
         now = asyncio.get_running_loop().time()
-        return self.size / max(now - (self._begun or now), sys.float_info.epsilon)
+        begun = now if self._begun is None else self._begun
+        return self.size / max(now - begun, sys.float_info.epsilon)
 
     def refuse(self) -> None:
         """Gives the bytes back. The request is answered when it reads on."""
