@@ -137,7 +137,7 @@ async def test_a_large_body_of_messages_is_decoded_by_a_thread(asked, size, by_a
     """Ten thousand messages take 40 ms, in which the event loop would serve no other client (F4)."""
     threads = []
     monkeypatch.setattr(
-        body_module, "_check_values", lambda _: threads.append(threading.get_ident()) if not threads else None
+        body_module, "_has_many_values", lambda _: threads.append(threading.get_ident()) if not threads else None
     )
     path, body, headers = QUESTIONS[asked]("x" * size, SESSION)
     async with served(settings=ServerSettings(protocols=tuple(WIRES))) as s, s.post(body, path, **headers) as answer:

@@ -59,7 +59,8 @@ def parse(body: bytes) -> dict[str, Any]:
         body = _without_long_strings(body, long_strings)
         if len(body) > MAX_PLAIN_BODY:
             raise PayloadTooLarge(f"The body is larger than {MAX_PLAIN_BODY:,} bytes, not counting the files in it.")
-    _check_values(body)
+    if _has_many_values(body) and _has_many_values(_outside_strings(body)):
+        raise PayloadTooLarge(f"The body holds more than {MAX_VALUES:,} values")
     value = _decoded(body)
     if not isinstance(value, dict):
         raise InvalidRequest("The body must be a JSON object")
@@ -68,19 +69,15 @@ def parse(body: bytes) -> dict[str, Any]:
     return value
 
 
-def _check_values(body: bytes) -> None:
-    """Counts values by their commas, and lists and objects by their brackets: those nested in one another need no comma.
-
-    If there are many, ignores those inside the first strings: of text such as TeX.
-    """
-    if _has_many_values(body):
-        unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"")  # only the quotes around strings are left
-        if _has_many_values(b"".join(unescaped.split(b'"', MAX_VALUES)[::2])):
-            raise PayloadTooLarge(f"The body holds more than {MAX_VALUES:,} values")
-
-
 def _has_many_values(body: bytes) -> bool:
+    """Counts values by their commas, and lists and objects by their brackets: those nested in one another need no comma."""
     return body.count(b",") > MAX_VALUES or body.count(b"[") + body.count(b"{") > MAX_VALUES
+
+
+def _outside_strings(body: bytes) -> bytes:
+    """Returns the body without its first strings, which may hold many commas and brackets: of text such as TeX."""
+    unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"")  # only the quotes around strings are left
+    return b"".join(unescaped.split(b'"', MAX_VALUES)[::2])
 
 
 def _without_long_strings(body: bytes, long_strings: list[str]) -> bytes:
