@@ -182,7 +182,7 @@ class Application:
             finally:
                 if isinstance(body, MeteredBody):
                     body.release()
-            await response(scope, receive, answer)  # which drops what still arrives
+            await response(scope, receive, answer)  # not `body`: what still arrives is dropped, and must not count
         finally:
             if left is not None:
                 left()
