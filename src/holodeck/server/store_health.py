@@ -27,7 +27,7 @@ class StoreHealth(Observer):
 
     def __init__(self, store: SessionStore) -> None:
         self._store = store
-        self._session_id = new_ulid()  # of the session that is stored: other processes may try at the same time
+        self._session_id = new_ulid()  # other processes may try at the same time
         self._is_failing = False  # a run could not be stored, and nothing was stored since
         self._checked: asyncio.Task[int | HoloDeckError] | None = None
         self._checked_at = 0.0
