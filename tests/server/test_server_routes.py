@@ -299,6 +299,21 @@ async def test_a_server_is_not_ready_if_damage_keeps_it_from_storing_any_session
 
 
 @pytest.mark.req("SRV-10")
+async def test_a_readiness_check_leaves_no_more_than_one_session_in_a_store_that_deletes_none(monkeypatch):
+    """A probe asks every few seconds, for as long as the disk is nearly full."""
+    monkeypatch.setattr(store_health, "CHECK_SECONDS", 0)
+    async with served() as s:
+        store, health = s.server.store, s.server.store_health
+        health.note(StorageFull.code)
+        with monkeypatch.context() as full:
+            full.setattr(store, "delete", AsyncMock(side_effect=StorageFull("The disk is full.")))
+            for _ in range(3):
+                assert isinstance(await health.sessions(), StorageFull)
+        assert await store.count() == 1
+        assert await health.sessions() == 0
+
+
+@pytest.mark.req("SRV-10")
 async def test_a_run_that_is_refused_because_it_cannot_be_stored_is_noted(monkeypatch):
     async with served() as s:
         monkeypatch.setattr(s.server.runs, "start", AsyncMock(side_effect=StorageFull("The disk is full.")))

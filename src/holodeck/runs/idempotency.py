@@ -2,7 +2,7 @@
 
 A request claims its key as soon as it is parsed, before files are read and a run is started. So two duplicates that
 arrive together start one run. A key is free again a day after its run has ended, or at once if its request was refused
-or its message could not be stored.
+or its message could not be stored. A key that is the id of its run (AG-UI) is taken for as long as the run is stored.
 The wires decide what a key is made of, and what makes two requests the same.
 """
 

@@ -20,12 +20,14 @@ _PROBE = KeptValue(kind="probe", name="probe", body=bytes(64 * 1024))  # as long
 class StoreHealth(Observer):
     """Counts the sessions, and observes all runs: after one that could not be stored, it tries to store something.
 
-    A store that refuses one session, for example because a page of its file is damaged, may take all others. A load balancer sends no run to a server that is not ready, so no run would show that the store works again. Anyone
-    may ask for /health, so the store is asked at most once a second.
+    A store that refuses one session, for example because a page of its file is damaged, may take all others. A load
+    balancer sends no run to a server that is not ready, so no run would show that the store works again. Anyone may ask
+    for /health, so the store is asked at most once a second.
     """
 
     def __init__(self, store: SessionStore) -> None:
         self._store = store
+        self._session_id = new_ulid()  # other processes may try at the same time
         self._is_failing = False  # a run could not be stored, and nothing was stored since
         self._checked: asyncio.Task[int | HoloDeckError] | None = None
         self._checked_at = 0.0
@@ -58,10 +60,9 @@ class StoreHealth(Observer):
 
     async def _store_something(self) -> None:
         await self._store.values.put(_PROBE, owner=SERVER, seconds=CHECK_SECONDS)
-        session_id = new_ulid()  # two processes may try at the same time
-        conversation = await self._store.open(session_id, owner=SERVER, create=True)
+        conversation = await self._store.open(self._session_id, owner=SERVER, create=True)
         try:
             await conversation.commit([UserMessage(content="probe")])
         finally:
             conversation.close()
-        await self._store.delete(session_id, owner=SERVER)
+        await self._store.delete(self._session_id, owner=SERVER)

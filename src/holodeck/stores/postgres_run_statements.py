@@ -94,7 +94,7 @@ WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL RETURNING 1
 END_RELEASED = f"""
 WITH named AS (
   UPDATE holodeck.runs SET state = %(state_after)s, ending = %(ending)s, ended = %(ended)s, v = %(v)s, request = %(request)s
-  WHERE {NAMED} AND ended IS NOT NULL
+  WHERE {NAMED} AND (ended IS NOT NULL OR replica = %(me)s)
   RETURNING 1),
 new AS (
   INSERT INTO holodeck.runs (agent, tenant, user_name, id, session, wire, repeat_key, fingerprint, replica, state,
@@ -105,10 +105,10 @@ new AS (
   ON CONFLICT DO NOTHING RETURNING 1)
 SELECT 1 FROM named UNION ALL SELECT 1 FROM new
 """
-# END_RELEASED changes the row of a run that has ended, because its interrupt is withdrawn, and inserts the row of a run
-# that never began.
+# END_RELEASED changes the row of a run that has ended, because its interrupt is withdrawn, or that this process released
+# because its session was to be deleted. It inserts the row of a run that never began.
 #
-# It does not change the row of a run in progress, which belongs to the process that runs it.
+# It does not change the row of a run that another process has in progress.
 
 
 @dataclass(frozen=True, slots=True)

@@ -287,8 +287,9 @@ class SharedSqliteRunStore(SqliteRunStore):
             self._begin(connection, record, now)  # it ended before anything of it was stored
             self._keys.pop((record.owner, record.run_id))
             return self._store_ending(connection, (NAMED, name), record, ending, now)
-        # The run had ended with an open interrupt, which is now withdrawn.
-        return self._store_ending(connection, (f"{NAMED} AND ended IS NOT NULL", name), record, ending, now)
+        # It had ended with an open interrupt, which is now withdrawn, or was released since its session was to be deleted.
+        which = f"{NAMED} AND (ended IS NOT NULL OR replica = ?)", (*name, self.replica)
+        return self._store_ending(connection, which, record, ending, now)
 
     def _store_ending(
         self,
