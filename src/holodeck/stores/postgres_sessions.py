@@ -492,12 +492,24 @@ class _PostgresConversation(StoredConversation[PostgresSessionStore]):
         return await self._store.messages_of(self._row)
 
     def _begin_write(
-        self, steps: Sequence[Step], parts: Mapping[str, bytes | None], ending: Ending | None, cut: str | None
+        self,
+        steps: Sequence[Step],
+        parts: Mapping[str, bytes | None],
+        ending: Ending | None,
+        cut: str | None,
+        *,
+        claims: bool,
     ) -> "asyncio.Future[SessionRow]":
-        return asyncio.get_running_loop().create_task(self._store_all(steps, parts, ending, cut))
+        return asyncio.get_running_loop().create_task(self._store_all(steps, parts, ending, cut, claims=claims))
 
     async def _store_all(
-        self, steps: Sequence[Step], parts: Mapping[str, bytes | None], ending: Ending | None, cut: str | None
+        self,
+        steps: Sequence[Step],
+        parts: Mapping[str, bytes | None],
+        ending: Ending | None,
+        cut: str | None,
+        *,
+        claims: bool,
     ) -> SessionRow:
         store, runs, row = self._store, self._store.runs, self._row
         run = None if runs is None or not self._run_id else await runs.with_commit(self._owner, self._run_id, ending)
@@ -516,7 +528,7 @@ class _PostgresConversation(StoredConversation[PostgresSessionStore]):
         commit = Commit(
             name=store.name(self._owner, self._session_id),
             row=row,
-            epoch=row.epoch + raised if self._claims(parts) else row.epoch,
+            epoch=row.epoch + raised if claims else row.epoch,
             steps=steps,
             parts=parts,
             run=run,

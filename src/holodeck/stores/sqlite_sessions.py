@@ -504,9 +504,15 @@ class _SqliteConversation(StoredConversation[SqliteSessionStore]):
         return await self._store.file.read(lambda connection: _messages_of(connection, row))
 
     def _begin_write(
-        self, steps: Sequence[Step], parts: Mapping[str, bytes | None], ending: Ending | None, cut: str | None
+        self,
+        steps: Sequence[Step],
+        parts: Mapping[str, bytes | None],
+        ending: Ending | None,
+        cut: str | None,
+        *,
+        claims: bool,
     ) -> "asyncio.Future[SessionRow]":
-        store, row, claims, now = self._store, self._row, self._claims(parts), self._store.now()
+        store, row, now = self._store, self._row, self._store.now()
         run = self._owner, self._run_id
 
         def job(connection: sqlite3.Connection) -> SessionRow:

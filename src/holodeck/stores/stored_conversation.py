@@ -241,11 +241,18 @@ class StoredConversation(HeldParts, Committing, Generic[S]):
 
     @abstractmethod
     def _begin_write(
-        self, steps: Sequence[Step], parts: Mapping[str, bytes | None], ending: Ending | None, cut: str | None
+        self,
+        steps: Sequence[Step],
+        parts: Mapping[str, bytes | None],
+        ending: Ending | None,
+        cut: str | None,
+        *,
+        claims: bool,
     ) -> "asyncio.Future[SessionRow]":
         """Writes everything in one transaction. Raises SessionDeleted if the session was deleted meanwhile.
 
         With `cut`, the stored history is first cut before that user message, as `sessions.transcript.cut_before` does.
+        With `claims`, the epoch is raised.
         The write continues if its caller is cancelled.
         """
 
@@ -338,13 +345,6 @@ class StoredConversation(HeldParts, Committing, Generic[S]):
                 parts[name] = None if part is None else records.encode(part)
         return steps, parts
 
-    def _claims(self, parts: Mapping[str, bytes | None]) -> bool:
-        """Whether a write raises the session's epoch, so that others who have the session open can write no more.
-
-        Besides the first write, each one that replaces the pending step: their writes would remove the trace of its calls.
-        """
-        return not self._claimed or "pending" in parts
-
     async def begin_calls(self, step: PendingStep) -> None:
         await asyncio.shield(self._begin_commit(SessionChange((), step), None))
 
@@ -361,15 +361,20 @@ class StoredConversation(HeldParts, Committing, Generic[S]):
         ending: Ending | None,
         change: SessionChange | None,
     ) -> "asyncio.Future[SessionRow]":
-        """Writes these and all accepted messages. When they are stored, `change` is made to the parts in memory."""
+        """Writes these and all accepted messages. When they are stored, `change` is made to the parts in memory.
+
+        The first write claims the session, as does each one that replaces the pending step: it raises the epoch, so that
+        others who have the session open can write no more, and cannot remove the trace of the step's calls.
+        """
         accepted, self._accepted = self._accepted, None
         if accepted is not None:
             accepted.timer.cancel()
             self._store.accepted.pop((self._owner, self._session_id), None)
             steps, parts = joined_steps(accepted.steps, steps), {**accepted.parts, **parts}
+        claims = not self._claimed or "pending" in parts
         cut = self._cut if steps or parts.get("pending") is not None else None  # an ending alone cuts nothing
         try:
-            self._writing = future = self._begin_write(steps, parts, ending, cut)
+            self._writing = future = self._begin_write(steps, parts, ending, cut, claims=claims)
         except HoloDeckError as error:
             if accepted is not None:
                 accepted.stored.set_exception(error)
