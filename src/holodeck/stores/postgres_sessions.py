@@ -7,7 +7,7 @@ That condition also makes it safe to repeat a commit whose connection was lost: 
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import msgspec
@@ -43,8 +43,8 @@ from holodeck.stores.stored_conversation import (
     LOST,
     TTL_SECONDS,
     SessionRow,
+    SessionWrite,
     SqlSessionStore,
-    Step,
     StoreClock,
     StoredConversation,
     StoreSettings,
@@ -491,30 +491,14 @@ class _PostgresConversation(StoredConversation[PostgresSessionStore]):
     async def _older(self) -> list[Message]:
         return await self._store.messages_of(self._row)
 
-    def _begin_write(
-        self,
-        steps: Sequence[Step],
-        parts: Mapping[str, bytes | None],
-        ending: Ending | None,
-        cut: str | None,
-        *,
-        claims: bool,
-    ) -> "asyncio.Future[SessionRow]":
-        return asyncio.get_running_loop().create_task(self._store_all(steps, parts, ending, cut, claims=claims))
+    def _begin_write(self, write: SessionWrite) -> "asyncio.Future[SessionRow]":
+        return asyncio.get_running_loop().create_task(self._store_all(write))
 
-    async def _store_all(
-        self,
-        steps: Sequence[Step],
-        parts: Mapping[str, bytes | None],
-        ending: Ending | None,
-        cut: str | None,
-        *,
-        claims: bool,
-    ) -> SessionRow:
-        store, runs, row = self._store, self._store.runs, self._row
+    async def _store_all(self, write: SessionWrite) -> SessionRow:
+        store, runs, row, ending, cut = self._store, self._store.runs, self._row, write.ending, write.cut
         run = None if runs is None or not self._run_id else await runs.with_commit(self._owner, self._run_id, ending)
         has_run = run is not None and not run.has_ended
-        if row.key is None and not steps:  # nothing to keep, so no session
+        if row.key is None and not write.steps:  # nothing to keep, so no session
             if run is not None and has_run:
                 await store.database.rows(f"WITH {run.lock}, {run.change('TRUE')} SELECT 1", run.values, again=True)
             return row
@@ -528,9 +512,9 @@ class _PostgresConversation(StoredConversation[PostgresSessionStore]):
         commit = Commit(
             name=store.name(self._owner, self._session_id),
             row=row,
-            epoch=row.epoch + raised if claims else row.epoch,
-            steps=steps,
-            parts=parts,
+            epoch=row.epoch + raised if write.claims else row.epoch,
+            steps=write.steps,
+            parts=write.parts,
             run=run,
             now=now,
         )

@@ -18,7 +18,6 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from holodeck.core.events import Ending
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message
 from holodeck.core.owner import OwnedId, Owner
@@ -45,6 +44,7 @@ from holodeck.stores.stored_conversation import (
     LOST,
     TTL_SECONDS,
     SessionRow,
+    SessionWrite,
     SqlSessionStore,
     Step,
     StoreClock,
@@ -503,31 +503,23 @@ class _SqliteConversation(StoredConversation[SqliteSessionStore]):
         row = self._row
         return await self._store.file.read(lambda connection: _messages_of(connection, row))
 
-    def _begin_write(
-        self,
-        steps: Sequence[Step],
-        parts: Mapping[str, bytes | None],
-        ending: Ending | None,
-        cut: str | None,
-        *,
-        claims: bool,
-    ) -> "asyncio.Future[SessionRow]":
+    def _begin_write(self, write: SessionWrite) -> "asyncio.Future[SessionRow]":
         store, row, now = self._store, self._row, self._store.now()
-        run = self._owner, self._run_id
+        run, steps, parts = (self._owner, self._run_id), write.steps, write.parts
 
         def job(connection: sqlite3.Connection) -> SessionRow:
             if store.runs is not None and self._run_id:
-                is_there = store.runs.store_with_commit(connection, run, ending, now, row.key)
+                is_there = store.runs.store_with_commit(connection, run, write.ending, now, row.key)
                 if not is_there:
                     raise SessionDeleted
             if row.key is None:  # without steps there is nothing to keep, so no session
                 new = (connection, self._owner, self._session_id, now)
                 return store.insert(*new, steps=steps, parts=parts) if steps else row
             current = row
-            if cut is not None:
+            if write.cut is not None:
                 whole = _stored(connection, self._owner, self._session_id, current)
-                current = _fill(connection, current, cut_before(whole, cut), now)
-            return _add(connection, current, steps, parts, now, claim=claims)
+                current = _fill(connection, current, cut_before(whole, write.cut), now)
+            return _add(connection, current, steps, parts, now, claim=write.claims)
 
         future = store.change((self._owner, self._session_id), job)
         if store.runs is not None:

@@ -66,6 +66,20 @@ Step: TypeAlias = tuple[int, bool, bytes]
 """The message count, whether a user's message comes first, and the messages as JSON."""
 
 
+class SessionWrite(msgspec.Struct, frozen=True):
+    """What one transaction writes to a session.
+
+    The first write of a conversation claims the session, as does each one that replaces the pending step: it raises the
+    epoch, so that others who have the session open can write no more, and cannot remove the trace of the step's calls.
+    """
+
+    steps: Sequence[Step]
+    parts: Mapping[str, bytes | None]
+    ending: Ending | None
+    cut: str | None  # the stored history is first cut before this user message, as `cut_before` does
+    claims: bool
+
+
 class SessionRow(msgspec.Struct, frozen=True):
     """A session as it is stored, without its messages. `key` None: not stored yet."""
 
@@ -240,19 +254,9 @@ class StoredConversation(HeldParts, Committing, Generic[S]):
         """The messages of the session from its first one on."""
 
     @abstractmethod
-    def _begin_write(
-        self,
-        steps: Sequence[Step],
-        parts: Mapping[str, bytes | None],
-        ending: Ending | None,
-        cut: str | None,
-        *,
-        claims: bool,
-    ) -> "asyncio.Future[SessionRow]":
+    def _begin_write(self, write: SessionWrite) -> "asyncio.Future[SessionRow]":
         """Writes everything in one transaction. Raises SessionDeleted if the session was deleted meanwhile.
 
-        With `cut`, the stored history is first cut before that user message, as `sessions.transcript.cut_before` does.
-        With `claims`, the epoch is raised.
         The write continues if its caller is cancelled.
         """
 
@@ -361,20 +365,16 @@ class StoredConversation(HeldParts, Committing, Generic[S]):
         ending: Ending | None,
         change: SessionChange | None,
     ) -> "asyncio.Future[SessionRow]":
-        """Writes these and all accepted messages. When they are stored, `change` is made to the parts in memory.
-
-        The first write claims the session, as does each one that replaces the pending step: it raises the epoch, so that
-        others who have the session open can write no more, and cannot remove the trace of the step's calls.
-        """
+        """Writes these and all accepted messages. When they are stored, `change` is made to the parts in memory."""
         accepted, self._accepted = self._accepted, None
         if accepted is not None:
             accepted.timer.cancel()
             self._store.accepted.pop((self._owner, self._session_id), None)
             steps, parts = joined_steps(accepted.steps, steps), {**accepted.parts, **parts}
-        claims = not self._claimed or "pending" in parts
         cut = self._cut if steps or parts.get("pending") is not None else None  # an ending alone cuts nothing
         try:
-            self._writing = future = self._begin_write(steps, parts, ending, cut, claims=claims)
+            write = SessionWrite(steps, parts, ending, cut, claims=not self._claimed or "pending" in parts)
+            self._writing = future = self._begin_write(write)
         except HoloDeckError as error:
             if accepted is not None:
                 accepted.stored.set_exception(error)
