@@ -93,8 +93,8 @@ async def test_the_chain_can_be_extended(fixture, tmp_path):
     await fixture.converse("do it", "do it, please", checks=InputChecks().then(*own))
     assert fixture.received == ["DO IT, PLEASE"]
     assert "✗ Say please." in fixture.printed
-    with pytest.raises(ConfigError, match="nobody"):
-        load_function("checks.py", "nobody", tmp_path)
+    with pytest.raises(ConfigError, match="missing"):
+        load_function("checks.py", "missing", tmp_path)
 
 
 # approvals
