@@ -124,8 +124,8 @@ class LogCopier:
 
     def _seconds_for(self, copy: _Copy) -> float:
         if copy.is_hurried:
-            is_quiet = asyncio.get_running_loop().time() >= self._begun + self.hurried_seconds
-            return 0.0 if is_quiet else min(self.seconds, self.hurried_seconds)
+            since = asyncio.get_running_loop().time() - self._begun
+            return max(0.0, min(self.seconds, self.hurried_seconds) - since)
         return min(self.seconds, self.news_seconds) if copy.position == 0 or copy.log.ended else self.seconds
 
     def _pause(self) -> float:

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FOLLOW_SECONDS = 0.1  # between two reads of a log that another process writes
-LINKED_COPY_SECONDS = 0.1  # with Valkey: until runs are announced, and between copies of one that is read elsewhere
+LINKED_NEWS_SECONDS = 0.1  # with Valkey: until runs are announced
+LINKED_HURRIED_SECONDS = 0.15  # with Valkey: between copies of a run that is read elsewhere; each takes two wake-ups
 LINKED_FOLLOW_SECONDS = 1.0  # with Valkey: between two reads of a log that is quiet
 LOOK_SECONDS = (0.05, 1.0)  # between two checks whether it is a run's turn: the first pause, and the longest
 NEWS_SECONDS, NEWS_OVERLAP = 1.0, 50  # between two queries for new runs; how many are read again at first
@@ -95,7 +96,7 @@ class PostgresRunStore:
     def connect(self, link: "ValkeyLink") -> None:
         """Lets a Valkey carry logs and commands. Called before `join`."""
         self._link = link
-        self._copier.news_seconds = self._copier.hurried_seconds = LINKED_COPY_SECONDS
+        self._copier.news_seconds, self._copier.hurried_seconds = LINKED_NEWS_SECONDS, LINKED_HURRIED_SECONDS
         link.on_command, link.on_session = self._on_command, self._sessions.changed
 
     def _watched(self, session: OwnedId) -> None:
