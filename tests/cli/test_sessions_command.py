@@ -83,12 +83,15 @@ def test_the_sessions_of_one_user_are_exported_without_those_of_others(folder):
     lines = ran(folder, "export", "--user", "ada", "--tenant", "acme").out.splitlines()
     exported = [msgspec.json.decode(line, type=StoredSession).session for line in lines]
     assert {(each.session_id, each.owner) for each in exported} == {("second", ADA), ("both", ADA)}
-    assert ran(folder, "export", "--user", "ada").out == "", "another tenant's ada"
+    other = ran(folder, "export", "--user", "ada")
+    assert (other.out, other.err) == ("", "0 sessions exported.\n"), "another tenant's ada"
 
 
 def test_they_move_to_another_agent(folder, tmp_path):
-    exported = ran(folder, "export").out
-    assert len(exported.splitlines()) == 4
+    done = ran(folder, "export")
+    exported = done.out
+    assert (len(exported.splitlines()), done.err) == (4, "4 sessions exported.\n")
+    assert ran(folder, "export", "second").err == "1 session exported.\n"
     other = tmp_path / "other"
     other.mkdir()
     (other / "agent.yaml").write_text(AGENT.replace("tester", "other"))
@@ -100,11 +103,18 @@ def test_they_move_to_another_agent(folder, tmp_path):
     assert "and 3 more exist already, nothing was imported; --skip-existing imports the others" in again
     ran(folder, "delete", "first", "--agent", "other")
     skipped = ran(folder, "import", "all.jsonl", "--skip-existing", "--agent", "other")
-    assert skipped.err == "1 session read, 3 left as they were.\n"
+    assert skipped.err == "1 session imported, 3 left as they were.\n"
     for bad in ('{"session": 1}', '{"session": ', "\ud800", "hello"):
         (tmp_path / "bad.jsonl").write_bytes(f"{exported}\n{bad}\n".encode(errors="surrogatepass"))
         refused = ran(folder, "import", "bad.jsonl", code=2).err
-        assert "line 6 is not an export of a session, nothing was read: " in refused
+        assert "line 6 is not an export of a session, nothing was imported: " in refused
+
+
+def test_a_backup_is_not_taken_for_an_export(folder):
+    """The error was 'JSON is malformed', which does not say how to get the sessions back."""
+    ran(folder, "backup", "copy.db")
+    refused = ran(folder, "import", "copy.db", code=2).err
+    assert "nothing was imported: `import` reads what `export` wrote; to restore a backup, stop the server" in refused
 
 
 def line(session="s", user="ann", messages=(), *, used="2026-01-02T00:00:00Z"):
@@ -137,7 +147,7 @@ RESULT = {"role": "tool", "call_id": "c", "name": "look", "content": "seen", "id
 def test_a_file_that_no_server_could_use_is_refused_as_a_whole(folder, bad, problem):
     (folder / "hostile.jsonl").write_text(line("good") + bad)
     refused = ran(folder, "import", "hostile.jsonl", code=2).err
-    assert "line 2 cannot be stored, nothing was read" in refused
+    assert "line 2 cannot be stored, nothing was imported" in refused
     assert problem in refused
     assert "there is no session 'good'" in ran(folder, "show", "good", code=2).err
 

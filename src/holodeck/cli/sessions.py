@@ -8,7 +8,7 @@ import asyncio
 import math
 import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import wraps
 from pathlib import Path
@@ -32,6 +32,8 @@ from holodeck.stores.sqlite_sessions import SqliteSessionStore
 
 if TYPE_CHECKING:
     from holodeck.stores.postgres_sessions import PostgresSessionStore
+
+_SQLITE_HEADER = b"SQLite format 3\x00"
 
 T = TypeVar("T")
 Store: TypeAlias = "SqliteSessionStore | PostgresSessionStore"
@@ -122,22 +124,25 @@ def export(*, session_id: str | None, path: str | None, demo: bool, owner: Owner
     Sessions that cannot be read are named and left out; the exit code is then 2.
     """
 
-    async def exported(store: Store) -> list[str]:
+    async def exported(store: Store) -> tuple[int, list[str]]:
         if session_id is not None:
             click.echo(msgspec.json.encode(await _read(store, session_id, owner)))
-            return []
-        unreadable = []
+            return 1, []
+        number, unreadable = 0, []
         for each in await (store.all_sessions(-1) if owner is None else store.sessions_of(owner=owner, limit=-1)):
             try:
                 stored = await store.read(each.session_id, owner=each.owner)
             except (SessionBroken, SessionNewer) as error:
                 unreadable.append(f"{one_line(each.session_id)} of {_user_of(each)}: {error.message}")
             else:
-                if stored is not None:  # it was deleted meanwhile
+                if stored is not None:  # else it was deleted meanwhile
                     click.echo(msgspec.json.encode(stored))
-        return unreadable
+                    number += 1
+        return number, unreadable
 
-    if unreadable := _with_store(chosen(path, demo=demo), exported):
+    number, unreadable = _with_store(chosen(path, demo=demo), exported)
+    click.echo(f"{_sessions(number)} exported.", err=True)
+    if unreadable:
         raise StartError(
             f"{_sessions(len(unreadable))} could not be exported; all others were.\n" + "\n".join(unreadable)
         )
@@ -148,13 +153,13 @@ def export(*, session_id: str | None, path: str | None, demo: bool, owner: Owner
 @click.option("--skip-existing", is_flag=True, help="Leave existing sessions as they are, and import the others.")
 @agent_options
 def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> None:
-    """Read sessions as `export` wrote them; `-` is standard input.
+    """Import sessions that `export` wrote; `-` is standard input.
 
-    If one of them exists already, or a user would have too many, none is read.
+    If one of them exists already, or a user would have too many, none is imported.
     """
-    lines = [(number, _stored(line, number)) for number, line in enumerate(file, 1) if line.strip()]
+    lines = [(number, _stored(line, number)) for number, line in enumerate(_not_a_backup(file), 1) if line.strip()]
     for number, problem in _problems(lines):
-        raise StartError(f"line {number} cannot be stored, nothing was read: {problem}")
+        raise StartError(f"line {number} cannot be stored, nothing was imported: {problem}")
     found = [stored for _, stored in lines]
 
     async def restore(store: Store) -> tuple[int, int]:
@@ -170,7 +175,7 @@ def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> 
             except HoloDeckError as error:
                 raise StartError(
                     f"session {one_line(stored.session.session_id)} could not be stored: {error.message}"
-                    f" {_sessions(number)} before it were read; --skip-existing continues with the others"
+                    f" {_sessions(number)} imported before it; --skip-existing continues with the others"
                 ) from error
         kept = [await store.get(each.session.session_id, owner=each.session.owner) for each in found]
         return len(there), kept.count(None)
@@ -178,7 +183,7 @@ def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> 
     skipped, expired = _with_store(chosen(path, demo=demo), restore, create=True)
     left_out = f", {skipped} left as they were" if skipped else ""
     over = f" Older than sessions.ttl_seconds, and will be deleted: {expired}." if expired else ""
-    click.echo(f"{_sessions(len(found) - skipped)} read{left_out}.{over}", err=True)
+    click.echo(f"{_sessions(len(found) - skipped)} imported{left_out}.{over}", err=True)
 
 
 async def _refuse_too_many(store: Store, new: Sequence[StoredSession]) -> None:
@@ -200,11 +205,21 @@ def _sessions(number: int, *, expired: bool = False) -> str:
     return f"{number} {'expired ' * expired}session{'s' * (number != 1)}"
 
 
+def _not_a_backup(file: Iterable[bytes]) -> Iterator[bytes]:
+    for line in file:
+        if line.startswith(_SQLITE_HEADER):
+            raise StartError(
+                "this is a session file or a backup of one, nothing was imported: `import` reads what `export` wrote;"
+                " to restore a backup, stop the server and put the copy in the place of its file"
+            )
+        yield line
+
+
 def _stored(line: bytes, number: int) -> StoredSession:
     try:
         return msgspec.json.decode(line, type=StoredSession)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise StartError(f"line {number} is not an export of a session, nothing was read: {error}") from error
+        raise StartError(f"line {number} is not an export of a session, nothing was imported: {error}") from error
 
 
 def _problems(lines: Sequence[tuple[int, StoredSession]]) -> Iterator[tuple[int, str]]:
