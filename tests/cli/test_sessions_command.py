@@ -253,6 +253,28 @@ def test_a_backup_that_fails_leaves_no_file_that_looks_like_one(folder):
     assert list(folder.glob("copy.db*")) == []
 
 
+def test_a_backup_that_cannot_be_written_names_its_own_file(folder):
+    """Removing the incomplete copy failed as well, as in a read-only folder: exit code 70."""
+    name = "a" * 255
+    assert f"{name} cannot be written: File name too long" in ran(folder, "backup", name, code=2).err
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("PRAGMA application_id=1", "is a database of another application"),
+        ("PRAGMA user_version=99", "was written by a newer version of HoloDeck"),
+    ],
+    ids=["foreign", "newer"],
+)
+def test_only_a_file_that_this_version_understands_is_backed_up(folder, change, problem):
+    """The runs in the copy are ended, in tables that another program or version may use differently."""
+    with closing(sqlite3.connect(folder / ".holodeck" / "sessions.db")) as connection, connection:
+        connection.execute(change)
+    assert problem in ran(folder, "backup", "copy.db", code=2).err
+    assert list(folder.glob("copy.db*")) == []
+
+
 def test_all_sessions_of_one_user_are_deleted(folder):
     done = ran(folder, "delete", "--all", "--user", "ada")
     left = [json.loads(line) for line in ran(folder, "list", "--json").out.splitlines()]

@@ -9,7 +9,7 @@ import math
 import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -26,7 +26,7 @@ from holodeck.core.owner import DEFAULT_TENANT, OwnedId, Owner, is_owner_name
 from holodeck.core.text import one_line, terminal_safe
 from holodeck.errors import HoloDeckError, SessionBroken, SessionNewer, StartError, StorageFull
 from holodeck.sessions.port import ServerSession, StoredSession
-from holodeck.stores.sqlite_file import is_damaged
+from holodeck.stores.sqlite_file import is_damaged, version_of, words_of
 from holodeck.stores.sqlite_runs import interrupt_all
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 
@@ -304,14 +304,20 @@ def backup(*, target: Path, path: str | None, demo: bool) -> None:
         part.unlink(missing_ok=True)
         part.touch(mode=0o600)
         with closing(sqlite3.connect(source)) as original, closing(sqlite3.connect(part)) as copy:
+            version_of(original, source)
             original.backup(copy)
             _end_runs_in(copy)
         part.rename(target)
         click.echo(f"Wrote {target}, {target.stat().st_size // 1000:,} kB.", err=True)
-    except (sqlite3.Error, OSError) as error:
+    except OSError as error:  # SQLite has errors of its own
+        raise StartError(f"{target} cannot be written: {words_of(error)}") from error
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":  # nothing is written to the source
+            raise StartError(f"{target} cannot be written: the disk is full") from error
         raise StartError(f"{source} cannot be copied: {error}") from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only folder, where there is none
+            part.unlink(missing_ok=True)
 
 
 def _end_runs_in(copy: sqlite3.Connection) -> None:
