@@ -12,7 +12,7 @@ import pytest
 from holodeck.cli.sessions import command
 from holodeck.config.build_stores import build_sqlite
 from holodeck.config.load import load_config
-from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, ToolMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.errors import StartError, StorageFull
 from holodeck.runs.port import RunState
@@ -63,6 +63,39 @@ def test_they_are_listed_and_shown(folder):
     assert "assistant: I s (cut off)\n" in shown
     assert shown.count("(cut off)") == 1
     assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize(
+    ("waits", "state"),
+    [
+        ({"approvals": {"i": "d"}}, "This step waits for an approval.\n"),
+        ({"client_calls": ("d",)}, "This step waits for the client's tools.\n"),
+        ({"begun": ("d",)}, "This step is in progress.\n"),
+    ],
+)
+async def test_a_step_that_waits_is_shown_with_its_calls(folder, waits, state):
+    """It was only said that there is one: an operator could not see which call was to be approved."""
+    store = build_sqlite(load_config(folder)).sessions
+    await store.start()
+    conversation = await store.open("asks", owner=ADA, create=True)
+    call = ToolCall(id="d", name="erase", arguments='{"at": 2}')
+    await conversation.commit([UserMessage(content="erase it")])
+    await conversation.commit([], pending=PendingStep(assistant=AssistantMessage(tool_calls=(call,)), **waits))
+    conversation.close()
+    await store.close()
+    shown = (await asyncio.to_thread(ran, folder, "show", "asks")).out
+    assert shown == f'user: erase it\nassistant:\n  calls erase {{"at": 2}}\n{state}'
+
+
+def test_an_agent_that_keeps_its_sessions_in_memory_has_none_for_these_commands(folder):
+    """They read and wrote a file that no server of this agent opens."""
+    (folder / "agent.yaml").write_text(AGENT + "sessions: {store: memory}\n")
+    (folder / "one.jsonl").write_text(line("new"))
+    for words in (("list",), ("show", "first"), ("export",), ("import", "one.jsonl"), ("delete", "first"), ("vacuum",)):
+        assert "sessions.store is memory: only the running server has the sessions" in ran(folder, *words, code=2).err
+    assert "sessions.store is memory" in ran(folder, "backup", "copy.db", code=2).err
+    (folder / "agent.yaml").write_text(AGENT)
+    assert len(ran(folder, "list").out.splitlines()) == 4
 
 
 def test_an_id_that_two_users_have_needs_the_user(folder):

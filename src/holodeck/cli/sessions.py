@@ -21,7 +21,15 @@ from holodeck.cli.agent_choice import CommandFunction, chosen
 from holodeck.config.build_stores import build_durable, sessions_path
 from holodeck.config.load import LoadedConfig
 from holodeck.core.ids import is_valid_id
-from holodeck.core.messages import AssistantMessage, ToolMessage, has_stray_results, text_of, unanswered
+from holodeck.core.messages import (
+    AssistantMessage,
+    Message,
+    PendingStep,
+    ToolMessage,
+    has_stray_results,
+    text_of,
+    unanswered,
+)
 from holodeck.core.owner import DEFAULT_TENANT, OwnedId, Owner, is_owner_name
 from holodeck.core.text import one_line, terminal_safe
 from holodeck.errors import HoloDeckError, SessionBroken, SessionNewer, StartError, StorageFull
@@ -75,7 +83,7 @@ def command() -> None:
 )
 def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> None:
     """List the sessions of an agent, most recently used first."""
-    config = chosen(path, demo=demo)
+    config = _stored_by(path, demo=demo)
     is_there = _in_database(config) or sessions_path(config).exists()
     found = _with_store(config, lambda store: store.all_sessions(limit)) if is_there else []
     if as_json:
@@ -101,17 +109,27 @@ def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> None:
 @owner_options
 def show(*, session_id: str, path: str | None, demo: bool, owner: Owner | None) -> None:
     """Show the messages of a session."""
-    stored = _with_store(chosen(path, demo=demo), lambda store: _read(store, session_id, owner))
+    stored = _with_store(_stored_by(path, demo=demo), lambda store: _read(store, session_id, owner))
     for message in stored.messages:
-        who = (
-            message.name if isinstance(message, ToolMessage) else type(message).__name__.removesuffix("Message").lower()
-        )
-        cut = " (cut off)" if isinstance(message, AssistantMessage) and message.cut else ""
-        click.echo(terminal_safe(f"{who}: {text_of(message.content)}{cut}"))
-        for call in message.tool_calls if isinstance(message, AssistantMessage) else ():
-            click.echo(terminal_safe(f"  calls {call.name} {call.arguments}"))
+        _print_message(message)
     if stored.pending is not None:
-        click.echo("A step waits to be approved or completed.")
+        for each in (stored.pending.assistant, *stored.pending.results):
+            _print_message(each)
+        click.echo(_state_of(stored.pending))
+
+
+def _print_message(message: Message) -> None:
+    who = message.name if isinstance(message, ToolMessage) else type(message).__name__.removesuffix("Message").lower()
+    cut = " (cut off)" if isinstance(message, AssistantMessage) and message.cut else ""
+    click.echo(terminal_safe(f"{who}: {text_of(message.content)}{cut}".rstrip()))
+    for call in message.tool_calls if isinstance(message, AssistantMessage) else ():
+        click.echo(terminal_safe(f"  calls {call.name} {call.arguments}"))
+
+
+def _state_of(step: PendingStep) -> str:
+    if step.approvals:
+        return "This step waits for an approval."
+    return "This step waits for the client's tools." if step.client_calls else "This step is in progress."
 
 
 @command.command("export")
@@ -140,7 +158,7 @@ def export(*, session_id: str | None, path: str | None, demo: bool, owner: Owner
                     number += 1
         return number, unreadable
 
-    number, unreadable = _with_store(chosen(path, demo=demo), exported)
+    number, unreadable = _with_store(_stored_by(path, demo=demo), exported)
     click.echo(f"{_sessions(number)} exported.", err=True)
     if unreadable:
         raise StartError(
@@ -180,7 +198,7 @@ def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> 
         kept = [await store.get(each.session.session_id, owner=each.session.owner) for each in found]
         return len(there), kept.count(None)
 
-    skipped, expired = _with_store(chosen(path, demo=demo), restore, create=True)
+    skipped, expired = _with_store(_stored_by(path, demo=demo), restore, create=True)
     left_out = f", {skipped} left as they were" if skipped else ""
     over = f" Older than sessions.ttl_seconds, and will be deleted: {expired}." if expired else ""
     click.echo(f"{_sessions(len(found) - skipped)} imported{left_out}.{over}", err=True)
@@ -261,9 +279,9 @@ def delete(*, session_id: str | None, all_of_user: bool, path: str | None, demo:
         return 1
 
     if owner is None or not all_of_user:
-        number = _with_store(chosen(path, demo=demo), deleted)
+        number = _with_store(_stored_by(path, demo=demo), deleted)
     else:
-        number = _with_store(chosen(path, demo=demo), lambda store: store.delete_all(owner=owner))
+        number = _with_store(_stored_by(path, demo=demo), lambda store: store.delete_all(owner=owner))
     click.echo(f"{_sessions(number)} deleted.", err=True)
 
 
@@ -278,7 +296,7 @@ def vacuum(*, path: str | None, demo: bool) -> None:
             await store.file.vacuum()
         return removed
 
-    removed = _with_store(chosen(path, demo=demo), vacuumed)
+    removed = _with_store(_stored_by(path, demo=demo), vacuumed)
     click.echo(f"{_sessions(removed, expired=True)} removed.", err=True)
 
 
@@ -291,7 +309,7 @@ def backup(*, target: Path, path: str | None, demo: bool) -> None:
     A server that starts on the copy ends the runs that are in progress now as interrupted. To restore the copy, stop
     the server, put it in the place of the original, and delete the files beside it that end in -wal and -shm.
     """
-    config = chosen(path, demo=demo)
+    config = _stored_by(path, demo=demo)
     if _in_database(config):
         raise StartError("these sessions are in a database: back it up with pg_dump")
     source = _existing(config)
@@ -332,6 +350,16 @@ def _end_runs_in(copy: sqlite3.Connection) -> None:
             "set server.runs.on_crash: end",
             err=True,
         )
+
+
+def _stored_by(path: str | None, *, demo: bool) -> LoadedConfig:
+    """The agent whose sessions are meant. Raises StartError if its server stores none: a file would not be its own."""
+    config = chosen(path, demo=demo)
+    if config.agent.sessions.store == "memory":
+        raise StartError(
+            "sessions.store is memory: only the running server has the sessions, and its GET /sessions lists them"
+        )
+    return config
 
 
 def _with_store(config: LoadedConfig, work: Callable[[Store], Awaitable[T]], *, create: bool = False) -> T:
