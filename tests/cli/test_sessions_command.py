@@ -74,7 +74,7 @@ def test_they_are_listed_and_shown(folder):
     ],
 )
 async def test_a_step_that_waits_is_shown_with_its_calls(folder, waits, state):
-    """It was only said that there is one: an operator could not see which call was to be approved."""
+    """Only its existence was shown: an operator could not see which call was to be approved."""
     store = build_sqlite(load_config(folder)).sessions
     await store.start()
     conversation = await store.open("asks", owner=ADA, create=True)

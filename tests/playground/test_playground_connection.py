@@ -173,7 +173,7 @@ async def test_the_rest_of_an_answer_that_a_restart_cut_is_continued(browser, tm
 
 
 async def test_a_message_that_the_server_refuses_for_now_is_shown_with_the_reason(browser, tmp_path):
-    """The page said that the server does not answer, while it answered what is wrong."""
+    """The banner was "The server does not answer", while it answered what is wrong."""
     file, away = tmp_path / "sessions.db", tmp_path / "away.db"
     async with serving_page(says("One."), **on_file(file)) as page_server:
         await browser.open(page_server.url)

@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import click
 import msgspec
 
 from holodeck.cli.agent_choice import CommandFunction, chosen
-from holodeck.config.build_stores import build_durable, sessions_path
+from holodeck.config.build_stores import DurableSessions, build_durable, sessions_path
 from holodeck.config.load import LoadedConfig
 from holodeck.core.ids import is_valid_id
 from holodeck.core.messages import (
@@ -38,13 +38,9 @@ from holodeck.stores.sqlite_file import is_damaged, version_of, words_of
 from holodeck.stores.sqlite_runs import interrupt_all
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 
-if TYPE_CHECKING:
-    from holodeck.stores.postgres_sessions import PostgresSessionStore
-
 _SQLITE_HEADER = b"SQLite format 3\x00"
 
 T = TypeVar("T")
-Store: TypeAlias = "SqliteSessionStore | PostgresSessionStore"
 
 
 def agent_options(command: CommandFunction) -> CommandFunction:
@@ -113,8 +109,9 @@ def show(*, session_id: str, path: str | None, demo: bool, owner: Owner | None) 
     for message in stored.messages:
         _print_message(message)
     if stored.pending is not None:
-        for each in (stored.pending.assistant, *stored.pending.results):
-            _print_message(each)
+        _print_message(stored.pending.assistant)
+        for result in stored.pending.results:
+            _print_message(result)
         click.echo(_state_of(stored.pending))
 
 
@@ -142,7 +139,7 @@ def export(*, session_id: str | None, path: str | None, demo: bool, owner: Owner
     Sessions that cannot be read are named and left out; the exit code is then 2.
     """
 
-    async def exported(store: Store) -> tuple[int, list[str]]:
+    async def exported(store: DurableSessions) -> tuple[int, list[str]]:
         if session_id is not None:
             click.echo(msgspec.json.encode(await _read(store, session_id, owner)))
             return 1, []
@@ -180,7 +177,7 @@ def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> 
         raise StartError(f"line {number} cannot be stored, nothing was imported: {problem}")
     found = [stored for _, stored in lines]
 
-    async def restore(store: Store) -> tuple[int, int]:
+    async def restore(store: DurableSessions) -> tuple[int, int]:
         there = [each for each in found if await store.get(each.session.session_id, owner=each.session.owner)]
         if there and not skip_existing:
             raise StartError(_exist_already(there))
@@ -204,7 +201,7 @@ def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> 
     click.echo(f"{_sessions(len(found) - skipped)} imported{left_out}.{over}", err=True)
 
 
-async def _refuse_too_many(store: Store, new: Sequence[StoredSession]) -> None:
+async def _refuse_too_many(store: DurableSessions, new: Sequence[StoredSession]) -> None:
     """Refuses an import that would delete sessions: the store drops a user's oldest ones over the limit."""
     for owner, added in Counter(each.session.owner for each in new).items():
         limit = store.most_sessions(owner)
@@ -273,7 +270,7 @@ def delete(*, session_id: str | None, all_of_user: bool, path: str | None, demo:
     if all_of_user == (session_id is not None) or (all_of_user and owner is None):
         raise click.UsageError("Write either the ID of a session, or --all and --user.")
 
-    async def deleted(store: Store) -> int:
+    async def deleted(store: DurableSessions) -> int:
         found = await _found(store, session_id or "", owner)
         await store.delete(found.session_id, owner=found.owner)
         return 1
@@ -290,7 +287,7 @@ def delete(*, session_id: str | None, all_of_user: bool, path: str | None, demo:
 def vacuum(*, path: str | None, demo: bool) -> None:
     """Remove expired sessions and give their space back to the disk; PostgreSQL does the latter by itself."""
 
-    async def vacuumed(store: Store) -> int:
+    async def vacuumed(store: DurableSessions) -> int:
         removed = await store.cleanup_expired()
         if isinstance(store, SqliteSessionStore):
             await store.file.vacuum()
@@ -362,7 +359,7 @@ def _stored_by(path: str | None, *, demo: bool) -> LoadedConfig:
     return config
 
 
-def _with_store(config: LoadedConfig, work: Callable[[Store], Awaitable[T]], *, create: bool = False) -> T:
+def _with_store(config: LoadedConfig, work: Callable[[DurableSessions], Awaitable[T]], *, create: bool = False) -> T:
     if not create and not _in_database(config):
         _existing(config)
 
@@ -390,7 +387,7 @@ def _existing(config: LoadedConfig) -> Path:
     return file
 
 
-async def _read(store: Store, session_id: str, owner: Owner | None) -> StoredSession:
+async def _read(store: DurableSessions, session_id: str, owner: Owner | None) -> StoredSession:
     found = await _found(store, session_id, owner)
     stored = await store.read(session_id, owner=found.owner)
     if stored is None:
@@ -398,7 +395,7 @@ async def _read(store: Store, session_id: str, owner: Owner | None) -> StoredSes
     return stored
 
 
-async def _found(store: Store, session_id: str, owner: Owner | None) -> ServerSession:
+async def _found(store: DurableSessions, session_id: str, owner: Owner | None) -> ServerSession:
     found = await store.named(session_id, owner=owner)
     if len(found) > 1:
         raise StartError(f"{len(found)} users have a session {session_id!r}; add --user and --tenant")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from holodeck.config.load import LoadedConfig
 from holodeck.config.serving import WorkerSeat
@@ -31,6 +31,7 @@ MAX_PER_USER = 10_000  # sessions, unless the file sets another limit: one key m
 FOLDER = ".holodeck"
 FILE = f"{FOLDER}/sessions.db"
 PATH_VARIABLE = "HOLODECK_SESSIONS_PATH"  # for container images with a read-only agent folder
+DurableSessions: TypeAlias = "SqliteSessionStore | PostgresSessionStore"
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class _WorkersDatabase:
         _database_of(self._config).sign_off(replica)
 
 
-def build_durable(config: LoadedConfig) -> "SqliteSessionStore | PostgresSessionStore":
+def build_durable(config: LoadedConfig) -> DurableSessions:
     """Opens the server's sessions for other commands, beside a server that uses the same store."""
     if config.agent.sessions.store == "postgres":
         return _postgres_sessions(config, None)
