@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from holodeck.config.load import LoadedConfig
 from holodeck.config.serving import WorkerSeat
+from holodeck.core.ids import new_ulid
 from holodeck.core.owner import Owner
 from holodeck.core.sizes import MB
 from holodeck.errors import StartError
@@ -164,6 +165,16 @@ async def durability_of(config: LoadedConfig) -> str:
         return f"sessions are kept in {database.name} and {await database.durability()}"
     finally:
         await database.close()
+
+
+async def reach_link(config: LoadedConfig, url: str) -> str:
+    """Connects to the Valkey of `cluster.valkey`, as a server does when it starts. Raises StartError."""
+    link = _link_of(config, url, replica=new_ulid())
+    try:
+        await link.start()
+    finally:
+        await link.close()
+    return "the Valkey of cluster.valkey answers"
 
 
 def build_sqlite(config: LoadedConfig, *, exclusive: bool = False) -> Stores:
