@@ -422,6 +422,7 @@ def _lifeline(worker: WorkerSeat | None, when_cut: Callable[[], None]) -> Iterat
 
     def cut() -> None:
         loop.remove_reader(worker.lifeline)
+        log.error("the parent process of this worker has ended; the worker ends its runs and exits")
         when_cut()
 
     loop = asyncio.get_running_loop()
