@@ -12,7 +12,7 @@ import pytest
 from holodeck.cli.sessions import command
 from holodeck.config.build_stores import build_sqlite
 from holodeck.config.load import load_config
-from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, ToolMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.errors import StartError, StorageFull
 from holodeck.runs.port import RunState
@@ -65,6 +65,39 @@ def test_they_are_listed_and_shown(folder):
     assert "\x1b" not in shown
 
 
+@pytest.mark.parametrize(
+    ("waits", "state"),
+    [
+        ({"approvals": {"i": "d"}}, "This step waits for an approval.\n"),
+        ({"client_calls": ("d",)}, "This step waits for the client's tools.\n"),
+        ({"begun": ("d",)}, "This step is in progress.\n"),
+    ],
+)
+async def test_a_step_that_waits_is_shown_with_its_calls(folder, waits, state):
+    """Only its existence was shown: an operator could not see which call was to be approved."""
+    store = build_sqlite(load_config(folder)).sessions
+    await store.start()
+    conversation = await store.open("asks", owner=ADA, create=True)
+    call = ToolCall(id="d", name="erase", arguments='{"at": 2}')
+    await conversation.commit([UserMessage(content="erase it")])
+    await conversation.commit([], pending=PendingStep(assistant=AssistantMessage(tool_calls=(call,)), **waits))
+    conversation.close()
+    await store.close()
+    shown = (await asyncio.to_thread(ran, folder, "show", "asks")).out
+    assert shown == f'user: erase it\nassistant:\n  calls erase {{"at": 2}}\n{state}'
+
+
+def test_an_agent_that_keeps_its_sessions_in_memory_has_none_for_these_commands(folder):
+    """They read and wrote a file that no server of this agent opens."""
+    (folder / "agent.yaml").write_text(AGENT + "sessions: {store: memory}\n")
+    (folder / "one.jsonl").write_text(line("new"))
+    for words in (("list",), ("show", "first"), ("export",), ("import", "one.jsonl"), ("delete", "first"), ("vacuum",)):
+        assert "sessions.store is memory: only the running server has the sessions" in ran(folder, *words, code=2).err
+    assert "sessions.store is memory" in ran(folder, "backup", "copy.db", code=2).err
+    (folder / "agent.yaml").write_text(AGENT)
+    assert len(ran(folder, "list").out.splitlines()) == 4
+
+
 def test_an_id_that_two_users_have_needs_the_user(folder):
     assert "2 users have a session 'both'" in ran(folder, "show", "both", code=2).err
     assert "ada" in ran(folder, "show", "both", "--user", "ada", "--tenant", "acme").out
@@ -83,12 +116,15 @@ def test_the_sessions_of_one_user_are_exported_without_those_of_others(folder):
     lines = ran(folder, "export", "--user", "ada", "--tenant", "acme").out.splitlines()
     exported = [msgspec.json.decode(line, type=StoredSession).session for line in lines]
     assert {(each.session_id, each.owner) for each in exported} == {("second", ADA), ("both", ADA)}
-    assert ran(folder, "export", "--user", "ada").out == "", "another tenant's ada"
+    other = ran(folder, "export", "--user", "ada")
+    assert (other.out, other.err) == ("", "0 sessions exported.\n"), "another tenant's ada"
 
 
 def test_they_move_to_another_agent(folder, tmp_path):
-    exported = ran(folder, "export").out
-    assert len(exported.splitlines()) == 4
+    done = ran(folder, "export")
+    exported = done.out
+    assert (len(exported.splitlines()), done.err) == (4, "4 sessions exported.\n")
+    assert ran(folder, "export", "second").err == "1 session exported.\n"
     other = tmp_path / "other"
     other.mkdir()
     (other / "agent.yaml").write_text(AGENT.replace("tester", "other"))
@@ -100,11 +136,18 @@ def test_they_move_to_another_agent(folder, tmp_path):
     assert "and 3 more exist already, nothing was imported; --skip-existing imports the others" in again
     ran(folder, "delete", "first", "--agent", "other")
     skipped = ran(folder, "import", "all.jsonl", "--skip-existing", "--agent", "other")
-    assert skipped.err == "1 session read, 3 left as they were.\n"
+    assert skipped.err == "1 session imported, 3 left as they were.\n"
     for bad in ('{"session": 1}', '{"session": ', "\ud800", "hello"):
         (tmp_path / "bad.jsonl").write_bytes(f"{exported}\n{bad}\n".encode(errors="surrogatepass"))
         refused = ran(folder, "import", "bad.jsonl", code=2).err
-        assert "line 6 is not an export of a session, nothing was read: " in refused
+        assert "line 6 is not an export of a session, nothing was imported: " in refused
+
+
+def test_a_backup_is_not_taken_for_an_export(folder):
+    """The error was 'JSON is malformed', which does not say how to get the sessions back."""
+    ran(folder, "backup", "copy.db")
+    refused = ran(folder, "import", "copy.db", code=2).err
+    assert "nothing was imported: `import` reads what `export` wrote; to restore a backup, stop the server" in refused
 
 
 def line(session="s", user="ann", messages=(), *, used="2026-01-02T00:00:00Z"):
@@ -137,7 +180,7 @@ RESULT = {"role": "tool", "call_id": "c", "name": "look", "content": "seen", "id
 def test_a_file_that_no_server_could_use_is_refused_as_a_whole(folder, bad, problem):
     (folder / "hostile.jsonl").write_text(line("good") + bad)
     refused = ran(folder, "import", "hostile.jsonl", code=2).err
-    assert "line 2 cannot be stored, nothing was read" in refused
+    assert "line 2 cannot be stored, nothing was imported" in refused
     assert problem in refused
     assert "there is no session 'good'" in ran(folder, "show", "good", code=2).err
 
@@ -240,6 +283,28 @@ def test_a_backup_that_fails_leaves_no_file_that_looks_like_one(folder):
         each.unlink()
     path.write_bytes(b"this is no database, whatever its name says")
     assert "cannot be copied" in ran(folder, "backup", "copy.db", code=2).err
+    assert list(folder.glob("copy.db*")) == []
+
+
+def test_a_backup_that_cannot_be_written_names_its_own_file(folder):
+    """Removing the incomplete copy failed as well, as in a read-only folder: exit code 70."""
+    name = "a" * 255
+    assert f"{name} cannot be written: File name too long" in ran(folder, "backup", name, code=2).err
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("PRAGMA application_id=1", "is a database of another application"),
+        ("PRAGMA user_version=99", "was written by a newer version of HoloDeck"),
+    ],
+    ids=["foreign", "newer"],
+)
+def test_only_a_file_that_this_version_understands_is_backed_up(folder, change, problem):
+    """The runs in the copy are ended, in tables that another program or version may use differently."""
+    with closing(sqlite3.connect(folder / ".holodeck" / "sessions.db")) as connection, connection:
+        connection.execute(change)
+    assert problem in ran(folder, "backup", "copy.db", code=2).err
     assert list(folder.glob("copy.db*")) == []
 
 

@@ -89,7 +89,12 @@ async def test_a_user_sees_their_own_chats_only(store, tmp_path):
     listed = {name: holodeck("chat", "--list", "--user", name, folder=tmp_path).out for name in (ANONYMOUS, "ann")}
     assert ("from the page" in listed[ANONYMOUS], "of ann" in listed[ANONYMOUS]) == (True, False)
     assert ("from the page" in listed["ann"], "of ann" in listed["ann"]) == (False, True)
-    assert holodeck("chat", "--resume", "of ann", folder=tmp_path).code == 2
+    refused = holodeck("chat", "--resume", "of ann", folder=tmp_path)
+    error = "error: 'of ann' is a conversation of default/ann, not of anonymous; --user ann continues it\n"
+    assert (refused.code, refused.err) == (2, error)
+    await fill(store, "of bo", Owner("acme", "bo"))
+    refused = holodeck("chat", "--resume", "of bo", folder=tmp_path)
+    assert "of acme/bo, not of anonymous; a chat over --url with that user's key continues it" in refused.err
     done = holodeck("chat", "--resume", "last", "--user", "ann", folder=tmp_path, stdin="and who are you?\n")
     assert done.code == 0, done.err
     assert len(await texts_in(store, "of ann", ANN)) == 4

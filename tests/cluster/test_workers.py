@@ -155,6 +155,7 @@ async def test_workers_on_one_file_survive_each_other_and_end_with_their_parent(
             assert [each["signal"] for each in restarts_in(log)] == [9]
             _, alive = await asyncio.to_thread(psutil.wait_procs, left, PATIENCE)
             assert not alive
+            assert log.read_text().count("the parent process of this worker has ended") == 2, "why both stopped"
             with closing(sqlite3.connect(tmp_path / "sessions.db")) as connection:
                 assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         finally:

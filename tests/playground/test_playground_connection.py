@@ -172,6 +172,25 @@ async def test_the_rest_of_an_answer_that_a_restart_cut_is_continued(browser, tm
         assert [each.content for each in prompt.messages if isinstance(each, UserMessage)] == ["count"]
 
 
+async def test_a_message_that_the_server_refuses_for_now_is_shown_with_the_reason(browser, tmp_path):
+    """The banner was "The server does not answer", while it answered what is wrong."""
+    file, away = tmp_path / "sessions.db", tmp_path / "away.db"
+    async with serving_page(says("One."), **on_file(file)) as page_server:
+        await browser.open(page_server.url)
+        await say(browser, "hello")
+        await see_answer(browser, "One.")
+        await page_server.end()
+    async with serving_page(says("Two."), **on_file(file)):
+        await browser.until("document.querySelector('#health.well')")
+        file.rename(away)
+        await say(browser, "again")
+        await browser.shows("#banner", "their file was deleted or replaced while it was in use")
+        assert "does not answer" not in await browser.text("#banner")
+        away.rename(file)
+        await see_answer(browser, "Two.")
+        assert await browser.texts(".user-text") == ["hello", "again"]
+
+
 async def test_the_rest_of_an_answer_can_be_stopped(browser):
     cut = Turn(text=["Half of it."], error=RunInterrupted("The process ended."))
     async with serving_page(cut, counting(0, 60, pause=Tap(3))) as page_server:

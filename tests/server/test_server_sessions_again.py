@@ -4,11 +4,13 @@ import json
 
 import pytest
 
-from holodeck.models.scripted import calls, says
+from holodeck.errors import RunInterrupted
+from holodeck.models.scripted import Turn, calls, says
 from holodeck.server.options import ServerSettings
 from tests.agent.agent_fixture import Deletions
 from tests.runs.test_runs import Gate
 from tests.server.serving import ask, frames, read_to, served, types
+from tests.server.test_server_restart import on_file
 
 ALL = ServerSettings(protocols=("ag-ui", "rest", "chat-stream"))
 UNKNOWN = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G"
@@ -56,6 +58,24 @@ async def test_a_run_that_was_stopped_continues_without_a_new_message():
         assert texts[1:] == ["half", "the whole answer"]
         async with s.post({}, "/runs/nothing/continue") as answer:
             assert answer.status == 404
+
+
+@pytest.mark.req("SRV-11")
+async def test_a_run_that_was_cut_is_named_until_another_one_follows(tmp_path):
+    """While its continuation ran, a client was still asked to offer one."""
+    gate, cut = Gate(), Turn(text=["half an answer"], error=RunInterrupted("The process ended."))
+    async with served(cut, says("the whole answer", pause=gate), settings=ALL, **on_file(tmp_path / "s.db")) as s:
+        await (await s.post(ask(thread="t", run="r1"))).read()
+        async with s.get("/sessions/t") as answer:
+            session = await answer.json()
+            assert (session["active_runs"], session["cut_run"]) == ([], "r1")
+        stream = await s.post({}, "/runs/r1/continue")
+        await read_to(stream, "RUN_STARTED")
+        async with s.get("/sessions/t") as answer:
+            session = await answer.json()
+            assert (len(session["active_runs"]), session["cut_run"]) == (1, None)
+        gate.open.set()
+        await stream.read()
 
 
 @pytest.mark.req("SRV-11", "ACC-07")

@@ -29,7 +29,7 @@ def newer_file(path):
         (lambda path: path.write_bytes(b"my thesis" * 1000), "file is not a database; set another sessions.path"),
         (another_database, "is a database of another application; set another sessions.path"),
         (newer_file, "was written by a newer version of HoloDeck"),
-        (lambda path: path.mkdir(), "let this process write to the file and its folder, or set another sessions.path"),
+        (lambda path: path.mkdir(), "it is a folder; remove it, or set another sessions.path"),  # Docker makes one
     ],
 )
 async def test_a_file_that_no_server_could_open_is_reported_as_the_server_does(opened, path, make, text):

@@ -6,7 +6,7 @@ Starts exactly what `serve` and `chat` would start, the model endpoint and all t
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from importlib.util import find_spec
 
 import click
@@ -16,7 +16,7 @@ from holodeck.cli.agent_choice import agent_arguments, chosen
 from holodeck.cli.paint import Paint
 from holodeck.config.auth import build_access
 from holodeck.config.build import build_agent
-from holodeck.config.build_stores import durability_of
+from holodeck.config.build_stores import durability_of, reach_link
 from holodeck.config.load import LoadedConfig
 from holodeck.config.tool_schema import McpToolSettings
 from holodeck.core.owner import ANONYMOUS
@@ -24,6 +24,7 @@ from holodeck.core.text import one_line, terminal_safe
 from holodeck.core.tools import Approval
 from holodeck.core.zones import local_zone
 from holodeck.errors import HoloDeckError, StartError
+from holodeck.server.process import reach_limits_store
 
 
 @click.command("check")
@@ -69,6 +70,7 @@ async def connect(agent: AgentDefinition, report: "Report", config: LoadedConfig
             report.attempt(_endpoint_answers(agent)),
             report.attempt_tools(agent),
             report.attempt(durability_of(config)),
+            *[report.attempt(each) for each in _valkeys_answer(config)],
         )
         report.tools(agent, are_available=reached[1])
         if verbose:
@@ -82,6 +84,13 @@ async def _endpoint_answers(agent: AgentDefinition) -> str:
     """Claims no more than was tried: an endpoint that answers may still not have a model of this name."""
     await agent.model.check()
     return "the demo model is ready" if agent.model.name == "demo" else f"the endpoint of {agent.model.name} answers"
+
+
+def _valkeys_answer(config: LoadedConfig) -> Iterator[Awaitable[str]]:
+    if config.agent.cluster.valkey is not None and config.agent.sessions.store == "postgres":
+        yield reach_link(config, config.agent.cluster.valkey.get_secret_value())
+    if config.agent.server.limits.store is not None:
+        yield reach_limits_store(config)
 
 
 class Report:

@@ -8,33 +8,39 @@ import asyncio
 import math
 import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import click
 import msgspec
 
 from holodeck.cli.agent_choice import CommandFunction, chosen
-from holodeck.config.build_stores import build_durable, sessions_path
+from holodeck.config.build_stores import DurableSessions, build_durable, sessions_path
 from holodeck.config.load import LoadedConfig
 from holodeck.core.ids import is_valid_id
-from holodeck.core.messages import AssistantMessage, ToolMessage, has_stray_results, text_of, unanswered
+from holodeck.core.messages import (
+    AssistantMessage,
+    Message,
+    PendingStep,
+    ToolMessage,
+    has_stray_results,
+    text_of,
+    unanswered,
+)
 from holodeck.core.owner import DEFAULT_TENANT, OwnedId, Owner, is_owner_name
 from holodeck.core.text import one_line, terminal_safe
 from holodeck.errors import HoloDeckError, SessionBroken, SessionNewer, StartError, StorageFull
 from holodeck.sessions.port import ServerSession, StoredSession
-from holodeck.stores.sqlite_file import is_damaged
+from holodeck.stores.sqlite_file import is_damaged, version_of, words_of
 from holodeck.stores.sqlite_runs import interrupt_all
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 
-if TYPE_CHECKING:
-    from holodeck.stores.postgres_sessions import PostgresSessionStore
+_SQLITE_HEADER = b"SQLite format 3\x00"
 
 T = TypeVar("T")
-Store: TypeAlias = "SqliteSessionStore | PostgresSessionStore"
 
 
 def agent_options(command: CommandFunction) -> CommandFunction:
@@ -73,7 +79,7 @@ def command() -> None:
 )
 def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> None:
     """List the sessions of an agent, most recently used first."""
-    config = chosen(path, demo=demo)
+    config = _stored_by(path, demo=demo)
     is_there = _in_database(config) or sessions_path(config).exists()
     found = _with_store(config, lambda store: store.all_sessions(limit)) if is_there else []
     if as_json:
@@ -99,17 +105,28 @@ def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> None:
 @owner_options
 def show(*, session_id: str, path: str | None, demo: bool, owner: Owner | None) -> None:
     """Show the messages of a session."""
-    stored = _with_store(chosen(path, demo=demo), lambda store: _read(store, session_id, owner))
+    stored = _with_store(_stored_by(path, demo=demo), lambda store: _read(store, session_id, owner))
     for message in stored.messages:
-        who = (
-            message.name if isinstance(message, ToolMessage) else type(message).__name__.removesuffix("Message").lower()
-        )
-        cut = " (cut off)" if isinstance(message, AssistantMessage) and message.cut else ""
-        click.echo(terminal_safe(f"{who}: {text_of(message.content)}{cut}"))
-        for call in message.tool_calls if isinstance(message, AssistantMessage) else ():
-            click.echo(terminal_safe(f"  calls {call.name} {call.arguments}"))
+        _print_message(message)
     if stored.pending is not None:
-        click.echo("A step waits to be approved or completed.")
+        _print_message(stored.pending.assistant)
+        for result in stored.pending.results:
+            _print_message(result)
+        click.echo(_state_of(stored.pending))
+
+
+def _print_message(message: Message) -> None:
+    who = message.name if isinstance(message, ToolMessage) else type(message).__name__.removesuffix("Message").lower()
+    cut = " (cut off)" if isinstance(message, AssistantMessage) and message.cut else ""
+    click.echo(terminal_safe(f"{who}: {text_of(message.content)}{cut}".rstrip()))
+    for call in message.tool_calls if isinstance(message, AssistantMessage) else ():
+        click.echo(terminal_safe(f"  calls {call.name} {call.arguments}"))
+
+
+def _state_of(step: PendingStep) -> str:
+    if step.approvals:
+        return "This step waits for an approval."
+    return "This step waits for the client's tools." if step.client_calls else "This step is in progress."
 
 
 @command.command("export")
@@ -122,22 +139,25 @@ def export(*, session_id: str | None, path: str | None, demo: bool, owner: Owner
     Sessions that cannot be read are named and left out; the exit code is then 2.
     """
 
-    async def exported(store: Store) -> list[str]:
+    async def exported(store: DurableSessions) -> tuple[int, list[str]]:
         if session_id is not None:
             click.echo(msgspec.json.encode(await _read(store, session_id, owner)))
-            return []
-        unreadable = []
+            return 1, []
+        number, unreadable = 0, []
         for each in await (store.all_sessions(-1) if owner is None else store.sessions_of(owner=owner, limit=-1)):
             try:
                 stored = await store.read(each.session_id, owner=each.owner)
             except (SessionBroken, SessionNewer) as error:
                 unreadable.append(f"{one_line(each.session_id)} of {_user_of(each)}: {error.message}")
             else:
-                if stored is not None:  # it was deleted meanwhile
+                if stored is not None:  # else it was deleted meanwhile
                     click.echo(msgspec.json.encode(stored))
-        return unreadable
+                    number += 1
+        return number, unreadable
 
-    if unreadable := _with_store(chosen(path, demo=demo), exported):
+    number, unreadable = _with_store(_stored_by(path, demo=demo), exported)
+    click.echo(f"{_sessions(number)} exported.", err=True)
+    if unreadable:
         raise StartError(
             f"{_sessions(len(unreadable))} could not be exported; all others were.\n" + "\n".join(unreadable)
         )
@@ -148,16 +168,16 @@ def export(*, session_id: str | None, path: str | None, demo: bool, owner: Owner
 @click.option("--skip-existing", is_flag=True, help="Leave existing sessions as they are, and import the others.")
 @agent_options
 def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> None:
-    """Read sessions as `export` wrote them; `-` is standard input.
+    """Import sessions that `export` wrote; `-` is standard input.
 
-    If one of them exists already, or a user would have too many, none is read.
+    If one of them exists already, or a user would have too many, none is imported.
     """
-    lines = [(number, _stored(line, number)) for number, line in enumerate(file, 1) if line.strip()]
+    lines = [(number, _stored(line, number)) for number, line in enumerate(_not_a_backup(file), 1) if line.strip()]
     for number, problem in _problems(lines):
-        raise StartError(f"line {number} cannot be stored, nothing was read: {problem}")
+        raise StartError(f"line {number} cannot be stored, nothing was imported: {problem}")
     found = [stored for _, stored in lines]
 
-    async def restore(store: Store) -> tuple[int, int]:
+    async def restore(store: DurableSessions) -> tuple[int, int]:
         there = [each for each in found if await store.get(each.session.session_id, owner=each.session.owner)]
         if there and not skip_existing:
             raise StartError(_exist_already(there))
@@ -170,18 +190,18 @@ def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> 
             except HoloDeckError as error:
                 raise StartError(
                     f"session {one_line(stored.session.session_id)} could not be stored: {error.message}"
-                    f" {_sessions(number)} before it were read; --skip-existing continues with the others"
+                    f" {_sessions(number)} imported before it; --skip-existing continues with the others"
                 ) from error
         kept = [await store.get(each.session.session_id, owner=each.session.owner) for each in found]
         return len(there), kept.count(None)
 
-    skipped, expired = _with_store(chosen(path, demo=demo), restore, create=True)
+    skipped, expired = _with_store(_stored_by(path, demo=demo), restore, create=True)
     left_out = f", {skipped} left as they were" if skipped else ""
     over = f" Older than sessions.ttl_seconds, and will be deleted: {expired}." if expired else ""
-    click.echo(f"{_sessions(len(found) - skipped)} read{left_out}.{over}", err=True)
+    click.echo(f"{_sessions(len(found) - skipped)} imported{left_out}.{over}", err=True)
 
 
-async def _refuse_too_many(store: Store, new: Sequence[StoredSession]) -> None:
+async def _refuse_too_many(store: DurableSessions, new: Sequence[StoredSession]) -> None:
     """Refuses an import that would delete sessions: the store drops a user's oldest ones over the limit."""
     for owner, added in Counter(each.session.owner for each in new).items():
         limit = store.most_sessions(owner)
@@ -200,11 +220,21 @@ def _sessions(number: int, *, expired: bool = False) -> str:
     return f"{number} {'expired ' * expired}session{'s' * (number != 1)}"
 
 
+def _not_a_backup(file: Iterable[bytes]) -> Iterator[bytes]:
+    for line in file:
+        if line.startswith(_SQLITE_HEADER):
+            raise StartError(
+                "this is a session file or a backup of one, nothing was imported: `import` reads what `export` wrote;"
+                " to restore a backup, stop the server and put the copy in the place of its file"
+            )
+        yield line
+
+
 def _stored(line: bytes, number: int) -> StoredSession:
     try:
         return msgspec.json.decode(line, type=StoredSession)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise StartError(f"line {number} is not an export of a session, nothing was read: {error}") from error
+        raise StartError(f"line {number} is not an export of a session, nothing was imported: {error}") from error
 
 
 def _problems(lines: Sequence[tuple[int, StoredSession]]) -> Iterator[tuple[int, str]]:
@@ -240,15 +270,15 @@ def delete(*, session_id: str | None, all_of_user: bool, path: str | None, demo:
     if all_of_user == (session_id is not None) or (all_of_user and owner is None):
         raise click.UsageError("Write either the ID of a session, or --all and --user.")
 
-    async def deleted(store: Store) -> int:
+    async def deleted(store: DurableSessions) -> int:
         found = await _found(store, session_id or "", owner)
         await store.delete(found.session_id, owner=found.owner)
         return 1
 
     if owner is None or not all_of_user:
-        number = _with_store(chosen(path, demo=demo), deleted)
+        number = _with_store(_stored_by(path, demo=demo), deleted)
     else:
-        number = _with_store(chosen(path, demo=demo), lambda store: store.delete_all(owner=owner))
+        number = _with_store(_stored_by(path, demo=demo), lambda store: store.delete_all(owner=owner))
     click.echo(f"{_sessions(number)} deleted.", err=True)
 
 
@@ -257,13 +287,13 @@ def delete(*, session_id: str | None, all_of_user: bool, path: str | None, demo:
 def vacuum(*, path: str | None, demo: bool) -> None:
     """Remove expired sessions and give their space back to the disk; PostgreSQL does the latter by itself."""
 
-    async def vacuumed(store: Store) -> int:
+    async def vacuumed(store: DurableSessions) -> int:
         removed = await store.cleanup_expired()
         if isinstance(store, SqliteSessionStore):
             await store.file.vacuum()
         return removed
 
-    removed = _with_store(chosen(path, demo=demo), vacuumed)
+    removed = _with_store(_stored_by(path, demo=demo), vacuumed)
     click.echo(f"{_sessions(removed, expired=True)} removed.", err=True)
 
 
@@ -276,7 +306,7 @@ def backup(*, target: Path, path: str | None, demo: bool) -> None:
     A server that starts on the copy ends the runs that are in progress now as interrupted. To restore the copy, stop
     the server, put it in the place of the original, and delete the files beside it that end in -wal and -shm.
     """
-    config = chosen(path, demo=demo)
+    config = _stored_by(path, demo=demo)
     if _in_database(config):
         raise StartError("these sessions are in a database: back it up with pg_dump")
     source = _existing(config)
@@ -289,14 +319,20 @@ def backup(*, target: Path, path: str | None, demo: bool) -> None:
         part.unlink(missing_ok=True)
         part.touch(mode=0o600)
         with closing(sqlite3.connect(source)) as original, closing(sqlite3.connect(part)) as copy:
+            version_of(original, source)
             original.backup(copy)
             _end_runs_in(copy)
         part.rename(target)
         click.echo(f"Wrote {target}, {target.stat().st_size // 1000:,} kB.", err=True)
-    except (sqlite3.Error, OSError) as error:
+    except OSError as error:  # SQLite has errors of its own
+        raise StartError(f"{target} cannot be written: {words_of(error)}") from error
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":  # nothing is written to the source
+            raise StartError(f"{target} cannot be written: the disk is full") from error
         raise StartError(f"{source} cannot be copied: {error}") from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only folder, where there is none
+            part.unlink(missing_ok=True)
 
 
 def _end_runs_in(copy: sqlite3.Connection) -> None:
@@ -313,7 +349,17 @@ def _end_runs_in(copy: sqlite3.Connection) -> None:
         )
 
 
-def _with_store(config: LoadedConfig, work: Callable[[Store], Awaitable[T]], *, create: bool = False) -> T:
+def _stored_by(path: str | None, *, demo: bool) -> LoadedConfig:
+    """The agent whose sessions are meant. Raises StartError if its server stores none: a file would not be its own."""
+    config = chosen(path, demo=demo)
+    if config.agent.sessions.store == "memory":
+        raise StartError(
+            "sessions.store is memory: only the running server has the sessions, and its GET /sessions lists them"
+        )
+    return config
+
+
+def _with_store(config: LoadedConfig, work: Callable[[DurableSessions], Awaitable[T]], *, create: bool = False) -> T:
     if not create and not _in_database(config):
         _existing(config)
 
@@ -341,7 +387,7 @@ def _existing(config: LoadedConfig) -> Path:
     return file
 
 
-async def _read(store: Store, session_id: str, owner: Owner | None) -> StoredSession:
+async def _read(store: DurableSessions, session_id: str, owner: Owner | None) -> StoredSession:
     found = await _found(store, session_id, owner)
     stored = await store.read(session_id, owner=found.owner)
     if stored is None:
@@ -349,7 +395,7 @@ async def _read(store: Store, session_id: str, owner: Owner | None) -> StoredSes
     return stored
 
 
-async def _found(store: Store, session_id: str, owner: Owner | None) -> ServerSession:
+async def _found(store: DurableSessions, session_id: str, owner: Owner | None) -> ServerSession:
     found = await store.named(session_id, owner=owner)
     if len(found) > 1:
         raise StartError(f"{len(found)} users have a session {session_id!r}; add --user and --tenant")

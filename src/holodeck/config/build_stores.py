@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from holodeck.config.load import LoadedConfig
 from holodeck.config.serving import WorkerSeat
+from holodeck.core.ids import new_ulid
 from holodeck.core.owner import Owner
 from holodeck.core.sizes import MB
 from holodeck.errors import StartError
@@ -31,6 +32,7 @@ MAX_PER_USER = 10_000  # sessions, unless the file sets another limit: one key m
 FOLDER = ".holodeck"
 FILE = f"{FOLDER}/sessions.db"
 PATH_VARIABLE = "HOLODECK_SESSIONS_PATH"  # for container images with a read-only agent folder
+DurableSessions: TypeAlias = "SqliteSessionStore | PostgresSessionStore"
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class _WorkersDatabase:
         _database_of(self._config).sign_off(replica)
 
 
-def build_durable(config: LoadedConfig) -> "SqliteSessionStore | PostgresSessionStore":
+def build_durable(config: LoadedConfig) -> DurableSessions:
     """Opens the server's sessions for other commands, beside a server that uses the same store."""
     if config.agent.sessions.store == "postgres":
         return _postgres_sessions(config, None)
@@ -163,6 +165,16 @@ async def durability_of(config: LoadedConfig) -> str:
         return f"sessions are kept in {database.name} and {await database.durability()}"
     finally:
         await database.close()
+
+
+async def reach_link(config: LoadedConfig, url: str) -> str:
+    """Connects to the Valkey of `cluster.valkey`, as a server does when it starts. Raises StartError."""
+    link = _link_of(config, url, replica=new_ulid())
+    try:
+        await link.start()
+    finally:
+        await link.close()
+    return "the Valkey of cluster.valkey answers"
 
 
 def build_sqlite(config: LoadedConfig, *, exclusive: bool = False) -> Stores:

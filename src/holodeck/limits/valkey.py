@@ -161,6 +161,13 @@ class ValkeyWindows:
         levels = zip(windows, answer, strict=True)
         return [Level(window, max(0, window.limit - used), max(0, reset) / 1000) for window, (used, reset) in levels]
 
+    async def ping(self) -> None:
+        """Raises StoreDown if the store does not answer."""
+        try:
+            await self._client.ping()
+        except self._errors as error:
+            raise StoreDown(str(error)) from error
+
     async def close(self) -> None:
         await all_done(self._settling)
         await self._client.aclose()

@@ -38,7 +38,7 @@ from holodeck.core.text import one_line
 from holodeck.errors import StartError
 from holodeck.limits.leases import LeaseStore, ValkeyLeases
 from holodeck.limits.valkey import ValkeyWindows
-from holodeck.limits.window import WindowStore
+from holodeck.limits.window import StoreDown
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.app import Application
@@ -250,7 +250,7 @@ def spending_of(config: LoadedConfig, *, has_keys: bool) -> SpendingSettings:
     )
 
 
-def open_store(config: LoadedConfig) -> tuple[WindowStore | None, LeaseStore | None]:
+def open_store(config: LoadedConfig) -> tuple[ValkeyWindows | None, LeaseStore | None]:
     """Returns the store that replicas share, or None twice if each process counts for itself."""
     file = config.agent.server.limits
     if file.store is None:
@@ -268,6 +268,21 @@ def open_store(config: LoadedConfig) -> tuple[WindowStore | None, LeaseStore | N
             "limits.store is used without TLS: others on the network can read and change the counts; use rediss://"
         )
     return windows, ValkeyLeases(windows)
+
+
+async def reach_limits_store(config: LoadedConfig) -> str:
+    """Connects to the store that `limits.store` names. Raises StartError, although a server starts without it."""
+    windows, _ = open_store(config)
+    if windows is None:
+        return "each process counts for itself"
+    then = "are refused" if config.agent.server.limits.when_store_is_down == "refuse" else "are counted by each process"
+    try:
+        await windows.ping()
+    except StoreDown as error:
+        raise StartError(f"the Valkey of server.limits.store cannot be reached, so requests {then}: {error}") from error
+    finally:
+        await windows.close()
+    return "the Valkey of server.limits.store answers"
 
 
 class Service:
@@ -407,6 +422,7 @@ def _lifeline(worker: WorkerSeat | None, when_cut: Callable[[], None]) -> Iterat
 
     def cut() -> None:
         loop.remove_reader(worker.lifeline)
+        log.error("the parent process of this worker has ended; the worker ends its runs and exits")
         when_cut()
 
     loop = asyncio.get_running_loop()

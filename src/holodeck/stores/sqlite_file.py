@@ -314,7 +314,7 @@ def check_usable(path: Path) -> None:
     try:
         if path.exists():
             with contextlib.closing(connect(path)) as connection:
-                _version_of(connection, path)
+                version_of(connection, path)
                 connection.execute("BEGIN IMMEDIATE")  # refused if the file or its folder is read-only
                 connection.execute("ROLLBACK")
         _check_folder(next(each for each in path.parents if each.exists()))
@@ -334,6 +334,8 @@ def unusable(path: Path, error: sqlite3.Error | OSError) -> StartError:
     name = getattr(error, "sqlite_errorname", "")
     if _is_full(path.parent) or name == "SQLITE_FULL" or getattr(error, "errno", 0) == errno.ENOSPC:
         return StartError(f"{path} cannot be used: the disk is full; free some of it, or set another sessions.path")
+    if path.is_dir():
+        return StartError(f"{path} cannot be used: it is a folder; remove it, or set another sessions.path")
     advice = "; set another sessions.path" if name == "SQLITE_NOTADB" else ""
     if isinstance(error, OSError) or name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):
         advice = "; let this process write to the file and its folder, or set another sessions.path"
@@ -341,7 +343,7 @@ def unusable(path: Path, error: sqlite3.Error | OSError) -> StartError:
     return StartError(f"{path} cannot be used: {why}{advice}")
 
 
-def _version_of(connection: sqlite3.Connection, path: Path) -> int:
+def version_of(connection: sqlite3.Connection, path: Path) -> int:
     """Returns the version of the schema, 0 for a new file. Raises StartError for a file that this version cannot use."""
     (application,), (version,) = (
         connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
@@ -357,7 +359,7 @@ def _version_of(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def prepare(connection: sqlite3.Connection, path: Path, *, durable: bool) -> None:
-    if _version_of(connection, path) == 0:
+    if version_of(connection, path) == 0:
         connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
     _use_wal(connection)
     connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")

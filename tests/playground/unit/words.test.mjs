@@ -24,6 +24,12 @@ test("a lost connection is described by what is known", () => {
   assert.match(lostConnection({ isAccepted: true, isServerGone: false }).detail, /continues/);
 });
 
+test("a server that refuses for now is quoted", () => {
+  const refusal = "The disk is full.";
+  assert.match(lostConnection({ isAccepted: false, isServerGone: false, refusal }).detail, /^The disk is full\. This page sends the message again/);
+  assert.match(lostConnection({ isAccepted: true, isServerGone: false, refusal }).detail, /^The disk is full\. This page keeps trying\.$/);
+});
+
 test("a person's no is no failure", () => {
   assert.equal(callOutcome(true, "The user refused this call. Do not try it again."), "rejected");
   assert.equal(callOutcome(true, "Not carried out: the user continued without approving it."), "passed");

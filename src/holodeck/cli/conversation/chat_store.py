@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from holodeck.cli.conversation.archive import ChatFileError, load_chat, typed_path
 from holodeck.cli.conversation.session import ChatSession
-from holodeck.config.build_stores import build_durable, build_memory, sessions_path
+from holodeck.config.build_stores import DurableSessions, build_durable, build_memory, sessions_path
 from holodeck.config.load import LoadedConfig
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import now
@@ -39,7 +39,7 @@ class ChatStore:
         self._config, self._complain = config, complain
         self._has_file = config.agent.sessions.store != "memory"
         self.keeps = keeps and self._has_file
-        self._file: SessionStore | None = None
+        self._file: DurableSessions | None = None
         self._memory: SessionStore | None = None
 
     async def opened(self) -> SessionStore:
@@ -91,9 +91,7 @@ class ChatStore:
         elif _is_path(wanted):
             session = load_chat(typed_path(wanted))
         else:
-            is_short = len(wanted) < _SHORTEST_PART_OF_AN_ID
-            short = f" (write at least {_SHORTEST_PART_OF_AN_ID} characters)" if is_short else ""
-            raise ChatFileError(f"there is no saved chat {wanted!r}{short}; `holodeck chat --list` shows them")
+            raise ChatFileError(await self._missing(wanted))
         store = await self.opened()
         is_there = await store.get(session.session_id, owner=self.owner) is not None
         if is_there and stored is None:
@@ -101,6 +99,18 @@ class ChatStore:
         if not is_there:
             await self._put(store, session)
         return session
+
+    async def _missing(self, wanted: str) -> str:
+        """Says that there is no such chat; and whose it is, if it is a session of another user."""
+        others = await self._file.named(wanted) if self._file is not None else ()
+        if others:
+            owner = others[0].owner
+            way = f"--user {owner.user}" if owner.tenant == DEFAULT_TENANT else "a chat over --url with that user's key"
+            whose = f"{one_line(owner.tenant)}/{one_line(owner.user)}"
+            return f"{wanted!r} is a conversation of {whose}, not of {self.owner.user}; {one_line(way)} continues it"
+        is_short = len(wanted) < _SHORTEST_PART_OF_AN_ID
+        short = f" (write at least {_SHORTEST_PART_OF_AN_ID} characters)" if is_short else ""
+        return f"there is no saved chat {wanted!r}{short}; `holodeck chat --list` shows them"
 
     async def begun(self, session_id: str) -> ChatSession:
         """Returns the conversation with exactly this id, or a new one under it.
@@ -120,14 +130,14 @@ class ChatStore:
 
     # the agent's session file
 
-    async def _opened_file(self) -> SessionStore:
+    async def _opened_file(self) -> DurableSessions:
         if self._file is None:
             store = build_durable(self._config)
             await store.start()
             self._file = store
         return self._file
 
-    async def _existing_file(self) -> SessionStore | None:
+    async def _existing_file(self) -> "DurableSessions | None":
         """Returns the store's file if it exists: looking for a chat does not create it."""
         in_database = self._config.agent.sessions.store == "postgres"
         if not self._has_file or (not in_database and self._file is None and not sessions_path(self._config).exists()):

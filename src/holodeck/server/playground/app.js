@@ -298,7 +298,7 @@ class Playground {
   #banner() {
     const { room } = this;
     const isAccepted = room.conversation.run?.started !== null || room.conversation.run?.isCut;
-    const lost = room.connection === "lost" ? lostConnection({ isAccepted, isServerGone: this.health.last === null }) : null;
+    const lost = room.connection === "lost" ? lostConnection({ isAccepted, isServerGone: this.health.last === null, refusal: room.refusal }) : null;
     const forgotten = room.isKnown ? null : { tone: "warning", text: "The server does not know this session.", detail: "The server was restarted, or the session has expired. Your next message starts it again." };
     const notice = lost ?? (this.hasLooked ? troubleOf(this.health.last) : null) ?? forgotten;
     const banner = byId("banner");

@@ -13,6 +13,7 @@ import { titleOf } from "./sessions.js";
 export class Room {
   conversation = new Conversation();
   connection = "idle"; // idle | live | lost
+  refusal = ""; // while it is lost: why the server refuses for now, "" if it does not answer
   isKnown = true; // false when the server has forgotten what this browser remembers
   isUnread = false; // the session is not loaded yet
   /** @type {any[]} */
@@ -196,7 +197,7 @@ export class Room {
           if (event.type === "RUN_ERROR") this.trouble();
           if (event.type === "RUN_STARTED") this.#arrived(frame.runId, isOurs ? messages : null);
         },
-        lost: () => this.#connected("lost"),
+        lost: ({ failure }) => this.#connected("lost", failure instanceof Problem ? failure.message : ""),
       });
       if (conversation.run) conversation.apply({ type: "RUN_FINISHED", runId: conversation.run.runId, outcome: { type: "cancelled" } }, performance.now()); // given up
     } catch (error) {
@@ -222,10 +223,11 @@ export class Room {
     else if (session) this.#showProblem("refused", error);
   }
 
-  #connected(connection) {
-    if (this.connection === connection) return;
+  #connected(connection, refusal = "") {
+    if (this.connection === connection && this.refusal === refusal) return;
     const wasLost = this.connection === "lost";
     this.connection = connection;
+    this.refusal = refusal;
     this.onChange();
     if (wasLost || connection === "lost") this.trouble();
   }

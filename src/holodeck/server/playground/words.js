@@ -19,8 +19,10 @@ export function announcementOf({ run, questions, items }) {
   return last.outcome === "error" ? `There is no answer: ${last.message}` : OUTCOMES[last.outcome] ?? "";
 }
 
-/** The message while no connection works: {tone, text, detail}. */
-export function lostConnection({ isAccepted, isServerGone }) {
+/** The message while no connection works: {tone, text, detail}. `refusal` is what the server answered, "" if it did not. */
+export function lostConnection({ isAccepted, isServerGone, refusal = "" }) {
+  if (refusal && !isAccepted) return { tone: "warning", text: "Your message is not accepted yet.", detail: `${refusal} This page sends the message again until the server accepts it.` };
+  if (refusal) return { tone: "warning", text: "The rest of the answer cannot be read yet.", detail: `${refusal} This page keeps trying.` };
   if (!isAccepted) return { tone: "warning", text: "Your message is not accepted yet.", detail: "The server does not answer. This page sends the message again until it does." };
   if (isServerGone) return { tone: "warning", text: "The connection is lost and the server does not answer.", detail: "It is not known whether the run continues. This page keeps trying." };
   return { tone: "warning", text: "The connection is lost. Connecting again …", detail: "The server responds; the answer continues where it stopped." };

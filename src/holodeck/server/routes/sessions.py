@@ -183,6 +183,7 @@ async def show(request: Request) -> Response:
     server, stored = await stored_of(request)
     session, middleware, summary = stored.session, server.middleware(), stored.summary
     shows_summary = summary is not None and middleware.shown(HistoryCompacted(summary.messages))
+    active = await server.stored_runs.active(session.session_id, owner=session.owner)
     response = schemas.SessionResponse(
         session_id=session.session_id,
         created_at=session.created_at,
@@ -192,8 +193,8 @@ async def show(request: Request) -> Response:
         pending=None if stored.pending is None else _waiting(stored.pending, middleware),
         summary=msgspec.convert(summary, schemas.SummaryResponse, from_attributes=True) if shows_summary else None,
         state=stored.state if middleware.shown(StateReplaced(stored.state)) else None,
-        active_runs=await server.stored_runs.active(session.session_id, owner=session.owner),
-        cut_run=await server.stored_runs.cut_run(stored),
+        active_runs=active,
+        cut_run=None if active else await server.stored_runs.cut_run(stored),
     )
     return json_answer(response)
 
