@@ -58,6 +58,39 @@ async def test_nothing_is_stored_while_the_file_is_deleted_or_replaced(opened, p
     assert await texts(store) == ["before", "after"]
 
 
+@pytest.mark.req("DUR-02")
+@pytest.mark.parametrize("deleted", [["-wal"], ["-shm"], ["-wal", "-shm"]])
+async def test_nothing_is_lost_and_no_more_is_stored_when_the_log_beside_the_file_is_deleted(
+    opened, path, tmp_path, deleted
+):
+    """After a kill, the next process finds only the files that have a name."""
+    store, killed = await opened(), tmp_path / "killed"
+    await say(store, "before")
+    for suffix in deleted:
+        path.with_name(f"{path.name}{suffix}").unlink()
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="deleted or replaced"):
+            await say(store, "to a log without a name")
+    shutil.copytree(path.parent, killed)
+    async with asyncio.timeout(20):
+        next_one = SqliteSessionStore(SqliteFile(killed / path.name), "tester")
+        await next_one.start()
+    assert await texts(next_one) == ["before"]
+    await next_one.close()
+
+
+@pytest.mark.req("DUR-02")
+async def test_a_deleted_log_is_not_copied_into_the_file_of_a_process_that_has_begun_another(opened, path):
+    store, log = await opened(), path.with_name(f"{path.name}-wal")
+    await say(store, "before")
+    before = path.read_bytes()
+    log.unlink()
+    log.write_bytes(b"of another process")
+    with pytest.raises(StoreUnavailable, match="deleted or replaced"):
+        await say(store, "to a log without a name")
+    assert path.read_bytes() == before
+
+
 @pytest.mark.req("D16")
 async def test_a_file_of_a_newer_version_or_of_another_application_is_left_alone(opened, path):
     await say(await opened(), "hello")
