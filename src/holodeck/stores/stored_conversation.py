@@ -497,9 +497,10 @@ class SqlSessionStore(ABC, Generic[R, V]):
             self.accepted[session]()
 
     async def clean(self) -> None:
-        """Deletes everything past its time to live, but no session while its age is in doubt."""
-        if not (isinstance(self.now, StoreClock) and self.now.is_doubted):
-            await self.cleanup_expired()
+        """Deletes everything past its time to live, but nothing while ages are in doubt: of a session or of its runs."""
+        if isinstance(self.now, StoreClock) and self.now.is_doubted:
+            return
+        await self.cleanup_expired()
         await self.values.remove_expired()
         if self.runs is not None:
             await self.runs.remove_old()
