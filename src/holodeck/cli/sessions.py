@@ -7,7 +7,6 @@ needs `--user`.
 import asyncio
 import math
 import sqlite3
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing
 from functools import wraps
@@ -23,12 +22,14 @@ from holodeck.config.load import LoadedConfig
 from holodeck.core.ids import is_valid_id
 from holodeck.core.messages import AssistantMessage, ToolMessage, has_stray_results, text_of, unanswered
 from holodeck.core.owner import DEFAULT_TENANT, OwnedId, Owner, is_owner_name
+from holodeck.core.sizes import MB
 from holodeck.core.text import one_line, terminal_safe
 from holodeck.errors import HoloDeckError, SessionBroken, SessionNewer, StartError, StorageFull
 from holodeck.sessions.port import ServerSession, StoredSession
 from holodeck.stores.sqlite_file import is_damaged
 from holodeck.stores.sqlite_runs import interrupt_all
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
+from holodeck.stores.stored_conversation import size_of_steps, steps_of
 
 if TYPE_CHECKING:
     from holodeck.stores.postgres_sessions import PostgresSessionStore
@@ -182,14 +183,26 @@ def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> 
 
 
 async def _refuse_too_many(store: Store, new: Sequence[StoredSession]) -> None:
-    """Refuses an import that would delete sessions: the store drops a user's oldest ones over the limit."""
-    for owner, added in Counter(each.session.owner for each in new).items():
-        limit = store.most_sessions(owner)
-        if limit is not None and (total := len(await store.sessions_of(owner=owner, limit=-1)) + added) > limit:
-            raise StartError(
-                f"{owner.tenant}/{owner.user} would have {_sessions(total)}, and sessions.max_per_user is {limit}:"
-                " nothing was imported; raise the limit, or delete some first"
-            )
+    """Refuses an import that would delete sessions: the store drops a user's oldest ones over its limits."""
+    of_owners: dict[Owner, list[StoredSession]] = {}
+    for each in new:
+        of_owners.setdefault(each.session.owner, []).append(each)
+    for owner, added in of_owners.items():
+        there = await store.sessions_of(owner=owner, limit=-1)
+        limit, total = store.most_sessions(owner), len(there) + len(added)
+        if limit is not None and total > limit:
+            raise _too_many(owner, _sessions(total), f"sessions.max_per_user is {limit}")
+        room = store.max_owner_bytes
+        size = sum(each.size for each in there) + sum(size_of_steps(steps_of(each.messages)) for each in added)
+        if room is not None and size > room:
+            raise _too_many(owner, f"{size / MB:,.1f} MB", f"sessions.stored_mb is {room / MB:g}")
+
+
+def _too_many(owner: Owner, total: str, limit: str) -> StartError:
+    return StartError(
+        f"{owner.tenant}/{owner.user} would have {total}, and {limit}:"
+        " nothing was imported; raise the limit, or delete some first"
+    )
 
 
 def _user_of(session: ServerSession) -> str:

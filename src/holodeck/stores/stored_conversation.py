@@ -444,7 +444,7 @@ class SqlSessionStore(ABC, Generic[R, V]):
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.agent, self.max_bytes, self.runs = agent, max_bytes, runs
-        self._ttl, self._max_per_user, self._max_owner_bytes = ttl_seconds, max_per_user, max_owner_bytes
+        self._ttl, self._max_per_user, self.max_owner_bytes = ttl_seconds, max_per_user, max_owner_bytes
         self._spares_anonymous = spares_anonymous
         self.now: Callable[[], float] = clock or StoreClock()
         self._in_use: Counter[OwnedId] = Counter()  # by the runs of this process
