@@ -42,6 +42,26 @@ async def test_a_second_server_on_one_file_is_refused_and_a_chat_is_not(opened):
     await opened(exclusive=True)
 
 
+async def test_a_second_server_is_refused_that_names_the_file_by_a_link(opened, path, tmp_path):
+    link = tmp_path / "elsewhere" / "link.db"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    await opened(exclusive=True)
+    with pytest.raises(StartError, match="in use by another server"):
+        await SqliteFile(link, exclusive=True).open()
+
+
+async def test_a_server_whose_lock_was_deleted_stores_nothing_beside_the_next_one(opened, path):
+    """An operator takes it for one that was left behind. Two servers would end each other's runs."""
+    server = await opened(exclusive=True)
+    path.with_name(f"{path.name}.lock").unlink()
+    with pytest.raises(StoreUnavailable, match=r"sessions\.db\.lock was deleted or replaced"):
+        await say(server, "one")
+    await say(await opened(exclusive=True), "two")
+    with pytest.raises(StoreUnavailable, match="put it back, or restart"):
+        await say(server, "three")
+
+
 @pytest.mark.req("DUR-02")
 async def test_nothing_is_stored_while_the_file_is_deleted_or_replaced(opened, path):
     store, away = await opened(), path.with_name("away.db")

@@ -44,8 +44,8 @@ LOG_SECONDS = 60.0  # between two log lines while nothing can be stored for the 
 BUSY_SECONDS = 5.0  # for another process (a chat, a backup) to end its transaction
 _LEAST_ROOM = 64 * 1024  # bytes
 _ROOM_TO_START = 1024 * 1024  # bytes: a new file and its log have 340 KiB
-MOVED = "their file was deleted or replaced while it was in use; put it back, or restart the server"
-LOG_FILES = ("-wal", "-shm")  # beside the file: its log, and the index of the log
+MOVED = "{} was deleted or replaced while it was in use; put it back, or restart the server"
+LOG, INDEX, LOCK = "-wal", "-shm", ".lock"  # files beside it: its log, the index of the log, and the lock of a server
 _OLDEST = (3, 37, 0)  # STRICT tables
 OF_AGENT = (
     "+agent = ?"  # the plus sign disables the index: SQLite would prefer it to that of the times, and read all rows
@@ -230,18 +230,18 @@ class SqliteFile:
     def _check_files(self, connection: sqlite3.Connection) -> None:
         """Raises FileNotFoundError if another file has the name of the file or its log, or no file: see the module.
 
-        A deleted log has what was acknowledged since the last checkpoint. It is copied into the file, unless another
-        process may have begun a new log.
+        Likewise without the lock: another server may have begun. A deleted log has what was acknowledged since the last
+        checkpoint. It is copied into the file, unless another process may have begun a new log.
         """
         for path, opened in self._opened_files:
             try:
                 if os.path.samestat(path.stat(), opened):
                     continue
             except FileNotFoundError:
-                if path.name.endswith(LOG_FILES[0]):
+                if path.name.endswith(LOG):
                     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
                 raise
-            raise FileNotFoundError(path)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     def _log_change(self, errors: Sequence[BaseException], *, has_stored: bool) -> None:
         """Logs why nothing can be stored, once a minute at most: runs and health checks try again all the time."""
@@ -273,17 +273,22 @@ class SqliteFile:
             connection = connect(self.path)
             try:
                 prepare(connection, self.path, durable=self._durable)
-                self._opened_files = _files_of(self.path)
+                self._opened_files = _files_of(self.path, LOCK if self.exclusive else "")
                 yield connection
             finally:
                 connection.close()
 
 
-def _files_of(path: Path) -> list[tuple[Path, os.stat_result]]:
-    """An open file and the files of its log. A file system without shared memory has no log."""
-    real = path.resolve()  # SQLite puts the log beside the file that a link leads to
-    beside = [real.with_name(f"{real.name}{suffix}") for suffix in LOG_FILES]
-    return [(each, each.stat()) for each in (path, *beside) if each.exists()]
+def _files_of(path: Path, lock: str) -> list[tuple[Path, os.stat_result]]:
+    """An open file and those beside it that it needs. A file system without shared memory has no log."""
+    files = [path, *(_beside(path, suffix) for suffix in (LOG, INDEX, lock) if suffix)]
+    return [(each, each.stat()) for each in files if each.exists()]
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    """A file beside the one that `path` names, or leads to: there SQLite has its log."""
+    real = path.resolve()
+    return real.with_name(f"{real.name}{suffix}")
 
 
 def check_version() -> None:
@@ -316,9 +321,9 @@ def _spare_lookups_of_adapters() -> None:
 def locked(path: Path) -> Iterator[int]:
     """Locks a file against other servers.
 
-    The system releases the lock with the last process that has its descriptor.
+    The system releases the lock with the last process that has its descriptor. It is the same for each link to the file.
     """
-    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(_beside(path, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -513,7 +518,9 @@ def is_damaged(error: sqlite3.Error) -> bool:
 def _failure(error: BaseException) -> HoloDeckError:
     if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
         return StorageFull("The disk that holds the sessions is full.")
-    why = MOVED if isinstance(error, FileNotFoundError) else words_of(error)
+    why = words_of(error)
+    if isinstance(error, FileNotFoundError) and error.filename is not None:
+        why = MOVED.format(Path(error.filename).name)
     return StoreUnavailable(f"Sessions cannot be stored at the moment: {why}.")
 
 
