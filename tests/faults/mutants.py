@@ -67,7 +67,7 @@ MUTANTS = (
     Mutant("agent/tool_calls.py", "if not batch.results.keys() >= set(begun):", "if False:", DURABLE, "a result is lost if the process dies beside a slower call"),
     Mutant("agent/run_ending.py", "        await self._store(ending, messages, pending, state)\n        self._emitter", "        await self._context.conversation.commit(messages, pending, state=state)\n        self._emitter", DURABLE, "an ending is shown that is not stored"),
     Mutant("agent/emitter.py", "            self._emitter.hold()\n", "", DURABLE, "a run shows that it began before its message is stored"),
-    Mutant("agent/loop.py", "conversation.begin_calls(step)\n    await overlap.wait()\n", "conversation.begin_calls(step)\n", DURABLE, "a tool is called before the message that asked for it is stored"),
+    Mutant("agent/loop.py", "conversation.begin_calls(step, state=kept)\n    await overlap.wait()\n", "conversation.begin_calls(step, state=kept)\n", DURABLE, "a tool is called before the message that asked for it is stored"),
     Mutant("stores/stored_conversation.py", 'if error is not None and (steps or "pending" in parts):', "if False:", STORES, "an answer is stored without its question"),
     Mutant("stores/stored_conversation.py", "if self._gap is not None and (steps or change.pending is not KEEP):", "if False:", "tests/runs/test_stored_runs.py", "a call that was made leaves no trace"),
     Mutant("cli/sessions.py", "            interrupt_all(copy)\n", "            pass\n", "tests/cli/test_sessions_command.py", "a server on a backup makes calls again"),

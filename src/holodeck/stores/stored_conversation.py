@@ -349,8 +349,8 @@ class StoredConversation(HeldParts, Committing, Generic[S]):
                 parts[name] = None if part is None else records.encode(part)
         return steps, parts
 
-    async def begin_calls(self, step: PendingStep) -> None:
-        await asyncio.shield(self._begin_commit(SessionChange((), step), None))
+    async def begin_calls(self, step: PendingStep, *, state: Any = KEEP) -> None:
+        await asyncio.shield(self._begin_commit(SessionChange((), step, state), None))
 
     def close(self) -> None:
         if not self._closed:
