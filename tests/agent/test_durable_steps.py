@@ -425,6 +425,25 @@ async def test_a_crash_after_an_approval_never_reads_as_not_approved():
     assert fixture.tools.called == []
 
 
+async def test_a_message_that_comes_with_an_answer_is_stored_although_the_run_is_stopped_in_the_approved_call():
+    running = asyncio.Event()
+
+    async def erase(arguments, context):
+        running.set()
+        await asyncio.Event().wait()
+
+    tools = PlainTools(approval=frozenset({"erase"}), erase=erase)
+    fixture = AgentFixture(calls(("erase", "{}")), tools=tools)
+    await fixture.play("go")
+    (asked,) = fixture.ending.interrupts
+    playing = asyncio.create_task(fixture.play("and then this", resume=[Resume(interrupt_id=asked.id, approved=True)]))
+    await asyncio.wait_for(running.wait(), 20)
+    playing.cancel()
+    await asyncio.wait({playing})
+    result, message = fixture.conversation.messages[-2:]
+    assert (result.content, message.content) == (OUTCOME_UNKNOWN, "and then this")
+
+
 async def test_an_approval_is_used_up_in_the_write_that_begins_its_call():
     seen = []
 

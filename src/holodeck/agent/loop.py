@@ -320,7 +320,13 @@ class _Run:
         else:
             self._emit_beginning()
         if pending is not None:
-            await self._settle()
+            try:
+                await self._settle()
+            except asyncio.CancelledError:  # the run has shown events already, so nothing says that its message is lost
+                if self.context.input and self.context.conversation.pending is None:
+                    with suppress(SessionDeleted):
+                        await self._commit(self.context.input)
+                raise
             if new := self._new_messages():
                 await self._commit(new)
 
