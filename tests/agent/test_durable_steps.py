@@ -54,9 +54,9 @@ class Journal(Transcript):
         self.writes.append(("commit", len(self.fixture.events)))
         super().accept(messages, **more)
 
-    async def begin_calls(self, step: PendingStep) -> None:
+    async def begin_calls(self, step: PendingStep, **more: Any) -> None:
         self.writes.append(("begin", len(self.fixture.events)))
-        await super().begin_calls(step)
+        await super().begin_calls(step, **more)
 
 
 def journaled(*turns, **settings) -> tuple[AgentFixture, Journal]:
@@ -313,8 +313,8 @@ async def test_a_result_is_stored_while_another_call_still_runs():
     )
     begin = journal.begin_calls
 
-    async def noticed(step):
-        await begin(step)
+    async def noticed(step, **more):
+        await begin(step, **more)
         if step.results:
             first_is_stored.set()
 
@@ -328,6 +328,23 @@ async def test_a_result_is_stored_while_another_call_still_runs():
 
 
 @pytest.mark.req("D05")
+async def test_a_result_that_says_that_the_state_has_changed_is_stored_with_the_state():
+    """A crash while the other call runs keeps the result, so the state must not lack the change."""
+    patch = '{"patch": [{"op": "replace", "path": "/count", "value": 2}]}'
+    seen = []
+
+    async def slow(_arguments, _context):
+        while not (fixture.conversation.pending and fixture.conversation.pending.results):
+            await asyncio.sleep(0)
+        seen.append((fixture.conversation.pending.results[0].content, fixture.conversation.state))
+        return ToolResult(content="done")
+
+    turns = calls(("update_state", patch), ("slow", "{}")), says("ok")
+    fixture = AgentFixture(*turns, tools=PlainTools(slow=slow), state=StateSettings(initial={"count": 1}))
+    await asyncio.wait_for(fixture.play("count"), 20)
+    assert seen == [("The state is changed.", {"count": 2})]
+
+
 async def test_a_store_that_cannot_keep_a_result_is_named_as_what_failed():
     async def stays(arguments, context):
         await asyncio.Event().wait()
@@ -335,10 +352,10 @@ async def test_a_store_that_cannot_keep_a_result_is_named_as_what_failed():
     fixture, journal = journaled(calls(("echo", "{}"), ("stays", "{}")), tools=PlainTools(echo=echo, stays=stays))
     begin = journal.begin_calls
 
-    async def full(step):
+    async def full(step, **more):
         if step.results:
             raise StoreUnavailable("The disk is full.")
-        await begin(step)
+        await begin(step, **more)
 
     journal.begin_calls = full
     await fixture.play("go")
@@ -406,6 +423,25 @@ async def test_a_crash_after_an_approval_never_reads_as_not_approved():
     (result,) = [each for each in fixture.conversation.messages if isinstance(each, ToolMessage)]
     assert result.content == OUTCOME_UNKNOWN
     assert fixture.tools.called == []
+
+
+async def test_a_message_that_comes_with_an_answer_is_stored_although_the_run_is_stopped_in_the_approved_call():
+    running = asyncio.Event()
+
+    async def erase(arguments, context):
+        running.set()
+        await asyncio.Event().wait()
+
+    tools = PlainTools(approval=frozenset({"erase"}), erase=erase)
+    fixture = AgentFixture(calls(("erase", "{}")), tools=tools)
+    await fixture.play("go")
+    (asked,) = fixture.ending.interrupts
+    playing = asyncio.create_task(fixture.play("and then this", resume=[Resume(interrupt_id=asked.id, approved=True)]))
+    await asyncio.wait_for(running.wait(), 20)
+    playing.cancel()
+    await asyncio.wait({playing})
+    result, message = fixture.conversation.messages[-2:]
+    assert (result.content, message.content) == (OUTCOME_UNKNOWN, "and then this")
 
 
 async def test_an_approval_is_used_up_in_the_write_that_begins_its_call():

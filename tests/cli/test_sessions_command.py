@@ -193,6 +193,20 @@ def test_an_import_that_would_delete_sessions_is_refused_as_a_whole(folder):
     assert len(ran(folder, "list").out.splitlines()) == 4
 
 
+@pytest.mark.req("DUR-02")
+def test_an_import_that_would_not_fit_is_refused(folder):
+    """The first message after it would delete the user's oldest sessions."""
+    (folder / "agent.yaml").write_text(AGENT + "sessions: {stored_mb: 1}\n")
+    long = {"role": "user", "content": "x" * 400_000, "id": "long", "timestamp": "2026-01-02T00:00:00Z"}
+    first, second, third = (line(each, messages=[long], used="9999-01-01T00:00:00Z") for each in ("a", "b", "third"))
+    (folder / "two.jsonl").write_text(first + second)
+    (folder / "one.jsonl").write_text(third)
+    ran(folder, "import", "two.jsonl")
+    refused = ran(folder, "import", "one.jsonl", code=2).err
+    assert "default/ann would have 1.2 MB, and sessions.stored_mb is 1: nothing was imported" in refused
+    assert "third" not in ran(folder, "list").out
+
+
 def spoil(folder, session_id, change):
     with closing(sqlite3.connect(folder / ".holodeck" / "sessions.db")) as file, file:
         file.execute(f"UPDATE steps SET {change} WHERE session = (SELECT key FROM sessions WHERE id = ?)", [session_id])

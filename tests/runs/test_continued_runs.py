@@ -6,6 +6,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from holodeck.agent.settings import StateSettings
 from holodeck.core import events as e
 from holodeck.core import grammar
 from holodeck.core.messages import AssistantMessage, PendingStep, UserMessage
@@ -43,6 +44,33 @@ async def test_a_run_that_only_talked_continues_when_a_reader_comes_back(restart
         assert [message.content for message in await server.history()] == ["go", "let me", "fresh answer"]
         assert (run.first_number, run.events) == (PART_STRIDE, len(events))
         assert (await server.records.find("r", owner=ME)).state is RunState.FINISHED
+
+
+@pytest.mark.req("D03b")
+@pytest.mark.parametrize("has_begun", [True, False])
+async def test_a_run_that_continues_has_the_state_that_it_stored_and_not_the_one_that_its_client_sent(
+    restarted, has_begun
+):
+    """Unless nothing of it was stored: then the session does not have the client's state yet."""
+    record = msgspec.structs.replace(RECORD, request=msgspec.structs.replace(RECORD.request, state={"count": 1}))
+    async with restarted() as server:
+        server.runs.use(replace(server.runs.agent, state=StateSettings(initial={"count": 0})))
+        conversation = await server.store.open("s", owner=ME, create=True)
+        await conversation.commit([UserMessage(content="before"), AssistantMessage(content="yes")], state={"count": 7})
+        conversation.close()
+        await server.left(*([QUESTION] if has_begun else []), record=record)
+        if has_begun:
+            conversation = await server.store.open("s", owner=ME, run_id="r")
+            await conversation.commit(
+                [AssistantMessage(content="counted", cut="length", run_id="r")], state={"count": 2}
+            )
+            conversation.close()
+        await server.interrupted.recover()
+        events = await asyncio.wait_for(follow(server, await server.stored.find("r", owner=ME)), 30)
+        state = {"count": 2 if has_begun else 1}
+        assert (await server.store.read("s", owner=ME)).state == state
+        assert f'{{"count":{state["count"]}}}' in server.model.prompts[0].system
+        assert [each.state for each in events if isinstance(each, e.StateReplaced)] == [state]
 
 
 @pytest.mark.req("D03b")

@@ -168,8 +168,11 @@ async def test_a_queued_run_that_is_stopped_never_reaches_the_model_and_lets_the
     await queued.done()
     grammar.check(queued.log.since(0))
     assert queued.state is RunState.CANCELLED
+    assert queued.log.ending.warning == e.STOPPED_UNSTORED, "its client sees that the conversation lacks the message"
+    runs.stop(first)
     gate.open.set()
     await third.done()
+    assert (first.log.ending.outcome, first.log.ending.warning) == (e.Outcome.CANCELLED, None)
     assert third.result.text == "third"
     assert "never" not in str(runs.model.prompts)
 

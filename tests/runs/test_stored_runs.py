@@ -40,6 +40,27 @@ async def test_a_finished_run_can_be_read_after_a_restart(restarted):
 
 
 @pytest.mark.req("C08")
+@pytest.mark.parametrize("lost", ["expired", "cut"])
+async def test_an_answer_that_is_no_longer_stored_does_not_look_like_an_empty_one(restarted, lost):
+    """The record is kept for at least a day. Its session may expire before, make room for another, or be cut."""
+    async with restarted(says("one"), says("the answer")) as server:
+        for number in "12":
+            message = UserMessage(content="hi", id=number)
+            run = await server.runs.start(RunRequest(session_id="s", messages=(message,)))
+            await run.done()
+    async with restarted() as server:
+        await server.store.file.execute("DELETE FROM pieces", ())
+        if lost == "cut":
+            await server.store.rewind("s", "2", owner=ME)
+        else:
+            await server.store.file.execute("DELETE FROM sessions", ())
+        again = await server.stored.find(run.run_id, owner=ME)
+        assert (again.log.ending.code, again.log.ending.retryable) == ("replay-gone", False)
+        assert (again.state, again.result.text) == (RunState.FINISHED, None)
+        grammar.check(events_of(again))
+
+
+@pytest.mark.req("C08")
 async def test_a_request_that_comes_again_after_a_restart_joins_its_run(restarted):
     key = RunKey("rest", ME, "my key")
     async with restarted() as server:

@@ -303,6 +303,23 @@ async def test_a_task_is_cancelled() -> None:
             await task_when(s, made["taskId"], "cancelled", TASKS)
 
 
+async def test_a_task_that_waits_is_cancelled_and_takes_no_decision_afterwards() -> None:
+    """Another client may still show the form."""
+    tool, both, gate = Deletions(), {**TASKS, **FORMS}, Gate()
+    turn = calls(("delete", '{"name": "a"}'), text=["Well"], pause=gate)
+    async with served(turn, says("never"), tools=tool.tools, settings=ALL) as s:
+        made = await called(s, {"message": "delete it"}, capabilities=both)
+        gate.open.set()
+        (key,) = (await task_when(s, made["taskId"], "input_required", both))["inputRequests"]
+        task = {"taskId": made["taskId"]}
+        _, answer = await sent(s, body_of("tasks/cancel", task, capabilities=both))
+        assert "error" not in answer
+        approved = {key: {"action": "accept", "content": {"decision": "approve"}}}
+        await sent(s, body_of("tasks/update", {**task, "inputResponses": approved}, capabilities=both))
+        _, answer = await sent(s, body_of("tasks/get", task, capabilities=both))
+    assert (answer["result"]["status"], tool.deleted) == ("cancelled", [])
+
+
 async def test_a_task_that_waits_takes_decisions_one_by_one() -> None:
     tool, both = Deletions(), {**TASKS, **FORMS}
     gate = Gate()

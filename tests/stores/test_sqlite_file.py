@@ -42,6 +42,26 @@ async def test_a_second_server_on_one_file_is_refused_and_a_chat_is_not(opened):
     await opened(exclusive=True)
 
 
+async def test_a_second_server_is_refused_that_names_the_file_by_a_link(opened, path, tmp_path):
+    link = tmp_path / "elsewhere" / "link.db"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    await opened(exclusive=True)
+    with pytest.raises(StartError, match="in use by another server"):
+        await SqliteFile(link, exclusive=True).open()
+
+
+async def test_a_server_whose_lock_was_deleted_stores_nothing_beside_the_next_one(opened, path):
+    """An operator takes it for one that was left behind. Two servers would end each other's runs."""
+    server = await opened(exclusive=True)
+    path.with_name(f"{path.name}.lock").unlink()
+    with pytest.raises(StoreUnavailable, match=r"sessions\.db\.lock was deleted or replaced"):
+        await say(server, "one")
+    await say(await opened(exclusive=True), "two")
+    with pytest.raises(StoreUnavailable, match="put it back, or restart"):
+        await say(server, "three")
+
+
 @pytest.mark.req("DUR-02")
 async def test_nothing_is_stored_while_the_file_is_deleted_or_replaced(opened, path):
     store, away = await opened(), path.with_name("away.db")
@@ -56,6 +76,39 @@ async def test_nothing_is_stored_while_the_file_is_deleted_or_replaced(opened, p
     away.replace(path)
     await say(store, "after")
     assert await texts(store) == ["before", "after"]
+
+
+@pytest.mark.req("DUR-02")
+@pytest.mark.parametrize("deleted", [["-wal"], ["-shm"], ["-wal", "-shm"]])
+async def test_nothing_is_lost_and_no_more_is_stored_when_the_log_beside_the_file_is_deleted(
+    opened, path, tmp_path, deleted
+):
+    """After a kill, the next process finds only the files that have a name."""
+    store, killed = await opened(), tmp_path / "killed"
+    await say(store, "before")
+    for suffix in deleted:
+        path.with_name(f"{path.name}{suffix}").unlink()
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="deleted or replaced"):
+            await say(store, "to a log without a name")
+    shutil.copytree(path.parent, killed)
+    async with asyncio.timeout(20):
+        next_one = SqliteSessionStore(SqliteFile(killed / path.name), "tester")
+        await next_one.start()
+    assert await texts(next_one) == ["before"]
+    await next_one.close()
+
+
+@pytest.mark.req("DUR-02")
+async def test_a_deleted_log_is_not_copied_into_the_file_of_a_process_that_has_begun_another(opened, path):
+    store, log = await opened(), path.with_name(f"{path.name}-wal")
+    await say(store, "before")
+    before = path.read_bytes()
+    log.unlink()
+    log.write_bytes(b"of another process")
+    with pytest.raises(StoreUnavailable, match="deleted or replaced"):
+        await say(store, "to a log without a name")
+    assert path.read_bytes() == before
 
 
 @pytest.mark.req("D16")

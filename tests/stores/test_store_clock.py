@@ -6,11 +6,14 @@ from contextlib import closing
 
 import pytest
 
+from holodeck.core.events import RunFinished
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
+from holodeck.sessions.values import KeptValue
 from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from holodeck.stores.stored_conversation import DAY_SECONDS, StoreClock
-from tests.stores.stored_sessions import say
+from tests.stores.stored_sessions import run, say
 
 NOW = 1_800_000_000.0
 
@@ -36,14 +39,18 @@ async def test_a_start_with_a_clock_that_is_weeks_ahead_deletes_nothing(tmp_path
     path, wall = tmp_path / "sessions.db", time.time
     for ahead in (0, 40 * DAY_SECONDS, 0):
         monkeypatch.setattr(time, "time", lambda ahead=ahead: wall() + ahead)
-        store = SqliteSessionStore(SqliteFile(path, durable=False), "tester")
+        file = SqliteFile(path, durable=False)
+        store = SqliteSessionStore(file, "tester", runs=SqliteRunStore(file, "tester"))
         await store.start()
         if await store.get("a", owner=ME) is None and not ahead:
             await say(store, "hi", "a")
+            await store.runs.end(run(session="a"), RunFinished("r", "a"))
+            await store.values.put(KeptValue(kind="push", name="n", session_id="a"), owner=ME, seconds=DAY_SECONDS)
         await store.clean()
         await store.close()
     with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT count(*) FROM steps").fetchall() == [(1,)]
+        for table in ("steps", "runs", "kept_values"):
+            assert connection.execute(f"SELECT count(*) FROM {table}").fetchall() == [(1,)], table
 
 
 @pytest.mark.req("D09")

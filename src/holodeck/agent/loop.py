@@ -159,7 +159,7 @@ class _Run:
             ),
             attempts=1 + self.agent.loop.retry_attempts if self.agent.loop.enable_retry else 1,
             max_characters=self.agent.max_result_characters,
-            begin_calls=partial(_begin_calls, conversation, self.overlap),
+            begin_calls=partial(_begin_calls, conversation, self.overlap, self.state),
         )
 
     # main flow
@@ -315,10 +315,18 @@ class _Run:
                 self._store_meanwhile(new)
         if is_taken_up:
             self.emitter.started = True
+            if self.state is not None:  # a client may have seen a change that was not stored, or lack one that was
+                self.state.emit_snapshot()
         else:
             self._emit_beginning()
         if pending is not None:
-            await self._settle()
+            try:
+                await self._settle()
+            except asyncio.CancelledError:  # the run has shown events already, so nothing says that its message is lost
+                if self.context.input and self.context.conversation.pending is None:
+                    with suppress(SessionDeleted):
+                        await self._commit(self.context.input)
+                raise
             if new := self._new_messages():
                 await self._commit(new)
 
@@ -541,12 +549,16 @@ class _Run:
         return LoopResult(ending, self.text, self.iterations, self._warning(), self.typed_output, executions)
 
 
-async def _begin_calls(conversation: Conversation, overlap: OverlappingCommit, step: PendingStep) -> None:
+async def _begin_calls(
+    conversation: Conversation, overlap: OverlappingCommit, state: SharedState | None, step: PendingStep
+) -> None:
     """Stores this step before any tool is called, and waits until earlier messages are stored and shown.
 
-    Not a method: the tool runner would reference the run, which references it.
+    A result may say that the state was changed, so the state is stored with results. Not a method: the tool runner would
+    reference the run, which references it.
     """
-    await conversation.begin_calls(step)
+    kept = KEEP if state is None or not step.results else state.value
+    await conversation.begin_calls(step, state=kept)
     await overlap.wait()
 
 

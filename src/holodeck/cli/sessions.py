@@ -7,7 +7,6 @@ needs `--user`.
 import asyncio
 import math
 import sqlite3
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import wraps
@@ -31,12 +30,14 @@ from holodeck.core.messages import (
     unanswered,
 )
 from holodeck.core.owner import DEFAULT_TENANT, OwnedId, Owner, is_owner_name
+from holodeck.core.sizes import MB
 from holodeck.core.text import one_line, terminal_safe
 from holodeck.errors import HoloDeckError, SessionBroken, SessionNewer, StartError, StorageFull
 from holodeck.sessions.port import ServerSession, StoredSession
 from holodeck.stores.sqlite_file import is_damaged, version_of, words_of
 from holodeck.stores.sqlite_runs import interrupt_all
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
+from holodeck.stores.stored_conversation import size_of_steps, steps_of
 
 _SQLITE_HEADER = b"SQLite format 3\x00"
 
@@ -202,14 +203,26 @@ def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> 
 
 
 async def _refuse_too_many(store: DurableSessions, new: Sequence[StoredSession]) -> None:
-    """Refuses an import that would delete sessions: the store drops a user's oldest ones over the limit."""
-    for owner, added in Counter(each.session.owner for each in new).items():
-        limit = store.most_sessions(owner)
-        if limit is not None and (total := len(await store.sessions_of(owner=owner, limit=-1)) + added) > limit:
-            raise StartError(
-                f"{owner.tenant}/{owner.user} would have {_sessions(total)}, and sessions.max_per_user is {limit}:"
-                " nothing was imported; raise the limit, or delete some first"
-            )
+    """Refuses an import that would delete sessions: the store drops a user's oldest ones over its limits."""
+    of_owners: dict[Owner, list[StoredSession]] = {}
+    for each in new:
+        of_owners.setdefault(each.session.owner, []).append(each)
+    for owner, added in of_owners.items():
+        there = await store.sessions_of(owner=owner, limit=-1)
+        limit, total = store.most_sessions(owner), len(there) + len(added)
+        if limit is not None and total > limit:
+            raise _too_many(owner, _sessions(total), f"sessions.max_per_user is {limit}")
+        room = store.max_owner_bytes
+        size = sum(each.size for each in there) + sum(size_of_steps(steps_of(each.messages)) for each in added)
+        if room is not None and size > room:
+            raise _too_many(owner, f"{size / MB:,.1f} MB", f"sessions.stored_mb is {room / MB:g}")
+
+
+def _too_many(owner: Owner, total: str, limit: str) -> StartError:
+    return StartError(
+        f"{owner.tenant}/{owner.user} would have {total}, and {limit}:"
+        " nothing was imported; raise the limit, or delete some first"
+    )
 
 
 def _user_of(session: ServerSession) -> str:

@@ -352,14 +352,19 @@ DELTAS = (TextAdded, ReasoningAdded, ToolArgumentsAdded)
 
 
 NOT_STORED, NOT_STORED_REASON = "The message was not stored; send it again.", "not_stored"
+STOPPED_UNSTORED = "It was stopped before its message was stored."
 
 
 def before_anything_is_stored(ending: Ending) -> Ending:
     """The ending of a run that fails before its message is stored: it says so if the client may send it again.
 
-    If another process has taken the run over, that process stores the message.
+    If another process has taken the run over, that process stores the message. A run that a client has stopped says it in
+    its warning: another client may have sent the message.
     """
-    if isinstance(ending, RunFinished) or not ending.retryable or ending.code == LostClaim.code:
+    if isinstance(ending, RunFinished):
+        is_stopped = ending.outcome is Outcome.CANCELLED
+        return msgspec.structs.replace(ending, warning=STOPPED_UNSTORED) if is_stopped else ending
+    if not ending.retryable or ending.code == LostClaim.code:
         return ending
     text = f"{ending.message} {NOT_STORED}"
     return msgspec.structs.replace(ending, message=text, reason=ending.reason or NOT_STORED_REASON)

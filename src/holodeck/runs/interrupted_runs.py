@@ -198,6 +198,8 @@ class InterruptedRuns:
         for event in (*remains.closings, correction(events, history_now)):
             run.emit(event)
         if ending is None:
+            if any(message.run_id == record.run_id for message in history):  # the session has the state since then
+                run.request = msgspec.structs.replace(run.request, state=None)
             await self._let_continue(run, remains.steps, left)
         else:
             self._show_ended(run, record, ending)

@@ -17,11 +17,11 @@ from starlette.types import Receive
 from holodeck._version import __version__
 from holodeck.access.principal import APPROVE, RUNS_READ, RUNS_STOP
 from holodeck.core.encoder import Encoder
-from holodeck.core.events import Outcome, RunFinished, interrupts_of
+from holodeck.core.events import interrupts_of
 from holodeck.core.request import Resume, RunRequest
 from holodeck.errors import HoloDeckError, InvalidRequest, RunNotFound
-from holodeck.runs.kept_answers import keep_answers, kept_answers
-from holodeck.runs.port import RunKey
+from holodeck.runs.kept_answers import keep_answers, kept_answers, withdraw
+from holodeck.runs.port import RunKey, RunState
 from holodeck.runs.run import Run
 from holodeck.runs.runs import DETACHED_SECONDS
 from holodeck.server.agent_server import AgentServer, slot_of
@@ -222,8 +222,7 @@ async def get_task(request: Request, call: McpCall) -> Response:
 
 async def _outcome(server: AgentServer, run: Run, call: McpCall) -> dict[str, Any]:
     """The members that a task has only after its run has ended."""
-    ending = run.log.ending
-    if isinstance(ending, RunFinished) and ending.outcome is Outcome.CANCELLED:
+    if run.state is RunState.CANCELLED:  # its ending may still ask: then the task was cancelled while it waited
         return {"status": call_progress.CANCELLED}
     result = _result_of(server, run, call)
     if result.get("resultType") != call_progress.INPUT_REQUIRED:
@@ -252,9 +251,12 @@ async def update_task(request: Request, call: McpCall) -> Response:
 
 
 async def cancel_task(request: Request, call: McpCall) -> Response:
-    """Idempotent: a task that has ended stays as it is."""
+    """Idempotent: a task that has ended stays as it is. One that waits for decisions waits no more."""
     require(request, RUNS_STOP)
-    await server_of(request).stop_runs(await _task_run(request, call))
+    server, run = server_of(request), await _task_run(request, call)
+    await server.stop_runs(run)
+    if interrupts_of(run.log.ending):
+        await withdraw(server.runs, run)
     return marked_answer(request, call, {})
 
 

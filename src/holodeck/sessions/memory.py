@@ -475,10 +475,12 @@ class _MemoryConversation(AddedAtOnce):
         if messages:
             self._store.grew(kept, added)
 
-    async def begin_calls(self, step: PendingStep) -> None:
+    async def begin_calls(self, step: PendingStep, *, state: Any = KEEP) -> None:
         self._store.refuse_deleted(self._kept)
         self._cut_now()
         self._kept.pending = _encode(step)
+        if state is not KEEP:
+            self._kept.state = _encode(state)
 
     def _cut_now(self) -> None:
         if self._cut is not None:

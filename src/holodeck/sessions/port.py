@@ -105,8 +105,8 @@ class Conversation(Protocol):
         before that has changed nothing.
         """
 
-    async def begin_calls(self, step: PendingStep) -> None:
-        """Stores a step before its tool calls are made. Durable when it returns."""
+    async def begin_calls(self, step: PendingStep, *, state: Any = KEEP) -> None:
+        """Stores a step before its tool calls are made, or with the results that it has. Durable when it returns."""
 
     def close(self) -> None:
         """Releases the session at the end of the run. Idempotent."""

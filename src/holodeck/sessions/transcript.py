@@ -164,8 +164,8 @@ class Transcript(HeldParts, AddedAtOnce):
     async def stored(self) -> Sequence[Message]:
         return tuple(self.messages)
 
-    async def begin_calls(self, step: PendingStep) -> None:
-        self.pending = step
+    async def begin_calls(self, step: PendingStep, *, state: Any = KEEP) -> None:
+        self._add(SessionChange((), step, state))
 
     async def rewind(self, before: str) -> None:
         del self.messages[index_of_message(before, self.messages) :]

@@ -323,15 +323,15 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         await self._delete_keys(idle[: max(0, surplus)])
 
     def grew(self, owner: Owner, added: int) -> None:
-        if self._max_owner_bytes is None:
+        if self.max_owner_bytes is None:
             return
         unchecked = self._unchecked.get(owner)
         self._unchecked[owner] = total = (unchecked or 0) + added
         if len(self._unchecked) > MAX_UNCHECKED:
             del self._unchecked[next(iter(self._unchecked))]
-        if owner not in self._evicting and (unchecked is None or total * CHECKED_SHARE >= self._max_owner_bytes):
+        if owner not in self._evicting and (unchecked is None or total * CHECKED_SHARE >= self.max_owner_bytes):
             self._unchecked[owner] = 0
-            self._evicting[owner] = task = asyncio.create_task(self._evict_by_size(owner, self._max_owner_bytes))
+            self._evicting[owner] = task = asyncio.create_task(self._evict_by_size(owner, self.max_owner_bytes))
             task.add_done_callback(lambda _: self._evicting.pop(owner))
 
     async def _evict_by_size(self, owner: Owner, limit: int) -> None:

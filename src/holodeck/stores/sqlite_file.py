@@ -3,9 +3,9 @@
 All queued jobs become one transaction, so sixty simultaneous commits cost one flush of the disk. A job is done when its
 transaction is: a crash loses nothing that was awaited. A job that raises leaves no trace and harms no other, even if
 SQLite refuses a part of it. An error that ends the transaction, or its COMMIT, fails all of its jobs and is not retried
-here. No error resets, renames or deletes a file. While the file is deleted or replaced by another program, every job
-fails: SQLite would keep writing to the deleted file. Pages are copied from the log into the file after the jobs are
-answered.
+here. No error resets, renames or deletes a file. While the file, its log or the index of the log is deleted or replaced
+by another program, every job fails: SQLite would keep writing to the deleted one. Pages are copied from the log into the
+file after the jobs are answered.
 
 A read of a few rows needs no thread: `look` does it in the event loop, on a connection of its own. Passing a job to the
 thread and back costs ten times as much as such a read.
@@ -44,7 +44,8 @@ LOG_SECONDS = 60.0  # between two log lines while nothing can be stored for the 
 BUSY_SECONDS = 5.0  # for another process (a chat, a backup) to end its transaction
 _LEAST_ROOM = 64 * 1024  # bytes
 _ROOM_TO_START = 1024 * 1024  # bytes: a new file and its log have 340 KiB
-MOVED = "their file was deleted or replaced while it was in use; put it back, or restart the server"
+MOVED = "{} was deleted or replaced while it was in use; put it back, or restart the server"
+LOG, INDEX, LOCK = "-wal", "-shm", ".lock"  # files beside it: its log, the index of the log, and the lock of a server
 _OLDEST = (3, 37, 0)  # STRICT tables
 OF_AGENT = (
     "+agent = ?"  # the plus sign disables the index: SQLite would prefer it to that of the times, and read all rows
@@ -200,8 +201,7 @@ class SqliteFile:
         writes = [task.synced for task in tasks if task.writes]
         level, begin = "FULL" if self._durable and any(writes) else "NORMAL", "BEGIN IMMEDIATE" if writes else "BEGIN"
         try:
-            if not os.path.samestat(self.path.stat(), self._opened_file):
-                raise FileNotFoundError  # another file has its name: SQLite would keep writing to the deleted one
+            self._check_files(connection)
             if writes and level != self._level:
                 connection.execute(f"PRAGMA synchronous={level}")
                 self._level = level
@@ -226,6 +226,22 @@ class SqliteFile:
             self._commits = 0
             with contextlib.suppress(sqlite3.Error):  # the log is complete; the next attempt may succeed
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    def _check_files(self, connection: sqlite3.Connection) -> None:
+        """Raises FileNotFoundError if another file has the name of the file or its log, or no file: see the module.
+
+        Likewise without the lock: another server may have begun. A deleted log has what was acknowledged since the last
+        checkpoint. It is copied into the file, unless another process may have begun a new log.
+        """
+        for path, opened in self._opened_files:
+            try:
+                if os.path.samestat(path.stat(), opened):
+                    continue
+            except FileNotFoundError:
+                if path.name.endswith(LOG):
+                    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                raise
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     def _log_change(self, errors: Sequence[BaseException], *, has_stored: bool) -> None:
         """Logs why nothing can be stored, once a minute at most: runs and health checks try again all the time."""
@@ -257,10 +273,22 @@ class SqliteFile:
             connection = connect(self.path)
             try:
                 prepare(connection, self.path, durable=self._durable)
-                self._opened_file = self.path.stat()
+                self._opened_files = _files_of(self.path, LOCK if self.exclusive else "")
                 yield connection
             finally:
                 connection.close()
+
+
+def _files_of(path: Path, lock: str) -> list[tuple[Path, os.stat_result]]:
+    """An open file and those beside it that it needs. A file system without shared memory has no log."""
+    files = [path, *(_beside(path, suffix) for suffix in (LOG, INDEX, lock) if suffix)]
+    return [(each, each.stat()) for each in files if each.exists()]
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    """A file beside the one that `path` names, or leads to: there SQLite has its log."""
+    real = path.resolve()
+    return real.with_name(f"{real.name}{suffix}")
 
 
 def check_version() -> None:
@@ -293,9 +321,9 @@ def _spare_lookups_of_adapters() -> None:
 def locked(path: Path) -> Iterator[int]:
     """Locks a file against other servers.
 
-    The system releases the lock with the last process that has its descriptor.
+    The system releases the lock with the last process that has its descriptor. It is the same for each link to the file.
     """
-    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(_beside(path, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -492,7 +520,9 @@ def is_damaged(error: sqlite3.Error) -> bool:
 def _failure(error: BaseException) -> HoloDeckError:
     if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
         return StorageFull("The disk that holds the sessions is full.")
-    why = MOVED if isinstance(error, FileNotFoundError) else words_of(error)
+    why = words_of(error)
+    if isinstance(error, FileNotFoundError) and error.filename is not None:
+        why = MOVED.format(Path(error.filename).name)
     return StoreUnavailable(f"Sessions cannot be stored at the moment: {why}.")
 
 

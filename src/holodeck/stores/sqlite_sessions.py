@@ -332,7 +332,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
 
     def grew(self, owner: Owner, added: int) -> None:
         self._count(owner, added)
-        limit = self._max_owner_bytes
+        limit = self.max_owner_bytes
         if added > 0 and limit is not None and (counted := self._stored[owner]) > limit:
             future = self.file.write(lambda connection: self._evict_by_size(connection, owner, limit))
             future.add_done_callback(lambda done: self._evicted(owner, counted, done))

@@ -349,8 +349,8 @@ class StoredConversation(HeldParts, Committing, Generic[S]):
                 parts[name] = None if part is None else records.encode(part)
         return steps, parts
 
-    async def begin_calls(self, step: PendingStep) -> None:
-        await asyncio.shield(self._begin_commit(SessionChange((), step), None))
+    async def begin_calls(self, step: PendingStep, *, state: Any = KEEP) -> None:
+        await asyncio.shield(self._begin_commit(SessionChange((), step, state), None))
 
     def close(self) -> None:
         if not self._closed:
@@ -444,7 +444,7 @@ class SqlSessionStore(ABC, Generic[R, V]):
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.agent, self.max_bytes, self.runs = agent, max_bytes, runs
-        self._ttl, self._max_per_user, self._max_owner_bytes = ttl_seconds, max_per_user, max_owner_bytes
+        self._ttl, self._max_per_user, self.max_owner_bytes = ttl_seconds, max_per_user, max_owner_bytes
         self._spares_anonymous = spares_anonymous
         self.now: Callable[[], float] = clock or StoreClock()
         self._in_use: Counter[OwnedId] = Counter()  # by the runs of this process
@@ -497,9 +497,10 @@ class SqlSessionStore(ABC, Generic[R, V]):
             self.accepted[session]()
 
     async def clean(self) -> None:
-        """Deletes everything past its time to live, but no session while its age is in doubt."""
-        if not (isinstance(self.now, StoreClock) and self.now.is_doubted):
-            await self.cleanup_expired()
+        """Deletes everything past its time to live, but nothing while ages are in doubt: of a session or of its runs."""
+        if isinstance(self.now, StoreClock) and self.now.is_doubted:
+            return
+        await self.cleanup_expired()
         await self.values.remove_expired()
         if self.runs is not None:
             await self.runs.remove_old()

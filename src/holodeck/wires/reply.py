@@ -94,7 +94,7 @@ def failure_of(ending: e.Ending, answer: str) -> HoloDeckError | None:
     if isinstance(ending, e.RunFailed):
         return error_of(ending)
     if ending.outcome is e.Outcome.CANCELLED:
-        return Cancelled("The run was stopped before it had answered.")
+        return Cancelled(" ".join(filter(None, ["The run was stopped before it had answered.", ending.warning])))
     if ending.outcome is not e.Outcome.MAX_ITERATIONS or answer.strip():
         return None
     error = ModelError(ending.warning or "The model did not produce an answer.")

@@ -52,6 +52,26 @@ async def test_words_come_one_by_one_and_let_others_run() -> None:
     assert len(set(seen)) > len(ear.words) / 2
 
 
+async def test_a_stop_when_the_last_word_is_due_is_no_error() -> None:
+    """It would be an error in the log of the server: the last word ends a wait that has ended already."""
+    ear, loop = Ear(), asyncio.get_running_loop()
+    errors: list[Any] = []
+    loop.set_exception_handler(lambda _loop, context: errors.append(context))
+    prompt = Prompt(messages=[UserMessage(content="hello")])
+    model = DemoModel(clock=lambda: NOW)
+    total = len((await model.reply(prompt, Ear())).text.split())
+
+    def stop_at_last(delta: str) -> None:
+        ear.words.append(delta)
+        if len(ear.words) == total:
+            loop.call_later(0, replying.cancel)
+
+    ear.text = stop_at_last  # type: ignore[method-assign]
+    replying = asyncio.create_task(model.reply(prompt, ear))
+    await asyncio.wait({replying})
+    assert (replying.cancelled(), errors) == (True, [])
+
+
 async def test_arguments_come_in_pieces() -> None:
     ear = Ear()
     message = UserMessage(content="Remind me to buy eggs tomorrow at 3pm, urgent #home")

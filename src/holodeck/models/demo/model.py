@@ -86,6 +86,8 @@ async def _paced(pieces: Iterable[str], take: Callable[[str], None], delay: floa
 
     def next_piece() -> None:
         nonlocal timer
+        if done.done():  # the run was stopped when this was already due
+            return
         piece = next(left, None)
         if piece is None:
             done.set_result(None)
