@@ -235,10 +235,10 @@ class SqliteFile:
         """
         for path, opened in self._opened_files:
             try:
-                if os.path.samestat(path.stat(), opened):
+                if os.path.samestat(os.stat(path), opened):  # noqa: PTH116  once a transaction, and a Path takes longer
                     continue
             except FileNotFoundError:
-                if path.name.endswith(LOG):
+                if path.endswith(LOG):
                     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
                 raise
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -279,10 +279,10 @@ class SqliteFile:
                 connection.close()
 
 
-def _files_of(path: Path, lock: str) -> list[tuple[Path, os.stat_result]]:
-    """An open file and those beside it that it needs. A file system without shared memory has no log."""
+def _files_of(path: Path, lock: str) -> list[tuple[str, os.stat_result]]:
+    """The names of an open file and of those beside it that it needs. A file system without shared memory has no log."""
     files = [path, *(_beside(path, suffix) for suffix in (LOG, INDEX, lock) if suffix)]
-    return [(each, each.stat()) for each in files if each.exists()]
+    return [(str(each), each.stat()) for each in files if each.exists()]
 
 
 def _beside(path: Path, suffix: str) -> Path:
