@@ -184,7 +184,7 @@ async def test_a_message_that_the_server_refuses_for_now_is_shown_with_the_reaso
         await browser.until("document.querySelector('#health.well')")
         file.rename(away)
         await say(browser, "again")
-        await browser.shows("#banner", "their file was deleted or replaced while it was in use")
+        await browser.shows("#banner", "sessions.db was deleted or replaced while it was in use")
         assert "does not answer" not in await browser.text("#banner")
         away.rename(file)
         await see_answer(browser, "Two.")
