@@ -137,6 +137,14 @@ async def test_until_then_the_run_is_found_with_the_ending_that_was_shown(stores
         assert repeated.log.ending == run.log.ending
 
 
+async def test_the_messages_of_a_run_are_not_kept_with_its_ending(stores):
+    """Runs that fail while the store is away for hours must not fill the memory: a message may have megabytes."""
+    async with ended_without_store(stores) as (runs, *_):
+        noted = {**getattr(stores[1], "_registered", {}), **getattr(stores[1], "_records", {})}
+        assert (ADA, "r") in noted
+        assert [each.request.messages for each in (*runs.unstored.kept.values(), *noted.values())] == [(), ()]
+
+
 async def test_a_run_of_which_nothing_could_be_stored_is_found_and_then_stored(stores):
     away = Away(stores[1])
     runs = runs_without(stores, away)
