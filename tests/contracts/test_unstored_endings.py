@@ -396,6 +396,18 @@ async def test_a_session_that_the_store_does_not_delete_keeps_the_endings_of_its
     await runs.close(0)
 
 
+@pytest.mark.req("D03", "C08")
+async def test_a_run_that_the_store_does_not_delete_keeps_its_ending(stores, monkeypatch):
+    """A retry of a message that was not stored deletes its run first, perhaps while the store is still away."""
+    async with ended_without_store(stores) as (runs, run, away):
+        with monkeypatch.context() as refusing:
+            refusing.setattr(stores[1], "remove", AsyncMock(side_effect=StoreUnavailable("The store is away.")))
+            with pytest.raises(StoreUnavailable):
+                await runs.remove(run)
+        away.works.set()
+        assert (await stored(stores[1])).ending == run.log.ending
+
+
 async def test_a_server_that_stops_tries_once_more(stores):
     async with ended_without_store(stores) as (runs, run, away):
         away.works.set()
