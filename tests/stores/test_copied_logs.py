@@ -12,6 +12,7 @@ from holodeck.runs.log import RunLog
 from holodeck.runs.recovery import PART_STRIDE
 from holodeck.runs.remote_runs import RemoteRuns
 from holodeck.runs.run_settings import RunSettings
+from holodeck.stores import log_copier
 from holodeck.stores.log_copier import LogCopier, LogPiece
 from tests.stores.processes import ENDING, opened
 from tests.stores.stored_sessions import run
@@ -126,6 +127,34 @@ async def test_an_event_that_cannot_be_written_takes_nothing_from_the_copies_of_
             await asyncio.sleep(0.001)
     assert written == [((ME, "b"), 0, 1), ((ME, "b"), 1, 1)], "without a gap"
     await copier.close()
+
+
+async def test_a_store_that_is_away_for_hours_does_not_collect_the_logs_of_all_runs_that_end(monkeypatch):
+    monkeypatch.setattr(log_copier, "MAX_ENDED", 2)
+    monkeypatch.setattr(log_copier, "RETRY_SECONDS", 0.0)
+    attempts, works = [], asyncio.Event()
+
+    async def write(pieces):
+        attempts.append([piece.run[1] for piece in pieces])
+        if not works.is_set():
+            raise StoreUnavailable("locked")
+        return ()
+
+    copier = LogCopier(write)
+    copier.seconds = 0.0
+    logs = {name: RunLog() for name in ("goes on", "1", "2", "3", "4")}
+    for name, log in logs.items():
+        copier.follow((ME, name), log)
+        log.append(TextAdded("m", "1"))
+        if name != "goes on":
+            log.append(ENDING)
+    async with asyncio.timeout(50):
+        while len(attempts) < 2:
+            await asyncio.sleep(0)
+    works.set()
+    await copier.close()
+    assert attempts[0] == [*logs]
+    assert attempts[-1] == ["goes on", "3", "4"]
 
 
 @pytest.mark.parametrize("why", ["it ends", "it is read elsewhere"])

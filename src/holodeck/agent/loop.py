@@ -322,13 +322,24 @@ class _Run:
         if pending is not None:
             try:
                 await self._settle()
-            except asyncio.CancelledError:  # the run has shown events already, so nothing says that its message is lost
-                if self.context.input and self.context.conversation.pending is None:
-                    with suppress(SessionDeleted):
-                        await self._commit(self.context.input)
+            except (asyncio.CancelledError, HoloDeckError):
+                with suppress(HoloDeckError):
+                    await self._store_late(self.context.input)
                 raise
-            if new := self._new_messages():
+            await self._store_late(self._new_messages())
+
+    async def _store_late(self, new: Sequence[Message]) -> None:
+        """Stores the user's message after the step that was pending, also if the run has failed in that step.
+
+        The run has shown events by then. So its ending says if the message is not stored.
+        """
+        self.ending.lacks_message = bool(new) and self.context.conversation.pending is not None
+        if new and not self.ending.lacks_message:
+            try:
                 await self._commit(new)
+            except HoloDeckError:
+                self.ending.lacks_message = True
+                raise
 
     def _new_messages(self) -> Sequence[Message]:
         new = self.context.input

@@ -31,7 +31,7 @@ from holodeck.runs.client_history import (
     results_for,
 )
 from holodeck.runs.port import RunRecord, RunResult, RunState, RunStore, SharedRunStore
-from holodeck.runs.run import Run, ending_of
+from holodeck.runs.run import Run, ending_of, kept_after_end
 from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.unstored_endings import UnstoredEndings
 from holodeck.sessions.port import Conversation, SessionStore
@@ -257,8 +257,14 @@ class RunExecutor:
             await self.end(run, InternalError("The run failed because of an internal error; see the server's log."))
 
     def keep_ending(self, run: Run, ending: Ending) -> None:
-        """Keeps an ending that is shown although the store has not taken it, until it does."""
-        if run.record is not None:
+        """Keeps an ending that is shown although the store has not taken it, until it does.
+
+        Without the run's messages: those of thousands of runs would fill the memory while the store is away.
+        """
+        if run.record is not None and self._records is not None and self._records.outlives_process:
+            request = kept_after_end(run.record.request)
+            run.record = msgspec.structs.replace(run.record, request=request)
+            self._records.register(run.record)
             self._unstored.keep(run.record, ending)
 
     def release_record(self, record: RunRecord) -> None:

@@ -82,12 +82,15 @@ class Idempotency:
         records = self.runs.records
         if records is None:
             return None
-        if key.part:  # a resume under a run's own id is not the request that began the run
-            record = await records.find(key.name, owner=key.owner)
-            if record is None or fingerprint not in (record.fingerprint, *record.request.answered):
-                return None
-            return await part_of(await self._restored(record), record, fingerprint)
         unstored = self.runs.unstored
+        if key.part:  # a resume under a run's own id is not the request that began the run
+            record = unstored.kept.get((key.owner, key.name)) or await records.find(key.name, owner=key.owner)
+            begun_by = () if record is None else (record.fingerprint, *record.request.answered)
+            if record is None or fingerprint not in begun_by:
+                return None
+            if fingerprint == begun_by[-1] and says_not_stored(unstored.seen(record).ending):
+                return None  # it has answered nothing
+            return await part_of(await self._restored(record), record, fingerprint)
         record = unstored.by_key(key) if unstored.kept else None
         record = record or await records.by_key(key.wire, key.name, owner=key.owner)
         if record is None:
@@ -143,11 +146,12 @@ class Claim:
             if run is not None and of.runs.knows(run):
                 if not key.part:  # other answers have another key
                     _check(key, fingerprint, run.fingerprint)
-                if key.part or not says_not_stored(run.log.ending):
+                if not says_not_stored(run.log.ending):
                     self.run = run
                     return self
-                of.runs.forget(run)
-                self._looks = True
+                if not key.part:
+                    of.runs.forget(run)
+                    self._looks = True
             of.claims[key] = self
         try:
             if key is not None and self._looks:

@@ -438,13 +438,22 @@ class Runs:
                 run.record = None
 
     async def remove(self, run: Run | RunRecord) -> None:
-        """Deletes everything about a run that has ended. Its session keeps its messages."""
-        known = self._runs.get((run.owner, run.run_id))
+        """Deletes everything about a run that has ended. Its session keeps its messages.
+
+        If the store does not delete it, it keeps the run's row, so an ending that is not stored yet is kept for it as well.
+        """
+        name = run.owner, run.run_id
+        known, unstored = self._runs.get(name), self.unstored.kept.get(name)
         if known is not None:
             self.forget(known)
         self.unstored.drop(run.run_id, owner=run.owner)
-        if self.records is not None:
-            await self.records.remove(run.run_id, owner=run.owner)
+        try:
+            if self.records is not None:
+                await self.records.remove(run.run_id, owner=run.owner)
+        except HoloDeckError:
+            if unstored is not None and unstored.ending is not None:
+                self.unstored.keep(unstored, unstored.ending)
+            raise
 
     def forget(self, run: Run) -> None:
         self.finished.discard(run)

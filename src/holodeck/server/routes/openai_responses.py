@@ -159,7 +159,9 @@ async def _branch(server: AgentServer, owner: Owner, asked: ResponsesRequest) ->
         raise previous_not_found(message)
     going = await server.stored_runs.active(session_id, owner=owner)
     try:
-        return await branch_after(previous, session_id, server.store, owner=owner, in_progress=going)
+        return await branch_after(
+            previous, session_id, server.store, owner=owner, in_progress=going, resume=asked.run.resume
+        )
     except RunNotFound:
         raise previous_not_found(message) from None
 
