@@ -114,6 +114,30 @@ async def test_a_run_that_was_not_stored_and_begins_again_under_its_id_has_only_
     assert [event for _, events in await other.runs.events(run()) for event in events] == [TextAdded("m", "a"), ENDING]
 
 
+async def test_a_reader_that_waits_for_the_end_is_noted_also_after_another_process_has_continued_the_run(
+    opened, monkeypatch
+):
+    """It reads the first part, as an answer in one piece does: the process that continues the run must not take it for unread."""
+    one, other = await opened(), await opened()
+    monkeypatch.setattr("holodeck.runs.remote_runs.NOTE_SECONDS", 0.0)
+    await one.runs.begin(run())
+    read = await RemoteRuns(other, other.runs, RunSettings()).open(run())
+    read.attach()
+    continues, note, noted = RunLog(), other.runs.note_followed, asyncio.Event()
+
+    async def note_and_tell(runs):
+        await note(runs)
+        if read.later is not None:
+            noted.set()
+
+    monkeypatch.setattr(other.runs, "note_followed", note_and_tell)
+    one.runs.follow(run(), continues, PART_STRIDE)
+    continues.append(RunStarted("r", "s"))
+    await asyncio.wait_for(noted.wait(), 50)
+    continues.append(ENDING)
+    await asyncio.wait_for(read.done(), 50)
+
+
 async def test_a_defect_in_the_reading_of_a_copy_ends_its_readers(opened, monkeypatch):
     one, other = await opened(), await opened()
     await one.runs.begin(run())

@@ -87,7 +87,7 @@ class RemoteRuns:
             while not run.log.ended:
                 moment = time.monotonic()
                 try:
-                    if run.readers and moment - noted >= NOTE_SECONDS:
+                    if moment - noted >= NOTE_SECONDS and any(part.readers for part in run.parts):
                         noted = moment
                         await self.records.note_followed([key])
                     pieces = await self.records.events(record, run.next_number)
