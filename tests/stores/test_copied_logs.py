@@ -125,12 +125,12 @@ async def test_a_reader_that_waits_for_the_end_is_noted_also_after_another_proce
     read.attach()
     continues, note, noted = RunLog(), other.runs.note_followed, asyncio.Event()
 
-    async def note_and_tell(runs):
+    async def note_and_set(runs):
         await note(runs)
         if read.later is not None:
             noted.set()
 
-    monkeypatch.setattr(other.runs, "note_followed", note_and_tell)
+    monkeypatch.setattr(other.runs, "note_followed", note_and_set)
     one.runs.follow(run(), continues, PART_STRIDE)
     continues.append(RunStarted("r", "s"))
     await asyncio.wait_for(noted.wait(), 50)

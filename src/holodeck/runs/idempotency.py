@@ -59,13 +59,19 @@ class Idempotency:
     def note_attempt(self, sent: SentRequest, run: Run) -> None:
         self._attempted[sent.wire, sent.owner, sent.fingerprint] = run
 
+    def note_taken_up(self, run: Run) -> None:
+        """Lets a further attempt find a run that another process, or an earlier one, has left."""
+        if run.fingerprint:
+            self._attempted[run.request.wire, run.owner, run.fingerprint] = run
+
     async def earlier_attempt(self, sent: SentRequest, attempt: int) -> Run | None:
         """The run of a request that has no key but an attempt number, as OpenAI's SDKs send it.
 
         These SDKs repeat a request by themselves when the connection breaks or a proxy gives up. Without this, the tools
         would act twice. People also write the same thing twice, so a first attempt always starts a run. A later attempt
         joins only a run that is in progress or has just ended, since a first attempt in between may have been refused
-        before it came here. Runs of other processes are found if the store is shared, while they are in progress.
+        before it came here. Runs of other processes are found if the store is shared, while they are in progress. Those
+        that a process has left are found where they are taken up.
         """
         request = sent.wire, sent.owner, sent.fingerprint
         if attempt == 0:
