@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from holodeck.core.events import NOT_STORED, says_not_stored
 from holodeck.core.owner import Owner
 from holodeck.errors import HoloDeckError, InvalidRequest, StoreUnavailable
-from holodeck.runs.port import RunExists, RunKey, RunRecord
+from holodeck.runs.port import RunExists, RunKey, RunRecord, SharedRunStore
 from holodeck.runs.resumed_parts import part_of
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
@@ -104,6 +104,20 @@ class Idempotency:
             raise NotStored(NOT_STORED)
         return await self._restored(record)
 
+    async def was_deleted(self, run: Run) -> bool:
+        """Whether another process has deleted a run that ended here. It does not say so, as for one in progress."""
+        records = self.runs.records
+        is_kept = (run.owner, run.run_id) in self.runs.unstored.kept
+        if not isinstance(records, SharedRunStore) or run.record is None or is_kept:
+            return False
+        try:
+            found = await records.find(run.run_id, owner=run.owner)
+        except HoloDeckError:  # it cannot be read at the moment
+            return False
+        if found is None:
+            self.runs.forget(run)
+        return found is None
+
     async def _has_messages(self, record: RunRecord) -> bool:
         """Whether another process has stored messages of the run, after it took it over."""
         stored = await self.runs.store.read(record.session_id, owner=record.owner)
@@ -147,16 +161,14 @@ class Claim:
                 await other.wait()
             run = of.started.get(key)
             if run is not None and of.runs.knows(run):
-                if not key.part:  # other answers have another key
-                    _check(key, fingerprint, run.fingerprint)
-                if key.part or not says_not_stored(run.log.ending):
-                    self.run = run
+                self._take(run, key)
+                if not run.log.ended:
                     return self
-                of.runs.forget(run)
-                self._looks = True
             of.claims[key] = self
         try:
-            if key is not None and self._looks:
+            if self.run is not None and await of.was_deleted(self.run):
+                self.run, self._looks = None, True
+            if self.run is None and key is not None and self._looks:
                 with suppress(NotStored):
                     self.run = await of.stored(key, fingerprint)
             if self.run is None and self._sent.attempt is not None:
@@ -165,6 +177,16 @@ class Claim:
             self._release(keep=False)
             raise
         return self
+
+    def _take(self, run: Run, key: RunKey) -> None:
+        """Joins the run of an earlier duplicate in this process, unless its message was not stored."""
+        if not key.part:  # other answers have another key
+            _check(key, self.fingerprint, run.fingerprint)
+        if key.part or not says_not_stored(run.log.ending):
+            self.run = run
+        else:
+            self._of.runs.forget(run)
+            self._looks = True
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
