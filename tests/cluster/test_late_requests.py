@@ -172,3 +172,16 @@ async def test_after_its_session_was_deleted_at_the_other_server_a_request_runs_
     assert [b"asked again" in body for _, body in answers] == [True, True], "one run for both"
     assert len(pair.model.prompts) == 2
     assert pair.one.server.runs.of_session(session, owner=ANONYMOUS_OWNER) == []
+
+
+async def test_a_run_that_was_stopped_at_one_server_is_continued_at_the_other_at_once(pair: Pair) -> None:
+    """Before the copy of its log has its ending."""
+    pair.late.enter.set()
+    pair.gate.open.clear()
+    asking = asyncio.create_task(_answer(pair.one.post(ask(run="r"))))
+    await until(lambda: pair.model.prompts)
+    async with pair.one.post({}, "/runs/r/stop") as answer:
+        assert (await answer.json())["stopped"]
+    status, body = await asyncio.wait_for(_answer(pair.other.post({}, "/runs/r/continue")), PATIENCE)
+    assert (status, types(body)[-1]) == (200, "RUN_FINISHED")
+    await asking

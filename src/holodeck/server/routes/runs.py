@@ -98,10 +98,7 @@ async def continue_run(request: Request) -> Response:
 
     The same request again joins that run. If it was cut as well, the request continues it.
     """
-    cut, server, owner = await _run_of(request), server_of(request), owner_of(request)
-    if not cut.log.ended:
-        raise SessionBusy(f"Run {cut.run_id!r} has not ended.")
-    _refuse_if_whole(cut)
+    cut, server, owner = await _cut_run_of(request), server_of(request), owner_of(request)
     fingerprint = sha256(cut.run_id.encode()).digest()
     key = repeat_key_of(request, cut.request.wire, owner)
     if key is None:
@@ -122,6 +119,15 @@ async def _refuse_if_waiting(server: AgentServer, cut: Run) -> None:
     stored = await server.store.read(cut.session_id, owner=cut.owner, last=1)
     if stored is not None and stored.pending is not None and (stored.pending.approvals or stored.pending.client_calls):
         raise InvalidRequest("The conversation waits for an answer; send that answer, or a message.", field="run_id")
+
+
+async def _cut_run_of(request: Request) -> Run:
+    """The run that the path names. Raises SessionBusy if it has not ended."""
+    run = await server_of(request).stored_runs.find_settled(request.path_params["run_id"], owner=owner_of(request))
+    if not run.log.ended:
+        raise SessionBusy(f"Run {run.run_id!r} has not ended.")
+    _refuse_if_whole(run)
+    return run
 
 
 def _refuse_if_whole(run: Run) -> None:
