@@ -12,6 +12,7 @@ from holodeck.access.route_access import needs
 from holodeck.core.events import Outcome, RunFinished
 from holodeck.core.request import RunRequest
 from holodeck.errors import InvalidRequest, SessionBusy, ShuttingDown
+from holodeck.runs.branches import check_waits_for_nothing
 from holodeck.runs.port import RunKey, RunState
 from holodeck.runs.run import Run
 from holodeck.server import schemas
@@ -110,15 +111,9 @@ async def continue_run(request: Request) -> Response:
 
 
 async def _continuation_of(server: AgentServer, cut: Run) -> RunRequest:
-    await _refuse_if_waiting(server, cut)
-    return RunRequest(session_id=cut.session_id, parent_run_id=cut.run_id, encoding=cut.request.encoding)
-
-
-async def _refuse_if_waiting(server: AgentServer, cut: Run) -> None:
-    """Refuses while a later run waits for an answer of the client: without a message, its question would be withdrawn."""
     stored = await server.store.read(cut.session_id, owner=cut.owner, last=1)
-    if stored is not None and stored.pending is not None and (stored.pending.approvals or stored.pending.client_calls):
-        raise InvalidRequest("The conversation waits for an answer; send that answer, or a message.", field="run_id")
+    check_waits_for_nothing(None if stored is None else stored.pending)
+    return RunRequest(session_id=cut.session_id, parent_run_id=cut.run_id, encoding=cut.request.encoding)
 
 
 async def _cut_run_of(request: Request) -> Run:
