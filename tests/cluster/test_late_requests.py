@@ -185,3 +185,27 @@ async def test_a_run_that_was_stopped_at_one_server_is_continued_at_the_other_at
     status, body = await asyncio.wait_for(_answer(pair.other.post({}, "/runs/r/continue")), PATIENCE)
     assert (status, types(body)[-1]) == (200, "RUN_FINISHED")
     await asking
+
+
+async def test_the_other_server_shows_that_a_run_no_longer_waits_for_its_turn(pair: Pair) -> None:
+    async def is_shown(state: str) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                async with pair.other.get("/runs/r2") as answer:
+                    if (await answer.json()).get("state") == state:
+                        return
+                await asyncio.sleep(0.01)
+
+    second = Gate()
+    pair.model.turns[1] = says("asked again", pause=second)
+    pair.gate.open.clear()
+    first = asyncio.create_task(_answer(pair.one.post(ask(run="r1"))))
+    await until(lambda: pair.model.prompts)
+    later = asyncio.create_task(_answer(pair.one.post(ask(run="r2"))))
+    await is_shown("queued")
+    pair.gate.open.set()
+    await first
+    await is_shown("running")
+    second.open.set()
+    await later
+    await is_shown("finished")

@@ -63,7 +63,10 @@ class RemoteRuns:
                 run.task = asyncio.create_task(
                     self._follow(run, record), name=f"copy of run {record.run_id}", context=Context()
                 )
-        return self._followed[key]
+        run = self._followed[key]
+        if not run.log.ended:  # its turn may have come since it was opened
+            run.state = record.state
+        return run
 
     def may_be_copied_yet(self, record: RunRecord) -> bool:
         """Whether a run has ended so recently that its process may still be copying its last events.
