@@ -348,3 +348,20 @@ async def test_leases_are_renewed_again_after_the_store_was_down(monkeypatch):
     await asyncio.wait_for(renewed.wait(), 30)
     await leases.close()
     assert down == 0
+
+
+async def test_what_was_counted_here_while_the_store_was_down_is_not_given_back_there(url, window):
+    """The store would forget what others have used."""
+    budget = window(1000, name="user-tokens")
+    here, other = (ValkeyWindows(url, seconds=30) for _ in range(2))
+    await taken(other, Use(budget, 700, partly=True))
+    here._down_until = math.inf
+    assert await taken(here, Use(budget, 600, partly=True)) == [600], "a replica counts by itself then"
+    here._down_until = 0.0
+    assert await taken(here, Use(budget, 200, partly=True)) == [200]
+    for amount, left in ((-550, 100), (-150, 200)):
+        here.settle([Use(budget, amount)])
+        await settled(here)
+        assert [level.left for level in await other.levels([budget])] == [left]
+    for store in (here, other):
+        await store.close()

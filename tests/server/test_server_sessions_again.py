@@ -1,15 +1,17 @@
 """Sessions that have expired, and runs that were cut: clients learn of both, and can go on."""
 
+import asyncio
 import json
 
 import pytest
 
+from holodeck.core.owner import ANONYMOUS_OWNER
 from holodeck.errors import RunInterrupted
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.server.options import ServerSettings
 from tests.agent.agent_fixture import Deletions
 from tests.runs.test_runs import Gate
-from tests.server.serving import ask, frames, read_to, served, types
+from tests.server.serving import ask, frames, read_to, served, types, until
 from tests.server.test_server_restart import on_file
 
 ALL = ServerSettings(protocols=("ag-ui", "rest", "chat-stream"))
@@ -108,6 +110,31 @@ async def test_a_run_does_not_continue_while_a_later_one_waits_for_an_answer():
             interrupt = frames(await answer.read())[-1][1]["outcome"]["interrupts"][0]["id"]
         async with s.post({}, "/runs/r1/continue") as answer:
             assert (answer.status, "waits for an answer" in await answer.text()) == (422, True)
+        resume = [{"interruptId": interrupt, "status": "resolved", "payload": {"approved": True}}]
+        async with s.post(ask(messages=[], thread="t", run="r3", resume=resume)) as answer:
+            assert types(await answer.read())[-1] == "RUN_FINISHED"
+        assert tool.deleted == ["a"]
+
+
+@pytest.mark.req("SRV-11", "ACC-07")
+async def test_a_continuation_that_waits_for_its_turn_leaves_the_question_of_the_run_before_open():
+    first, second, tool = Gate(), Gate(), Deletions()
+    asks = Turn(text=["First"], calls=calls(("delete", '{"name": "a"}')).calls, pause=second)
+    turns = says("half an answer", pause=first), asks, says("done")
+    async with served(*turns, tools=tool.tools, settings=ALL) as s:
+        stream = await s.post(ask(thread="t", run="r1"))
+        await read_to(stream, "TEXT_MESSAGE_CONTENT")
+        await (await s.post({}, "/runs/r1/stop")).read()
+        first.open.set()
+        asking = await s.post(ask("delete it", thread="t", run="r2"))
+        await read_to(asking, "RUN_STARTED")
+        waiting = asyncio.create_task(s.post({}, "/runs/r1/continue").__aenter__())
+        await until(lambda: s.server.runs.queue.waiting((ANONYMOUS_OWNER, "t")) == 2)
+        second.open.set()
+        interrupt = frames(await asking.read())[-1][1]["outcome"]["interrupts"][0]["id"]
+        ((_, start), (_, end)) = frames(await (await waiting).read())
+        assert (start["type"], end["type"]) == ("RUN_STARTED", "RUN_ERROR")
+        assert "waits for an answer" in end["message"]
         resume = [{"interruptId": interrupt, "status": "resolved", "payload": {"approved": True}}]
         async with s.post(ask(messages=[], thread="t", run="r3", resume=resume)) as answer:
             assert types(await answer.read())[-1] == "RUN_FINISHED"

@@ -91,6 +91,54 @@ async def test_a_run_that_continues_under_its_own_id_is_read_to_its_last_ending(
     assert shown == [[RunStarted("r", "s"), ENDING], [RunStarted("r", "s"), TextAdded("m", "a"), ENDING]]
 
 
+async def test_a_run_that_was_not_stored_and_begins_again_under_its_id_has_only_its_new_log(opened):
+    """Its client sends it again at once, before the copy of the first attempt is written."""
+    one, other = await opened(), await opened()
+    refused, stored, another = RunLog(), RunLog(), RunLog()
+    for name in ("r", "another"):
+        await one.runs.begin(run(name, session=name))
+    one.runs.follow(run(), refused)
+    for event in (RunStarted("r", "s"), RunFailed("r", "s", "store-unavailable", "not stored")):
+        refused.append(event)
+    await one.runs.remove("r", owner=ME)
+    one.runs.release(run())
+    await one.runs.begin(run())
+    one.runs.follow(run(), stored)
+    one.runs.follow(run("another"), another)
+    for log in (stored, another):
+        log.append(TextAdded("m", "a"))
+    async with asyncio.timeout(50):
+        while not (await other.runs.events(run()) and await other.runs.events(run("another"))):
+            await asyncio.sleep(0.02)
+    stored.append(ENDING)
+    await one.runs._copier.close()
+    assert [event for _, events in await other.runs.events(run()) for event in events] == [TextAdded("m", "a"), ENDING]
+
+
+async def test_a_reader_that_waits_for_the_end_is_noted_also_after_another_process_has_continued_the_run(
+    opened, monkeypatch
+):
+    """It reads the first part, as an answer in one piece does: the process that continues the run must not take it for unread."""
+    one, other = await opened(), await opened()
+    monkeypatch.setattr("holodeck.runs.remote_runs.NOTE_SECONDS", 0.0)
+    await one.runs.begin(run())
+    read = await RemoteRuns(other, other.runs, RunSettings()).open(run())
+    read.attach()
+    continues, note, noted = RunLog(), other.runs.note_followed, asyncio.Event()
+
+    async def note_and_set(runs):
+        await note(runs)
+        if read.later is not None:
+            noted.set()
+
+    monkeypatch.setattr(other.runs, "note_followed", note_and_set)
+    one.runs.follow(run(), continues, PART_STRIDE)
+    continues.append(RunStarted("r", "s"))
+    await asyncio.wait_for(noted.wait(), 50)
+    continues.append(ENDING)
+    await asyncio.wait_for(read.done(), 50)
+
+
 async def test_a_defect_in_the_reading_of_a_copy_ends_its_readers(opened, monkeypatch):
     one, other = await opened(), await opened()
     await one.runs.begin(run())

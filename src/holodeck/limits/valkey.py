@@ -150,8 +150,10 @@ class ValkeyWindows:
         in_background(self._settle(uses), self._settling)
 
     async def _settle(self, uses: Sequence[Use]) -> None:
+        """Gives back here first: what was counted here while the store was down, others did not use there."""
+        uses = self._local.give_back(uses)
         with contextlib.suppress(StoreDown):
-            if await self._ask(_SETTLE, uses) is None:
+            if uses and await self._ask(_SETTLE, uses) is None:
                 self._local.settle(uses)
 
     async def levels(self, windows: Sequence[Window]) -> list[Level]:

@@ -8,10 +8,10 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from holodeck.agent.pending import decide
-from holodeck.core.messages import Message, UserMessage
+from holodeck.core.messages import Message, PendingStep, UserMessage
 from holodeck.core.owner import Owner
 from holodeck.core.request import Resume
-from holodeck.errors import RunNotFound, SessionBusy
+from holodeck.errors import InvalidRequest, RunNotFound, SessionBusy
 from holodeck.sessions.port import Conversation, SessionStore, StoredSession
 
 
@@ -72,3 +72,9 @@ def check_head(follows: str, conversation: Conversation) -> None:
     """Refuses to add to a conversation that has continued since its client was given a branch."""
     if head_of(conversation) != follows:
         raise SessionBusy("Another request has continued the conversation in the meantime; try again.")
+
+
+def check_waits_for_nothing(pending: PendingStep | None) -> None:
+    """Refuses to continue without a message while the client has to answer: its question would be withdrawn."""
+    if pending is not None and (pending.approvals or pending.client_calls):
+        raise InvalidRequest("The conversation waits for an answer; send that answer, or a message.", field="run_id")

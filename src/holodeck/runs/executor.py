@@ -21,7 +21,7 @@ from holodeck.core.owner import OwnedId
 from holodeck.core.request import RunRequest
 from holodeck.core.zones import is_zone, local_zone
 from holodeck.errors import HoloDeckError, InternalError, StoreUnavailable
-from holodeck.runs.branches import check_head
+from holodeck.runs.branches import check_head, check_waits_for_nothing
 from holodeck.runs.client_history import (
     Change,
     ClientHistory,
@@ -104,6 +104,8 @@ class RunExecutor:
         try:
             if request.follows is not None:
                 check_head(request.follows, conversation)
+            if not (request.messages or request.resume):
+                check_waits_for_nothing(conversation.pending)
             change = await self._change(run, conversation)
             await self._join_chain(run, conversation.pending)
             if change.rewind_before is not None:

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from holodeck.core.events import NOT_STORED, says_not_stored
 from holodeck.core.owner import Owner
 from holodeck.errors import HoloDeckError, InvalidRequest, StoreUnavailable
-from holodeck.runs.port import RunExists, RunKey, RunRecord
+from holodeck.runs.port import RunExists, RunKey, RunRecord, SharedRunStore
 from holodeck.runs.resumed_parts import part_of
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
@@ -59,13 +59,19 @@ class Idempotency:
     def note_attempt(self, sent: SentRequest, run: Run) -> None:
         self._attempted[sent.wire, sent.owner, sent.fingerprint] = run
 
+    def note_taken_up(self, run: Run) -> None:
+        """Lets a further attempt find a run that another process, or an earlier one, has left."""
+        if run.fingerprint:
+            self._attempted[run.request.wire, run.owner, run.fingerprint] = run
+
     async def earlier_attempt(self, sent: SentRequest, attempt: int) -> Run | None:
         """The run of a request that has no key but an attempt number, as OpenAI's SDKs send it.
 
         These SDKs repeat a request by themselves when the connection breaks or a proxy gives up. Without this, the tools
         would act twice. People also write the same thing twice, so a first attempt always starts a run. A later attempt
         joins only a run that is in progress or has just ended, since a first attempt in between may have been refused
-        before it came here. Runs of other processes are found if the store is shared, while they are in progress.
+        before it came here. Runs of other processes are found if the store is shared, while they are in progress. Those
+        that a process has left are found where they are taken up.
         """
         request = sent.wire, sent.owner, sent.fingerprint
         if attempt == 0:
@@ -100,6 +106,20 @@ class Idempotency:
             await self.runs.remove(record)
             raise NotStored(NOT_STORED)
         return await self._restored(record)
+
+    async def was_deleted(self, run: Run) -> bool:
+        """Whether another process has deleted a run that ended here. It does not say so, as for one in progress."""
+        records = self.runs.records
+        is_kept = (run.owner, run.run_id) in self.runs.unstored.kept
+        if not isinstance(records, SharedRunStore) or run.record is None or is_kept:
+            return False
+        try:
+            found = await records.find(run.run_id, owner=run.owner)
+        except HoloDeckError:  # it cannot be read at the moment
+            return False
+        if found is None:
+            self.runs.forget(run)
+        return found is None
 
     async def _has_messages(self, record: RunRecord) -> bool:
         """Whether another process has stored messages of the run, after it took it over."""
@@ -144,17 +164,14 @@ class Claim:
                 await other.wait()
             run = of.started.get(key)
             if run is not None and of.runs.knows(run):
-                if not key.part:  # other answers have another key
-                    _check(key, fingerprint, run.fingerprint)
-                if not says_not_stored(run.log.ending):
-                    self.run = run
+                self._take(run, key)
+                if self.run is not None and not run.log.ended:
                     return self
-                if not key.part:
-                    of.runs.forget(run)
-                    self._looks = True
             of.claims[key] = self
         try:
-            if key is not None and self._looks:
+            if self.run is not None and await of.was_deleted(self.run):
+                self.run, self._looks = None, True
+            if self.run is None and key is not None and self._looks:
                 with suppress(NotStored):
                     self.run = await of.stored(key, fingerprint)
             if self.run is None and self._sent.attempt is not None:
@@ -163,6 +180,16 @@ class Claim:
             self._release(keep=False)
             raise
         return self
+
+    def _take(self, run: Run, key: RunKey) -> None:
+        """Joins the run of an earlier duplicate in this process, unless its message was not stored."""
+        if not key.part:  # other answers have another key
+            _check(key, self.fingerprint, run.fingerprint)
+        if not says_not_stored(run.log.ending):
+            self.run = run
+        elif not key.part:
+            self._of.runs.forget(run)
+            self._looks = True
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

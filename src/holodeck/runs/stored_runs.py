@@ -231,12 +231,16 @@ class StoredRuns:
         return await self._records.find(run_id, owner=owner)
 
     async def elsewhere(self, wire: str, owner: Owner, fingerprint: bytes) -> Run | None:
-        """The newest run in progress that another process has begun for the same request."""
+        """The newest run in progress that another process has begun for the same request.
+
+        It may be this process's by now, and wait to be taken up.
+        """
         if self.remote is None:
             return None
         records = self.remote.records
         for record in reversed(await records.open_runs(owner=owner, fingerprint=fingerprint)):
-            if record.wire == wire and record.replica != records.replica:
+            is_here = record.replica == records.replica and self._runs.find(record.run_id, owner=owner) is not None
+            if record.wire == wire and not is_here:
                 return await self.restored(record)
         return None
 

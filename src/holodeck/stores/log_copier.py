@@ -199,6 +199,9 @@ class LogCopier:
         due, self._due = self._due, {}
         taken: _Batch = []
         for copy in due:
+            latest = self._copies.get(copy.run)
+            if latest is not None and latest is not copy and latest.first_number <= copy.first_number:
+                continue  # the run was not stored, and has begun again under its id
             try:
                 events = copy.log.since(copy.position)
             except ReplayGone:  # it writes faster than it can be copied: the beginning is enough

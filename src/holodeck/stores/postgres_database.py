@@ -166,14 +166,14 @@ class PostgresDatabase:
         found = await self.rows(statement, values, again=again, lane=lane)
         return found[0] if found else None
 
-    async def transaction(self, job: Callable[[PostgresConnection], Awaitable[T]]) -> T:
-        """Executes several statements, all of them or none."""
+    async def transaction(self, job: Callable[[PostgresConnection], Awaitable[T]], *, again: bool = False) -> T:
+        """Executes several statements, all of them or none. `again` as in `rows`."""
 
         async def execute(connection: PostgresConnection) -> T:
             async with connection.transaction():
                 return await job(connection)
 
-        return await noticing_cancellation(self._attempt(execute, again=False, lane=Lane.RUN))
+        return await noticing_cancellation(self._attempt(execute, again=again, lane=Lane.RUN))
 
     async def _attempt(self, job: Callable[[PostgresConnection], Awaitable[T]], *, again: bool, lane: Lane) -> T:
         deadline = time.monotonic() + OUTAGE_SECONDS
