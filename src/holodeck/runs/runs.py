@@ -23,6 +23,7 @@ from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import (
     HoloDeckError,
+    InvalidRequest,
     RunInterrupted,
     RunNotFound,
     RunTimeout,
@@ -126,8 +127,7 @@ class Runs:
         earlier = self._part_before(request, session)
         self._refuse_behind(session_id, self.queue.waiting(session))
         if request.resume and not self.queue.busy(session):  # refuses an answer to nothing before the first byte
-            stored = await self.store.read(session_id, owner=owner, last=1)
-            decide(None if stored is None else stored.pending, request.resume, ())
+            await self._check_answers(request, session)
             self._refuse_behind(session_id, self.queue.waiting(session))  # another request may have come meanwhile
             earlier = self._part_before(request, session) or earlier  # it may be past its replay window by now
         if earlier is not None:
@@ -166,6 +166,15 @@ class Runs:
                 self.stop(run, error)
                 raise
         return run
+
+    async def _check_answers(self, request: RunRequest, session: OwnedId) -> None:
+        """Raises InvalidRequest unless the session waits for these answers."""
+        owner, session_id = session
+        stored = await self.store.read(session_id, owner=owner, last=1)
+        if stored is None:
+            gone = f"There is no session {session_id!r}, or it has expired, and with it what it asked."
+            raise InvalidRequest(gone, field="resume")
+        decide(stored.pending, request.resume, ())
 
     def observe(self, run: Run) -> None:
         run.log.observers = self._observe(run) if self._observe else ()

@@ -60,12 +60,13 @@ async def task_of(
     history: list[JsonObject] = []
     stored = await _messages(server, chain) if history_length != 0 else {}
     status: JsonObject = {}
+    metadata: JsonObject = {}
     for run in chain:
         reader = _reader(first.run_id, run)
         for event in server.shown_events(run):
             reader.read(event)
         found |= reader.artifacts
-        status = reader.status
+        status, metadata = reader.status, metadata or reader.metadata
         if status["state"] == SUBMITTED and (run.state is not RunState.QUEUED or run.earlier is not None):
             status = {**status, "state": WORKING}  # it began in a part of the log that is not copied, or of a crash
         history += [message_json(each, first.run_id, first.session_id) for each in stored.get(run.run_id, ())]
@@ -81,6 +82,7 @@ async def task_of(
         artifacts=list(found.values()) if artifacts else (),
         history=history,
         history_length=history_length,
+        metadata=metadata,
     )
 
 
