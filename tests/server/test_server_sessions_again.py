@@ -146,6 +146,19 @@ async def test_a_run_that_was_stopped_continues_without_a_new_message():
 
 
 @pytest.mark.req("SRV-11")
+@pytest.mark.parametrize("is_kept", [True, False], ids=["kept in a file", "in memory"])
+async def test_a_run_that_the_server_ends_when_it_stops_says_how_to_continue(tmp_path, is_kept):
+    stores = on_file(tmp_path / "s.db") if is_kept else {}
+    async with served(says("half an answer", pause=Gate()), settings=ALL, **stores) as s:
+        stream = await s.post(ask(thread="t"))
+        await read_to(stream, "TEXT_MESSAGE_CONTENT")
+        await s.server.drain(0)
+        ending = frames(await stream.read())[-1][1]
+    then = " When it is back, a new message continues the conversation." if is_kept else ""
+    assert (ending["code"], ending["message"]) == ("shutting-down", f"The server is shutting down.{then}")
+
+
+@pytest.mark.req("SRV-11")
 async def test_a_run_that_was_cut_is_named_until_another_one_follows(tmp_path):
     """While its continuation ran, a client was still asked to offer one."""
     gate, cut = Gate(), Turn(text=["half an answer"], error=RunInterrupted("The process ended."))

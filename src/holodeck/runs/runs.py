@@ -291,10 +291,9 @@ class Runs:
         """
         self.is_closing = True
         self.feeds.close()
-        why = ShuttingDown("The server is shutting down.")
         for run in self._waiting:
             if not self._is_left(run):
-                self.stop(run, why)
+                self.stop(run, self._shutdown_of(run))
         tasks = {run.task for run in self.active if run.task is not None and run not in self._waiting}
         if tasks:
             await asyncio.wait(tasks, timeout=drain)
@@ -302,7 +301,7 @@ class Runs:
         leaving = [asyncio.create_task(each) for each in left.values()]
         for run in self.active:
             if run not in left:
-                self.stop(run, why)
+                self.stop(run, self._shutdown_of(run))
         remaining = {run.task: run for run in self._live if run.task is not None}
         if remaining:
             _, stuck = await asyncio.wait({*remaining, *leaving}, timeout=STOP_SECONDS)
@@ -341,6 +340,12 @@ class Runs:
         except Exception:  # a bug of the store: it must not keep the server from stopping
             log.exception("the end of run %s could not be stored", run.run_id)
         return False
+
+    def _shutdown_of(self, run: Run) -> ShuttingDown:
+        """The error of a run that the server ends when it stops. It says how to continue, if the session is kept."""
+        kept = self.records is not None and self.records.outlives_process and not run.request.throw_away
+        then = " When it is back, a new message continues the conversation." if kept else ""
+        return ShuttingDown(f"The server is shutting down.{then}")
 
     def _left_to_others(self) -> dict[Run, Coroutine[Any, Any, None]]:
         """The runs that are left to another process, with the work that does it."""
