@@ -490,11 +490,13 @@ class _Run:
     def _judge_empty(self, reply: ModelReply) -> None:
         """Raises EmptyReply unless tools ran: their work is done, and a client that retries would do it twice."""
         has_thoughts = reply.reasoning.strip() or (reply.usage is not None and reply.usage.reasoning_tokens)
-        why = ONLY_THOUGHTS if has_thoughts else "The model returned an empty answer."
+        why = (
+            ONLY_THOUGHTS if has_thoughts or reply.finish_reason == "length" else "The model returned an empty answer."
+        )
         stored = self.context.conversation.messages
         if not (self.emitter.tools_ran or (stored and isinstance(stored[-1], ToolMessage))):
             raise EmptyReply(" ".join([*self.warnings, why]))
-        self.warnings.append(why)
+        self._warn("empty-reply", why)
 
     async def _wait_for_input(self, batch: Batch, reply: ModelReply) -> LoopResult:
         step = PendingStep(

@@ -100,7 +100,7 @@ class RunExecutor:
         request = run.request
         conversation = Transcript() if request.throw_away else await self.open(run)
         is_empty = not conversation.messages and conversation.pending is None
-        run.is_new_session = is_empty and request.session_id is not None
+        run.is_new_session = is_empty and request.session_id is not None and not request.throw_away
         try:
             if request.follows is not None:
                 check_head(request.follows, conversation)

@@ -229,5 +229,7 @@ class Claim:
 def _check(key: RunKey, fingerprint: bytes, first: bytes) -> None:
     if fingerprint != first:
         raise InvalidRequest(
-            f"{key.header_name} {key.name!r} was already used for a different request.", field=key.header_name
+            f"{key.header_name} {key.name!r} was already used for a different request; send a new one with each "
+            "message, such as a UUID.",
+            field=key.header_name,
         )

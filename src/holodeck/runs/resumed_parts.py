@@ -26,7 +26,10 @@ def check_continues(run: Run, request: RunRequest, session: OwnedId, *, is_idle:
     may_wait = run.log.ended and (run.state is RunState.INTERRUPTED or says_not_stored(run.log.ending))
     is_asked = answers <= asked or (is_idle and may_wait)
     if (run.owner, run.session_id) != session or not answers or not is_asked:
-        raise InvalidRequest(f"Run id {request.run_id!r} is already used by another request.", field="runId")
+        raise InvalidRequest(
+            f"Run id {request.run_id!r} is already used by another request; send a new one with each message.",
+            field="runId",
+        )
     if len(run.parts) >= MAX_PARTS:
         raise InvalidRequest(
             f"Run {request.run_id!r} has {MAX_PARTS} parts, one for each resume, which is the maximum; resume it under a new run id.",
