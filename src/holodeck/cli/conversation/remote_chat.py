@@ -10,14 +10,16 @@ import mimetypes
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from holodeck.agent.pending import OUTCOME_UNKNOWN
 from holodeck.cli.conversation.attachments import dropped_files, file_bytes, named_file
 from holodeck.cli.conversation.chat_loop import COMMAND, LONG_QUESTION, ChatIO, ChatLoop, ReplyCoroutine
 from holodeck.cli.conversation.remote_run import RemoteRun
 from holodeck.cli.conversation.remote_server import RemoteServer, RemoteSession
-from holodeck.cli.conversation.session import CUT_BY_CRASH, NO_ANSWER, counted
+from holodeck.cli.conversation.session import CUT_BY_CRASH, NO_ANSWER, UNKNOWN_OUTCOME, counted
 from holodeck.cli.lines import Lines
 from holodeck.core.events import Ending, Interrupt
 from holodeck.core.ids import new_ulid
@@ -77,7 +79,9 @@ class RemoteChat(ChatLoop):
             if found.messages:
                 context.say(context.paint.dim(counted(len(found.messages))))
                 self._show(found, SHOWN_MESSAGES)
-                if not (found.questions or found.is_active or found.messages[-1].get("role") == "assistant"):
+                if unknown := _calls_of_unknown_outcome(found):
+                    context.say(context.paint.dim(UNKNOWN_OUTCOME.format(tools=", ".join(map(one_line, unknown)))))
+                elif not (found.questions or found.is_active or found.messages[-1].get("role") == "assistant"):
                     context.say(context.paint.dim(NO_ANSWER))
                 elif found.messages[-1].get("cut") == INTERRUPTED and not found.is_active:
                     context.say(context.paint.dim(CUT_BY_CRASH))
@@ -207,6 +211,13 @@ class RemoteChat(ChatLoop):
                 context.show_answer(_text(message))
                 if cut := message.get("cut"):
                     context.say(context.paint.dim(f"({one_line(str(cut), LONG_QUESTION)})"))
+
+
+def _calls_of_unknown_outcome(session: RemoteSession) -> list[str]:
+    """The tools at the end of the conversation whose results a crash prevented."""
+    messages = () if session.is_active else reversed(session.messages)
+    results = takewhile(lambda message: message.get("role") == "tool", messages)
+    return [str(each.get("name")) for each in results if each.get("content") == OUTCOME_UNKNOWN]
 
 
 def _text(message: Any) -> str:

@@ -18,6 +18,7 @@ from holodeck.sessions.transcript import Transcript, title_of
 
 NO_ANSWER = "(no answer was stored; /retry asks again)"
 CUT_BY_CRASH = "(the last answer was cut by a crash; /retry asks again, or send a message to continue)"
+UNKNOWN_OUTCOME = "({tools}: no result was stored, and whether it took effect is not known; send a message to continue)"
 MAX_MESSAGES = 50
 
 
