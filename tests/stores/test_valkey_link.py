@@ -28,6 +28,7 @@ from holodeck.stores.valkey_line import ValkeyLine
 from holodeck.stores.valkey_link import ValkeyLink
 from holodeck.stores.valkey_pool import pool_of
 from tests.limits.valkey_server import valkey
+from tests.ports import free_port
 from tests.stores.processes import on_database
 
 RUN, LOG = (ME, "r"), ((ME, "r"), 1)
@@ -185,6 +186,14 @@ async def test_a_run_that_begins_or_ends_wakes_those_that_watch_its_session(link
         assert await asyncio.wait_for(news.get(), 50) == (ME, "s")
     other.stop_watching((ME, "s"))
     assert not other._sessions
+
+
+async def test_a_master_that_no_sentinel_knows_is_one_short_sentence():
+    """The error went on with the representation of a client and its connections."""
+    url = f"valkey+sentinel://127.0.0.1:{free_port()}/missing"
+    with pytest.raises(StartError) as caught:
+        await ValkeyLink(redis_url(url), "tester", "one", replay_window=120).start()
+    assert caught.value.message == "the Valkey of cluster.valkey cannot be reached: No master found for 'missing'"
 
 
 async def test_one_that_is_not_there_is_an_error_at_the_start_and_nothing_later(tmp_path):

@@ -73,6 +73,9 @@ class PostgresDatabase:
         try:
             async with first:
                 await _prepare(first)
+        except psycopg.errors.DuplicateTable as error:
+            wrong = "its schema holodeck has tables of another program; set another sessions.url"
+            raise StartError(f"{self.name} cannot be used: {wrong}") from error
         except psycopg.Error as error:
             raise StartError(f"{self.name} cannot be used: {_words_of(error)}") from error
         self._pool, self._beats = self._new_pool(1, self._connections), self._new_pool(0, 1)
@@ -265,6 +268,7 @@ async def _prepare(connection: PostgresConnection) -> None:
     """Checks the schema and migrates it, completely or not at all."""
     (encoding,) = await _one(connection, "SHOW server_encoding")
     if encoding != "UTF8":
+        encoding = encoding.decode() if isinstance(encoding, bytes) else encoding  # SQL_ASCII: every text is bytes
         raise StartError(f"the database's encoding is {encoding}; sessions need one with the encoding UTF8")
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))

@@ -366,4 +366,5 @@ def _hashed(*name: str | int) -> str:
 
 
 def _words_of(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    """The first line of a message, without the representation of a client, which follows if no Sentinel answers."""
+    return (str(error).splitlines() or [type(error).__name__])[0].partition(" : <")[0]

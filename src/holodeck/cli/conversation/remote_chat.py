@@ -10,14 +10,16 @@ import mimetypes
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from holodeck.agent.pending import OUTCOME_UNKNOWN
 from holodeck.cli.conversation.attachments import dropped_files, file_bytes, named_file
 from holodeck.cli.conversation.chat_loop import COMMAND, LONG_QUESTION, ChatIO, ChatLoop, ReplyCoroutine
 from holodeck.cli.conversation.remote_run import RemoteRun
 from holodeck.cli.conversation.remote_server import RemoteServer, RemoteSession
-from holodeck.cli.conversation.session import NEW_ID, NO_ANSWER, about_cut, counted
+from holodeck.cli.conversation.session import NEW_ID, NO_ANSWER, UNKNOWN_OUTCOME, about_cut, counted
 from holodeck.cli.lines import Lines
 from holodeck.core.events import Ending, Interrupt
 from holodeck.core.ids import new_ulid
@@ -80,7 +82,9 @@ class RemoteChat(ChatLoop):
             if found.messages:
                 context.say(context.paint.dim(counted(len(found.messages))))
                 self._show(found, SHOWN_MESSAGES)
-                if not (found.questions or found.is_active or found.messages[-1].get("role") == "assistant"):
+                if unknown := _calls_of_unknown_outcome(found):
+                    context.say(context.paint.dim(UNKNOWN_OUTCOME.format(tools=", ".join(map(one_line, unknown)))))
+                elif not (found.questions or found.is_active or found.messages[-1].get("role") == "assistant"):
                     context.say(context.paint.dim(NO_ANSWER))
             elif found.is_missing and context.is_named:
                 context.say(context.paint.dim(NEW_ID))
@@ -219,6 +223,13 @@ class RemoteChat(ChatLoop):
                     explains = last is not None and message is session.messages[-1] and not session.is_active
                     about = about_cut(str(cut)) if explains else f"({one_line(str(cut), LONG_QUESTION)})"
                     context.say(context.paint.dim(about))
+
+
+def _calls_of_unknown_outcome(session: RemoteSession) -> list[str]:
+    """The tools at the end of the conversation whose results a crash prevented."""
+    messages = () if session.is_active else reversed(session.messages)
+    results = takewhile(lambda message: message.get("role") == "tool", messages)
+    return [str(each.get("name")) for each in results if each.get("content") == OUTCOME_UNKNOWN]
 
 
 def _text(message: Any) -> str:

@@ -19,6 +19,7 @@ from holodeck.errors import ShuttingDown
 from holodeck.sessions.transcript import Transcript, title_of
 
 NO_ANSWER = "(no answer was stored; /retry asks again)"
+UNKNOWN_OUTCOME = "({tools}: no result was stored, and whether it took effect is not known; send a message to continue)"
 NEW_ID = "(there is no conversation with this id, or it has expired; your first message begins it)"
 _HOW_CUT = {
     INTERRUPTED: "was cut by a crash",
