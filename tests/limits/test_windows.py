@@ -17,6 +17,7 @@ from holodeck.limits.valkey import ValkeyWindows
 from holodeck.limits.window import DAY, MAX_WINDOWS, MINUTE, Buckets, Full, MemoryWindows, StoreDown, Taken, Use, Window
 from tests.examples import examples
 from tests.limits.valkey_server import valkey
+from tests.store_faults.failover_backends import valkey_trio
 
 
 @pytest.fixture(scope="module")
@@ -214,6 +215,17 @@ async def test_a_store_that_is_away_counts_here(tmp_path):
     with pytest.raises(StoreDown):
         await strict.take([Use(window, 1)])
     await strict.close()
+
+
+async def test_the_store_may_be_the_primary_that_sentinels_name():
+    use = Use(Window("user-requests", "x", 3, DAY), 1)
+    with valkey_trio() as trio:
+        stores = [ValkeyWindows(trio.url), ValkeyWindows(f"valkey://127.0.0.1:{trio.primary()}")]
+        counted = [await store.take([use]) for store in [*stores, *stores]]
+        assert [each.levels[0].left for each in counted[:3]] == [2, 1, 0]
+        assert isinstance(counted[3], Full)
+        for store in stores:
+            await store.close()
 
 
 async def test_a_store_that_comes_back_is_asked_again(tmp_path, monkeypatch):

@@ -103,15 +103,17 @@ class ValkeyWindows:
 
     def __init__(self, url: str, when_down: WhenDown = "local", *, seconds: float = SECONDS) -> None:
         """`seconds` limits one round trip. A burst shares a few connections instead of opening many."""
-        from redis.asyncio import BlockingConnectionPool, Redis  # noqa: PLC0415  an extra
+        from redis.asyncio import Redis  # noqa: PLC0415  an extra
         from redis.exceptions import RedisError  # noqa: PLC0415
 
-        pool = BlockingConnectionPool.from_url(
+        from holodeck.valkey_pool import pool_of  # noqa: PLC0415
+
+        pool = pool_of(
             url,
+            seconds=seconds,
+            answer_seconds=seconds,
+            wait_seconds=5 * seconds,
             max_connections=MAX_CONNECTIONS,
-            timeout=5 * seconds,
-            socket_timeout=seconds,
-            socket_connect_timeout=seconds,
         )
         self._client: Redis = Redis.from_pool(pool)
         self._errors = (RedisError, OSError, TimeoutError)
