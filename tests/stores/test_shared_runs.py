@@ -9,12 +9,15 @@ import pytest
 
 from holodeck.agent.definition import AgentDefinition
 from holodeck.config.agent_schema import ClusterSettings
+from holodeck.config.build_stores import Stores
+from holodeck.config.load import load_config
 from holodeck.core.events import RunFinished, RunStarted, StepStarted
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
 from holodeck.errors import RunInterrupted, SessionBusy, ShuttingDown, StoreUnavailable
+from holodeck.limits.window import MINUTE, Full, Use, Window
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs import executor, interrupted_runs, unstored_endings
 from holodeck.runs import runs as runs_module
@@ -29,6 +32,7 @@ from holodeck.runs.shared_entry import SharedEntry
 from holodeck.runs.stored_runs import StoredRuns
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.options import ServerSettings
+from holodeck.server.process import build_server
 from holodeck.stores.log_copier import LogPiece
 from holodeck.stores.session_watches import SessionWatches
 from holodeck.tools.catalogue import Catalogue
@@ -500,6 +504,20 @@ async def test_a_wait_that_is_cancelled_in_the_moment_in_which_it_ends_is_cancel
     waiting.cancel()
     await asyncio.wait({waiting}, timeout=50)
     assert waiting.cancelled(), "a run that waits for its turn can be stopped"
+
+
+async def test_a_server_knows_how_many_share_a_limit_whose_store_is_down(opened, tmp_path):
+    one, other = await opened(), await opened()
+    (tmp_path / "agent.yaml").write_text(
+        "name: tester\nmodel: {provider: demo}\nserver: {limits: {store: 'unix:///nowhere', requests_per_minute: 10}}\n"
+    )
+    server = build_server(load_config(tmp_path), ServerSettings(), stores=Stores(one, one.runs))
+    for store in (one, other, one):
+        await store.runs.beat()
+    window = Window("address-requests", "x", 10, MINUTE)
+    taken = [await server.quotas.take([Use(window, 1)]) for _ in range(6)]
+    assert [isinstance(each, Full) for each in taken] == [False] * 5 + [True]
+    await server.quotas.close()
 
 
 async def test_a_process_that_stops_while_another_leaves_stops():

@@ -39,6 +39,7 @@ from holodeck.errors import StartError
 from holodeck.limits.leases import LeaseStore, ValkeyLeases
 from holodeck.limits.valkey import ValkeyWindows
 from holodeck.limits.window import StoreDown
+from holodeck.runs.port import SharedRunStore
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.app import Application
@@ -176,6 +177,8 @@ def build_server(
     """Builds the server of a file. `agent` replaces the agent that the file describes."""
     metrics, stores = Metrics(config.agent.observability.tenants), stores or build_stores(config)
     windows, leases = open_store(config)
+    if windows is not None and isinstance(records := stores.runs, SharedRunStore):
+        windows.processes = lambda: records.processes
     return AgentServer(
         agent
         or build_agent(
