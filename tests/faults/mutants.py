@@ -94,7 +94,7 @@ MUTANTS = (
     Mutant("stores/valkey_link.py", '"" if piece.is_beginning else _MUST_EXIST', '""', STORES, "a log that Valkey forgot goes on from its middle"),
     Mutant("stores/valkey_link.py", 'pipeline.xadd(key, {_SEALED: "1"}, id=_LAST_ID)', "pass", STORES, "a process that was taken for dead adds to its log"),
     Mutant("stores/postgres_database.py", "call_later(SILENT_SECONDS, _break, connection)", "call_later(SILENT_SECONDS, id, connection)", STORES, "a database that does not answer holds a statement for ever"),
-    Mutant("runs/replica.py", "counter was raised meanwhile\n        self._lost_store()", "counter was raised meanwhile", STORES, "a process whose database does not answer keeps its runs while others take them over"),
+    Mutant("runs/replica.py", "        else:\n            self._lost_store()\n", "", STORES, "a process whose database does not answer keeps its runs while others take them over"),
     Mutant("stores/valkey_link.py", "if end < keys[key].first % PART_STRIDE}", "if False}", STORES, "a log that lost its end in a failover goes on behind the gap"),
     Mutant("stores/postgres_runs.py", "[piece for piece in pieces if piece.run not in gone]", "pieces", STORES, "a log that is gone when its run ends is not copied again"),
     Mutant("stores/postgres_replicas.py", "return time.monotonic() - self._beaten > MISSED_BEATS * self._pause", "return False", STORES, "a process that was taken for dead begins runs that the others end at once"),

@@ -136,6 +136,7 @@ MUTANTS = (
     )),
     StoreMutant("S28", CLUSTER, "each server counts for itself", (
         ("limits/valkey.py", "answer = await self._ask(_TAKE, uses)", "answer = None"),
+        ("limits/valkey.py", "limit // self.processes()", "limit"),
     )),
     StoreMutant("S29", CLUSTER, "runs and sessions are found by their ids alone, not by their owners", (
         ("stores/postgres_database.py", 'OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"', 'OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s"'),

@@ -8,7 +8,6 @@ import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError as LostConnection
 
-from holodeck.config.build_stores import redis_url
 from holodeck.core.events import RunFinished, TextAdded
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.owner import Owner
@@ -26,7 +25,7 @@ from holodeck.stores.postgres_runs import PostgresRunStore
 from holodeck.stores.postgres_sessions import PostgresSessionStore
 from holodeck.stores.valkey_line import ValkeyLine
 from holodeck.stores.valkey_link import ValkeyLink
-from holodeck.stores.valkey_pool import pool_of
+from holodeck.valkey_pool import pool_of
 from tests.limits.valkey_server import valkey
 from tests.ports import free_port
 from tests.stores.processes import on_database
@@ -241,7 +240,7 @@ async def test_a_log_that_lost_its_end_in_a_failover_is_copied_again(linked, url
     ],
 )
 def test_the_address_of_sentinels(url, places, settings):
-    pool = pool_of(redis_url(url), seconds=1, answer_seconds=1, max_connections=1)
+    pool = pool_of(url, seconds=1, answer_seconds=1, max_connections=1)
     sentinels = [each.connection_pool.connection_kwargs for each in pool.sentinel_manager.sentinels]
     assert [(each["host"], each["port"]) for each in sentinels] == places
     assert pool.service_name == "name"
@@ -252,7 +251,7 @@ def test_the_address_of_sentinels(url, places, settings):
 @pytest.mark.parametrize("url", ["valkey+sentinel://a", "valkey+sentinel:///name", "valkey+sentinel://a:b/name"])
 def test_an_invalid_sentinel_address_is_refused(url):
     with pytest.raises(ValueError, match=r"missing|invalid literal"):
-        pool_of(redis_url(url), seconds=1, answer_seconds=1, max_connections=1)
+        pool_of(url, seconds=1, answer_seconds=1, max_connections=1)
 
 
 async def test_a_log_that_is_gone_when_its_run_ends_is_copied_again_as_a_whole(postgres_database, url):

@@ -93,6 +93,10 @@ class PostgresRunStore:
     def has_others(self) -> bool:
         return self._replicas.has_others
 
+    @property
+    def processes(self) -> int:
+        return self._replicas.processes
+
     def connect(self, link: "ValkeyLink") -> None:
         """Lets a Valkey carry logs and commands. Called before `join`."""
         self._link = link

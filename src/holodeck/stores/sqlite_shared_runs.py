@@ -83,6 +83,10 @@ class SharedSqliteRunStore(SqliteRunStore):
 
     # this process among the others
 
+    @property
+    def processes(self) -> int:
+        return self._heartbeats.processes
+
     async def join(self) -> None:
         statement = "INSERT OR IGNORE INTO replicas (id, agent, version) VALUES (?, ?, ?)"
         values = self.replica, self._agent, __version__

@@ -26,7 +26,7 @@ from holodeck.errors import StartError
 from holodeck.runs.recovery import PART_STRIDE
 from holodeck.stores.log_copier import LogPiece
 from holodeck.stores.valkey_line import ValkeyLine
-from holodeck.stores.valkey_pool import pool_of
+from holodeck.valkey_pool import pool_of
 
 log = logging.getLogger(__name__)
 
