@@ -191,7 +191,7 @@ async def test_a_master_that_no_sentinel_knows_is_one_short_sentence():
     """The error went on with the representation of a client and its connections."""
     url = f"valkey+sentinel://127.0.0.1:{free_port()}/missing"
     with pytest.raises(StartError) as caught:
-        await ValkeyLink(redis_url(url), "tester", "one", replay_window=120).start()
+        await ValkeyLink(url, "tester", "one", replay_window=120).start()
     assert caught.value.message == "the Valkey of cluster.valkey cannot be reached: No master found for 'missing'"
 
 
