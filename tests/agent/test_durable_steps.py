@@ -187,6 +187,27 @@ async def test_a_message_that_cannot_be_stored_ends_the_run_in_the_middle_of_the
     assert [what for what, _ in journal.writes] == ["commit", "ending"], "nothing of the reply is stored"
 
 
+class FailsMeanwhile(SlowJournal):
+    """The write of the message fails in the moment in which the answer is complete."""
+
+    def end(self, messages, pending, **more: Any) -> asyncio.Future[None] | None:
+        if messages:
+            self.stored.set_exception(StoreUnavailable("The disk is full."))
+            raise StoreUnavailable("The disk is full.")
+        return super().end(messages, pending, **more)
+
+
+@pytest.mark.req("D03", "D08")
+async def test_a_message_that_cannot_be_stored_is_named_although_its_answer_was_complete():
+    fixture = AgentFixture(says("hello"))
+    fixture.conversation = journal = FailsMeanwhile(fixture)
+    response = await fixture.play("hi")
+    assert response.error_code == "store-unavailable"
+    assert [type(event) for event in fixture.events] == [e.RunStarted, e.RunFailed]
+    assert fixture.ending.reason == "not_stored"
+    assert journal.endings == [fixture.ending]
+
+
 class LateReply(ScriptedModel):
     """A model whose connection delivers more of its reply after the store has failed and before the run is stopped."""
 

@@ -62,8 +62,8 @@ class RunEnding:
         try:
             with suppress(HoloDeckError):  # after a failed commit the step stays pending
                 await self._durable(self._overlap.stored)
-            if self._overlap.stored is None:
-                self._emitter.release()
+            self._overlap.finish()
+            self._emitter.release()
             if self.lacks_message or not self._emitter.started:
                 ending = before_anything_is_stored(ending)
             await self._store(ending, (), KEEP, state)
