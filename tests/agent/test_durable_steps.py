@@ -483,6 +483,33 @@ async def test_a_message_that_comes_with_an_answer_is_stored_or_named_if_the_sto
     assert fixture.tools.called == []
 
 
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_a_stop_while_a_message_that_came_with_an_answer_is_written_says_whether_it_is_stored(is_stored):
+    fixture, journal = journaled(calls(("erase", "{}")), tools=PlainTools(approval=frozenset({"erase"}), erase=echo))
+    await fixture.play("go")
+    writing, written, commit = asyncio.Event(), asyncio.Event(), journal.commit
+
+    async def slow(messages, *args, **more):
+        if isinstance(messages[0], UserMessage):
+            writing.set()
+            await written.wait()
+            journal.broken = not is_stored
+        await commit(messages, *args, **more)
+
+    journal.commit = slow
+    playing = asyncio.create_task(fixture.play("and then this"))
+    await asyncio.wait_for(writing.wait(), 20)
+    playing.cancel()
+    await passes()
+    written.set()
+    await asyncio.wait({playing})
+    assert (journal.messages[-1].content == "and then this") is is_stored
+    assert (fixture.ending.outcome, fixture.ending.warning) == (
+        e.Outcome.CANCELLED,
+        None if is_stored else e.STOPPED_UNSTORED,
+    )
+
+
 async def test_an_approval_is_used_up_in_the_write_that_begins_its_call():
     seen = []
 
