@@ -27,6 +27,7 @@ from holodeck.agent.prompting import Compaction, initial_state, length_of, promp
 from holodeck.agent.run_ending import RunEnding, show_history
 from holodeck.agent.structured_output import BadOutputError, repair_request
 from holodeck.agent.tool_calls import Batch, KeptResults, ToolRunner, server_tools
+from holodeck.core.cancellations import noticing_cancellation
 from holodeck.core.events import (
     HISTORY,
     CustomSent,
@@ -333,13 +334,13 @@ class _Run:
 
         The run has shown events by then. So its ending says if the message is not stored.
         """
-        self.ending.lacks_message = bool(new) and self.context.conversation.pending is not None
-        if new and not self.ending.lacks_message:
+        self.ending.lacks_message = bool(new)
+        if new and self.context.conversation.pending is None:
+            storing = asyncio.ensure_future(self._commit(new))
             try:
-                await self._commit(new)
-            except HoloDeckError:
-                self.ending.lacks_message = True
-                raise
+                await noticing_cancellation(self.ending.durable(storing))  # a stop waits: is the message stored or not?
+            finally:
+                self.ending.lacks_message = not storing.done() or storing.exception() is not None
 
     def _new_messages(self) -> Sequence[Message]:
         new = self.context.input
