@@ -7,6 +7,8 @@ readers get events.
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Callable, Container, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
@@ -150,11 +152,11 @@ class Runs:
         self._register(run, key)
         run.slot = self.queue.take(session)
         if self._shared is not None and run.record is not None:
-            self._beginning.add((owner, run.run_id))
-            try:
-                await self._shared.begin(run, run.record)
-            finally:
-                self._beginning.discard((owner, run.run_id))
+            await self._begin(run, run.record, self._shared)
+        if self.records is not None and run.record is not None:
+            if earlier is not None:
+                self._copy_again(earlier, run.record, self.records)
+            self.records.follow(run.record, run.log, run.first_number)
         self.launch(run, self.executor.prepare)
         if request.time_limit is not None:
             why = RunTimeout(f"The answer took longer than {request.time_limit:g} s.", "run_timeout")
@@ -177,6 +179,14 @@ class Runs:
                 f"There is no open interrupt {asked!r}: the session is unknown, or has expired.", field="resume"
             )
         decide(stored.pending, request.resume, ())
+
+    async def _begin(self, run: Run, record: RunRecord, shared: SharedEntry) -> None:
+        """Adds a run to those of all processes. Meanwhile its id is taken here."""
+        self._beginning.add((run.owner, run.run_id))
+        try:
+            await shared.begin(run, record)
+        finally:
+            self._beginning.discard((run.owner, run.run_id))
 
     def observe(self, run: Run) -> None:
         run.log.observers = self._observe(run) if self._observe else ()
@@ -211,7 +221,16 @@ class Runs:
         if (run.owner, run.run_id) in self.unstored.kept:
             self.unstored.drop(run.run_id, owner=run.owner)
         self.records.register(run.record)
-        self.records.follow(run.record, run.log, run.first_number)
+
+    def _copy_again(self, earlier: Run, record: RunRecord, records: RunStore) -> None:
+        """Copies the parts that a run continues under its own id, if they ended so long ago that their copy may be gone.
+
+        The copy of the new part alone would begin behind a gap, and could not be read.
+        """
+        age = math.inf if earlier.ended is None or earlier.is_rebuilt else time.monotonic() - earlier.ended
+        if records.outlives_process and age >= self.settings.replay_window / 2:
+            for part in earlier.parts:
+                records.follow(record, part.log, part.first_number)
 
     def get(self, run_id: str, *, owner: Owner) -> Run:
         run = self._runs.get((owner, run_id))
