@@ -109,7 +109,7 @@ async def test_an_approval_in_a_session_that_has_expired_says_that_the_session_i
     async with served(settings=ALL) as s, s.post(ask(messages=[], thread="gone", resume=resume)) as answer:
         problem = await answer.json()
     assert (answer.status, problem["field"]) == (422, "resume")
-    assert "There is no session 'gone', or it has expired" in problem["detail"]
+    assert problem["detail"] == "There is no open interrupt 'x': the session is unknown, or has expired."
 
 
 @pytest.mark.req("SRV-15")

@@ -172,8 +172,10 @@ class Runs:
         owner, session_id = session
         stored = await self.store.read(session_id, owner=owner, last=1)
         if stored is None:
-            gone = f"There is no session {session_id!r}, or it has expired, and with it what it asked."
-            raise InvalidRequest(gone, field="resume")
+            asked = request.resume[0].interrupt_id
+            raise InvalidRequest(
+                f"There is no open interrupt {asked!r}: the session is unknown, or has expired.", field="resume"
+            )
         decide(stored.pending, request.resume, ())
 
     def observe(self, run: Run) -> None:
