@@ -248,6 +248,8 @@ async def test_a_server_that_forgot_the_session_says_so(browser):
 async def test_a_link_to_a_session_that_has_expired_says_so_and_a_new_one_is_not_reported(browser):
     async with serving_page() as page_server:
         await browser.open(f"{page_server.url}#session=from-last-month")
+        await browser.until("document.querySelector('#health.well')")
+        await browser.run("dispatchEvent(new Event('focus'))")  # the page asks for the session again
         await browser.shows("#banner", "does not know this session")
         await browser.open(page_server.url)
         await browser.reload()

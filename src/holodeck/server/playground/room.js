@@ -62,7 +62,7 @@ export class Room {
 
   /** The server does not have the session any more, if it ever had: nothing is stored of a message that was not accepted. */
   missed() {
-    this.isKnown = this.isBusy || !this.conversation.items.some((item) => item.kind === "text" || item.kind === "call");
+    if (!this.isBusy && this.conversation.items.some((item) => item.kind === "text" || item.kind === "call")) this.isKnown = false;
     this.onChange();
   }
 
