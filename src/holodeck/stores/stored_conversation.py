@@ -515,7 +515,7 @@ class SqlSessionStore(ABC, Generic[R, V]):
                 await self.clean()
             except HoloDeckError as error:  # a full disk or an unreachable database may recover in a minute
                 log.warning("old sessions could not be removed: %s", error.message)
-            except Exception:
+            except Exception:  # a defect must not end the clean-up
                 log.exception("old sessions could not be removed")
 
 
