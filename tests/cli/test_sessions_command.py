@@ -48,6 +48,13 @@ def ran(folder, *words, code=0):
     return done
 
 
+def test_the_sessions_of_one_user_are_listed(folder):
+    """`--user` was an option of the other commands only."""
+    lines = ran(folder, "list", "--user", "ada", "--tenant", "acme").out.splitlines()
+    assert [line.split()[0] for line in lines] == ["both", "second"]
+    assert ran(folder, "list", "--user", "bob").err.startswith("No sessions of default/bob: none is stored yet")
+
+
 def test_they_are_listed_and_shown(folder):
     lines = ran(folder, "list").out.splitlines()
     assert [line.split()[0] for line in lines] == ["both", "both", "second", "first"]

@@ -268,6 +268,21 @@ async def test_an_open_page_learns_that_its_session_is_gone(browser):
         await browser.shows("#banner", "does not know this session")
 
 
+async def test_a_server_that_forgot_the_session_in_mid_answer_gives_each_reason_once(browser):
+    tap = Tap(3)
+    async with serving_page(counting(0, 60, pause=tap)) as page_server:
+        await browser.open(page_server.url)
+        await say(browser, "count")
+        await browser.shows(ANSWER, "0 1")
+        page_server.cut()
+        await page_server.end()
+        async with serving_page(says("after")):
+            await browser.shows(".notice", "The server was restarted and no longer has this session.")
+            assert (await browser.page()).count("The server was restarted, or the run ended too long ago.") == 1
+            await press(browser, "Ask again")
+            await see_answer(browser, "after")
+
+
 async def test_the_page_waits_for_an_agent_that_starts(browser):
     async with serving_page(says("here"), ready=False) as page_server:
         await browser.open(page_server.url)

@@ -8,6 +8,7 @@ import aiohttp
 import pytest
 
 from holodeck._version import __version__
+from holodeck.errors import StoreUnavailable
 from holodeck.models.scripted import calls, says
 from tests.agent.agent_fixture import PlainTools, broken, echo
 from tests.ports import free_port
@@ -55,6 +56,24 @@ async def test_the_metrics_page_counts_what_happened():
         assert page.get(name) == value, name
     assert page["process_resident_memory_bytes"] > 10e6
     assert page["process_open_fds"] > 3
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_the_metrics_page_is_there_while_the_store_is_not(monkeypatch, hangs):
+    """It was 503 during an outage of the database: the alert on failing runs reads this page."""
+
+    async def count():
+        if hangs:
+            await asyncio.Event().wait()
+        raise StoreUnavailable("The database cannot be used.")
+
+    async with served(says("fine")) as s:
+        async with s.post(ask(thread="t1")) as answer:
+            await answer.read()
+        monkeypatch.setattr(s.server.store, "count", count)
+        page = await shown(s.client, s.url)
+    assert page['holodeck_runs_total{outcome="completed",code="none"}'] == 1
+    assert "holodeck_active_sessions" not in page
 
 
 async def test_open_streams_and_the_loops_lag_are_seen_while_they_last():

@@ -12,10 +12,11 @@ from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
-from holodeck.errors import SessionDeleted, StoreRefused
+from holodeck.errors import SessionDeleted, StoreRefused, StoreUnavailable
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord
 from holodeck.sessions.values import KeptValue
+from holodeck.stores import stored_conversation
 from holodeck.stores.migrations import APPLICATION_ID, MIGRATIONS
 from tests.stores.stored_sessions import say
 
@@ -34,6 +35,21 @@ async def test_records_of_runs_are_removed_after_a_day_and_copies_of_logs_before
         now[0] += seconds
         await store.runs.remove_old()
         assert await store.file.read(lambda connection: connection.execute(left).fetchone()) == expected
+
+
+async def test_an_outage_that_prevents_the_clean_up_is_a_line_without_a_traceback(opened, monkeypatch, caplog):
+    failed = asyncio.Event()
+
+    async def unavailable():
+        failed.set()
+        raise StoreUnavailable("The disk does not answer.")
+
+    monkeypatch.setattr(stored_conversation, "CLEAN_SECONDS", 0.001)
+    monkeypatch.setattr(await opened(), "clean", unavailable)
+    await failed.wait()
+    record = next(each for each in caplog.records if "could not be removed" in each.message)
+    assert record.message == "old sessions could not be removed: The disk does not answer."
+    assert record.exc_info is None
 
 
 async def test_all_of_a_user_is_deleted_whatever_state_it_is_in(opened):

@@ -70,6 +70,7 @@ def command() -> None:
 
 @command.command("list")
 @agent_options
+@owner_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each session.")
 @click.option(
     "--limit",
@@ -78,11 +79,11 @@ def command() -> None:
     show_default=True,
     help="How many sessions to list at most.",
 )
-def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> None:
+def list_(*, path: str | None, demo: bool, owner: Owner | None, as_json: bool, limit: int) -> None:
     """List the sessions of an agent, most recently used first."""
     config = _stored_by(path, demo=demo)
     is_there = _in_database(config) or sessions_path(config).exists()
-    found = _with_store(config, lambda store: store.all_sessions(limit)) if is_there else []
+    found = _with_store(config, lambda store: _listed(store, owner, limit)) if is_there else []
     if as_json:
         for each in found:
             click.echo(msgspec.json.encode(each))  # bytes: UTF-8 in every locale
@@ -94,10 +95,16 @@ def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> None:
         about = f"{each.message_count:>5} messages  {size:>9}  {user:<{of_user}}  {one_line(each.title)}"
         click.echo(f"{name:<{of_name}}  {used}  {about}".rstrip())
     if not found:
+        of_whom = "" if owner is None else f" of {one_line(owner.tenant)}/{one_line(owner.user)}"
         click.echo(
-            "No sessions: none is stored yet, or all have expired. Answers to a single question are stored only with --session ID.",
+            f"No sessions{of_whom}: none is stored yet, or all have expired. Answers to a single question are stored only"
+            " with --session ID.",
             err=True,
         )
+
+
+async def _listed(store: DurableSessions, owner: Owner | None, limit: int) -> Sequence[ServerSession]:
+    return await (store.all_sessions(limit) if owner is None else store.sessions_of(owner=owner, limit=limit))
 
 
 @command.command("show")

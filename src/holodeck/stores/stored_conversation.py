@@ -513,7 +513,9 @@ class SqlSessionStore(ABC, Generic[R, V]):
             await asyncio.sleep(min(self._ttl, CLEAN_SECONDS))
             try:
                 await self.clean()
-            except Exception:  # a full disk or an unreachable database may recover in a minute
+            except HoloDeckError as error:  # a full disk or an unreachable database may recover in a minute
+                log.warning("old sessions could not be removed: %s", error.message)
+            except Exception:  # a defect must not end the clean-up
                 log.exception("old sessions could not be removed")
 
 

@@ -225,8 +225,8 @@ export class Room {
     const isGone = error instanceof Problem && (error.code === "run-not-found" || error.code === "replay-gone");
     if (!isGone && !isDecision) return;
     const session = await this.server.session(this.id).catch(() => undefined); // gone again: then nothing is known
-    if (session) this.conversation.load(session);
-    if (isGone) this.conversation.notice("lost", "warning", session === null ? "The server was restarted and no longer has this session." : "The connection was lost, and with it the rest of the answer.", hintFor(error), { label: "Ask again", act: () => this.retry() });
+    if (session) this.conversation.load(session); // without the error and its hint
+    if (isGone) this.conversation.notice("lost", "warning", session === null ? "The server was restarted and no longer has this session." : "The connection was lost, and with it the rest of the answer.", session ? hintFor(error) : "", { label: "Ask again", act: () => this.retry() });
     else if (session) this.#showProblem("refused", error);
   }
 

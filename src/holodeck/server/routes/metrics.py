@@ -19,6 +19,7 @@ from holodeck.server.schemas import REFUSALS
 from holodeck.telemetry.exposition import CONTENT_TYPE, Labels, Series, gauge, page
 
 _SELF = Path("/proc/self")
+_COUNT_SECONDS = 0.5  # shorter than a worker waits for the figures of another
 routes = Routes(tag="Health", before_ready=True, is_probe=True)
 
 
@@ -51,12 +52,7 @@ async def _present(server: AgentServer) -> list[Series]:
             "holodeck_open_connections", "Connections, including those over the limit", server.connection_limit.present
         ),
         gauge("holodeck_event_loop_tasks", "Tasks, including the one that serves this page", len(asyncio.all_tasks())),
-        gauge(
-            "holodeck_active_sessions",
-            "Conversations in the session store",
-            await server.store.count(),
-            together="max",
-        ),
+        *await _sessions(server),
         gauge(
             "holodeck_circuit_breaker_state",
             "1 for the breaker's current state, else 0; with workers, how many are in the state",
@@ -77,6 +73,17 @@ async def _present(server: AgentServer) -> list[Series]:
         meaning = "1 while limits.store responds, else 0"
         found.append(gauge("holodeck_limits_store_up", meaning, float(is_up), together="min"))
     return found
+
+
+async def _sessions(server: AgentServer) -> list[Series]:
+    """Leaves the gauge out while the store does not answer: the other figures are needed most then."""
+    try:
+        async with asyncio.timeout(_COUNT_SECONDS):
+            count = await server.store_health.sessions()
+    except TimeoutError:
+        return []
+    meaning = "Conversations in the session store"
+    return [gauge("holodeck_active_sessions", meaning, count, together="max")] if isinstance(count, int) else []
 
 
 def _breakers(server: AgentServer) -> dict[Labels, float]:
