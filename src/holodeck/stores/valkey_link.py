@@ -44,6 +44,7 @@ STOP, FOLLOW, LOOK = "stop", "follow", "look"
 _LAST_ID = "18446744073709551615-18446744073709551615"
 _SEALED = b"sealed"
 _MUST_EXIST = "NOMKSTREAM"
+_EVICTS = ("allkeys", "volatile")  # all of our keys have an expiry
 # Adds all new pieces of many logs, then an entry to each session with a run that began or ended. ARGV: how long such an
 # entry is kept; for each log the entry's id, first number and body, how long the log is kept, whether it has to exist.
 # Returns 0 for a log that is gone. XADD refuses ids that are not above the last one: then the log is sealed, or has the
@@ -115,8 +116,12 @@ class ValkeyLink:
             policy = ""
         except _ERRORS as error:
             raise StartError(f"the Valkey of cluster.valkey cannot be reached: {_words_of(error)}") from error
-        if policy.startswith("allkeys"):
-            log.warning("cluster.valkey evicts keys (%s): streams that are read elsewhere may have gaps", policy)
+        if policy.startswith(_EVICTS):
+            log.warning(
+                "cluster.valkey evicts keys (maxmemory-policy %s): streams that are read elsewhere may have gaps;"
+                " set it to noeviction",
+                policy,
+            )
         self._listening = asyncio.create_task(self._listen(), name="valkey inbox")
 
     async def close(self) -> None:
