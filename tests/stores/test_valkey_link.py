@@ -210,6 +210,15 @@ async def test_one_that_is_not_there_is_an_error_at_the_start_and_nothing_later(
     await link.close()
 
 
+async def test_an_outage_is_seen_also_between_two_attempts_until_they_succeed(linked, monkeypatch):
+    link = await linked("one")
+    assert not link.is_away
+    link.lost(LostConnection("refused"), retry_seconds=0)
+    assert (link.is_up, link.is_away) == (True, True)
+    monkeypatch.setattr(valkey_link, "AWAY_SECONDS", 0)
+    assert not link.is_away
+
+
 async def test_an_outage_is_logged_once_a_minute_and_not_with_each_attempt(linked, caplog, monkeypatch):
     link = await linked("one")
     for _ in range(3):

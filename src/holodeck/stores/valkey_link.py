@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 
 SECONDS = 2.0  # for one round trip
 RETRY_SECONDS = 2.0  # between two attempts while it is down
+AWAY_SECONDS = 15.0  # after a failure, until `is_away` ends; the next attempt comes earlier
 LOG_SECONDS = 60.0  # between two log lines while it is down
 LIFE_SECONDS = 24 * 3600  # how long the log of a run that never ends is kept
 INBOX_SECONDS, INBOX_LENGTH = 3600, 1000
@@ -91,7 +93,7 @@ class ValkeyLink:
             pool_of(url, seconds=seconds, answer_seconds=answer_seconds, max_connections=2)
         )
         self._agent, self._replica, self._replay_seconds = agent, replica, max(1, round(replay_window))
-        self._down_until, self._logged_at = 0.0, -LOG_SECONDS
+        self._down_until, self._lost_at, self._logged_at = 0.0, -math.inf, -LOG_SECONDS
         self._complete: set[str] = set()  # logs that are known to be complete there, since it was last down
         self._watched: dict[bytes, tuple[str, asyncio.Event]] = {}  # stream → the last id that was seen, its event
         self._watches: dict[OwnedId, asyncio.Event] = {}
@@ -104,6 +106,11 @@ class ValkeyLink:
     @property
     def is_up(self) -> bool:
         return time.monotonic() >= self._down_until
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it failed a moment ago: the listener asks it all the time, also while nothing is sent."""
+        return time.monotonic() - self._lost_at < AWAY_SECONDS
 
     async def start(self) -> None:
         """Connects. Raises StartError if Valkey cannot be reached. Idempotent."""
@@ -345,7 +352,7 @@ class ValkeyLink:
         if now - self._logged_at >= LOG_SECONDS:
             self._logged_at = now
             log.warning("cluster.valkey is not available, the database carries the logs: %s", _words_of(error))
-        self._down_until = now + retry_seconds
+        self._down_until, self._lost_at = now + retry_seconds, now
         self._complete.clear()
         self._line.drop()  # the primary may have changed
 
