@@ -6,7 +6,7 @@ import time
 from redis import Redis
 
 from tests.store_faults.evidence_checker import ENDED
-from tests.store_faults.fault_rig import PATIENCE, TAKE_OVER, FaultRig
+from tests.store_faults.fault_rig import PATIENCE, TAKE_OVER, FaultRig, Node
 from tests.store_faults.replica_rows import END, LONG, begun_at, only, others
 
 DEFAULT_TAKE_OVER = 10.0  # of cluster.take_over_seconds
@@ -72,8 +72,10 @@ async def valkey_in_need(rig: FaultRig) -> None:
                     valkey.config_set("maxmemory", 1)
                 late = rig.witness(client.script, thread=what)  # at a server that knows nothing of the run
                 coming = asyncio.create_task(late.see_through(only(third)))
+                if what == "gone":
+                    await _is(one, "degraded")
                 ready = (await one.get("/ready"))["status"]
-                rig.require(ready == "healthy", f"{what}: the server is {ready}")
+                rig.require(ready != "unhealthy", f"{what}: the server is {ready}")
                 await asyncio.wait_for(reading, 3 * PATIENCE)
                 rig.require(client.text == client.script.answer, f"{what}: its own reader got {client.text!r}")
                 if what == "emptied":
@@ -100,7 +102,14 @@ async def valkey_in_need(rig: FaultRig) -> None:
             await reading
             rig.require(follower.text == after.script.answer, f"afterwards a reader elsewhere got {follower.text!r}")
             rig.require(valkey.dbsize() > 0, "afterwards no log is in Valkey")
+            await _is(one, "healthy")
         await rig.settle(one)
+
+
+async def _is(node: Node, health: str) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while (await node.get("/ready"))["status"] != health:
+            await asyncio.sleep(0.1)
 
 
 async def database_in_need(rig: FaultRig) -> None:
@@ -133,9 +142,7 @@ async def database_in_need(rig: FaultRig) -> None:
                 rig.require(client.types[-1] == "RUN_FINISHED", f"{what}: {client.events[-1]}")
             node.database.heal()
             rig.figures.rounds += 1
-        async with asyncio.timeout(PATIENCE):
-            while (await node.get("/ready"))["status"] != "healthy":
-                await asyncio.sleep(0.1)
+        await _is(node, "healthy")
         again = rig.witness(rig.script(), thread="long")
         await again.see_through(only(node))
         asked = [each["id"] for each in await node.messages("long") if each["role"] == "user"]

@@ -154,6 +154,7 @@ def statements(monkeypatch):
 
 async def test_a_run_is_three_statements_on_a_new_session_and_on_one_that_is_there(opened, statements):
     store = await opened()
+    await asyncio.wait({store._warning})  # beside the start
     for number in range(3):
         statements.clear()
         conversation = await begun(store, run(f"r{number}"), last=2)

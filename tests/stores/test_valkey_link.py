@@ -91,6 +91,19 @@ async def test_a_sealed_log_takes_nothing_more_and_the_next_part_follows_it(link
     assert await events(taker, 2) == [(PART_STRIDE, EVENTS[4:])]
 
 
+@pytest.mark.parametrize("policy", ["noeviction", "allkeys-lru", "volatile-lru", "volatile-ttl"])
+async def test_a_start_warns_of_a_store_that_evicts_keys(linked, url, caplog, policy):
+    """Every key has an expiry, so the policies `volatile-*` evict them as well."""
+    with Redis.from_url(url) as client:
+        client.config_set("maxmemory-policy", policy)
+        try:
+            await linked()
+        finally:
+            client.config_set("maxmemory-policy", "noeviction")
+    warned = [f"cluster.valkey evicts keys (maxmemory-policy {policy})"] if policy != "noeviction" else []
+    assert [each.getMessage().partition(":")[0] for each in caplog.records] == warned
+
+
 async def test_a_log_that_the_store_forgot_is_copied_again_from_its_beginning(linked, url):
     link, log = await linked(), RunLog()
     copier = LogCopier(lambda pieces: link.append([(LOG, each) for each in pieces]))
@@ -204,6 +217,15 @@ async def test_one_that_is_not_there_is_an_error_at_the_start_and_nothing_later(
     assert await link.read(LOG, 0) == []
     await link.send("other", "stop", RUN)
     await link.close()
+
+
+async def test_an_outage_is_seen_also_between_two_attempts_until_they_succeed(linked, monkeypatch):
+    link = await linked("one")
+    assert not link.is_away
+    link.lost(LostConnection("refused"), retry_seconds=0)
+    assert (link.is_up, link.is_away) == (True, True)
+    monkeypatch.setattr(valkey_link, "AWAY_SECONDS", 0)
+    assert not link.is_away
 
 
 async def test_an_outage_is_logged_once_a_minute_and_not_with_each_attempt(linked, caplog, monkeypatch):

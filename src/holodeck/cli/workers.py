@@ -50,8 +50,11 @@ def _bound(options: ServeOptions) -> socket.socket:
     try:
         return bind(options.host, options.port)
     except PortBusy as error:
-        why = "if it is a worker whose parent process was killed, it ends with its runs: start again then"
-        raise PortBusy(f"{error.message}; {why}") from error
+        seconds = options.config.agent.server.shutdown_timeout
+        raise PortBusy(
+            f"{error.message}. If the parent process of workers was killed here, they keep the port until their runs have"
+            f" ended, about {seconds:g} seconds at most."
+        ) from error
 
 
 def _folder_of_folders() -> str | None:

@@ -295,6 +295,20 @@ class AgentServer:
         )
         return lacking
 
+    def weakened(self) -> list[str]:
+        """Returns what runs have to do without, as sentences for an operator. They work nevertheless."""
+        if self.carrier_is_up is False:
+            return [
+                "The Valkey of cluster.valkey does not respond: the database carries streams and stops, more slowly."
+            ]
+        return []
+
+    @property
+    def carrier_is_up(self) -> bool | None:
+        """Returns whether `cluster.valkey` responds, or None if there is none."""
+        records = self.runs.records
+        return records.carrier_is_up if isinstance(records, SharedRunStore) else None
+
     @property
     def retry_after(self) -> int:
         """Seconds, rounded up, after which a client may ask a server again that is not ready."""

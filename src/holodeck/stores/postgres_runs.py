@@ -94,6 +94,10 @@ class PostgresRunStore:
         return self._replicas.has_others
 
     @property
+    def carrier_is_up(self) -> bool | None:
+        return None if self._link is None else not self._link.is_away
+
+    @property
     def processes(self) -> int:
         return self._replicas.processes
 

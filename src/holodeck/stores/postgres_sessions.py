@@ -27,6 +27,7 @@ from holodeck.errors import (
     SessionDeleted,
     SessionNotFound,
 )
+from holodeck.runs.run import cancel_all
 from holodeck.sessions.port import Conversation, ServerSession, StoredSession
 from holodeck.sessions.transcript import cut_before, wanted_messages
 from holodeck.stores import records
@@ -91,6 +92,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         self.values = PostgresValues(database, agent, self.now)
         self._unchecked: dict[Owner, int] = {}  # bytes that an owner has added since the total was read
         self._evicting: dict[Owner, asyncio.Task[None]] = {}
+        self._warning: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await self.database.open()
@@ -104,6 +106,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         if self.runs is not None:
             self.runs.clock = self.now
             await self.runs.join()
+            self._warning = asyncio.create_task(self.database.warn_of_losses(), name="durability of the database")
         self._start_cleaning()
 
     async def close(self) -> None:
@@ -114,6 +117,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         await leaving
 
     async def _leave(self) -> None:
+        await cancel_all([self._warning])
         if self._cleaner is not None:
             self._cleaner.cancel()
             await asyncio.wait({self._cleaner, *self._evicting.values()})

@@ -59,6 +59,7 @@ _LOST = "Another process has taken this run over, or it was deleted; it can no l
 class SharedSqliteRunStore(SqliteRunStore):
     is_shared = True
     has_others = False  # the workers of a server stop together
+    carrier_is_up = None  # they need none
 
     def __init__(
         self,
