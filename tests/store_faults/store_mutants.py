@@ -60,6 +60,10 @@ MUTANTS = (
     StoreMutant("S09", POSTGRES, "runs of one session do not take turns in the order in which they were accepted", (
         (STATEMENTS, "AND (other.state = 'running' OR other.key < runs.key)", "AND other.state = 'running'"),
     )),
+    StoreMutant("S09", POSTGRES, "two runs of one session run at once", (
+        ("stores/postgres_schema.py", "CREATE UNIQUE INDEX one_at_a_time", "CREATE INDEX one_at_a_time"),
+        (STATEMENTS, "  AND NOT EXISTS (SELECT 1 FROM holodeck.runs other WHERE {SAME_SESSION}\n    AND (other.state = 'running' OR other.key < runs.key))\n", ""),
+    )),
     StoreMutant("S02", CLUSTER, "a run that was taken over shows no snapshot of what is stored", (
         ("runs/interrupted_runs.py", "(*remains.closings, correction(events, history_now))", "remains.closings"),
     )),
