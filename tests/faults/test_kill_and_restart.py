@@ -173,10 +173,13 @@ async def by_the_prompt(wire) -> None:
 
 
 @asynccontextmanager
-async def served_from(folder: Path, respond=by_the_prompt, *, approval: str = "never", grace: float = 30):
+async def served_from(
+    folder: Path, respond=by_the_prompt, *, approval: str = "never", grace: float = 30, more: str = ""
+):
+    """`more`: further lines of the agent file."""
     (folder / "tools.py").write_text(TOOLS)
     async with ModelEndpoint(respond) as endpoint:
-        (folder / "agent.yaml").write_text(AGENT.format(endpoint=endpoint.url, approval=approval, grace=grace))
+        (folder / "agent.yaml").write_text(AGENT.format(endpoint=endpoint.url, approval=approval, grace=grace) + more)
         built = ServerProcess(folder, endpoint)
         await built.start()
         try:

@@ -10,6 +10,7 @@ from holodeck.errors import RunInterrupted
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
+from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.agent_fixture import Deletions
 from tests.runs.test_runs import Gate
 from tests.server.serving import ask, frames, read_to, served, types, until
@@ -112,6 +113,32 @@ async def test_an_approval_in_a_session_that_has_expired_says_that_the_session_i
         problem = await answer.json()
     assert (answer.status, problem["field"]) == (422, "resume")
     assert problem["detail"] == "There is no open interrupt 'x': the session is unknown, or has expired."
+
+
+@pytest.mark.req("SRV-15", "DUR-05")
+async def test_an_answer_says_if_the_session_has_expired_since():
+    now = [1_700_000_000.0]
+    store = MemorySessionStore(ttl_seconds=60, clock=lambda: now[0])
+    async with served(says("one"), says("two"), says("three"), settings=ALL, store=store) as s:
+
+        async def asked(text: str) -> tuple[bool, bool]:
+            async with s.post({"message": text, "session_id": UNKNOWN}, "/agent/tester/chat") as answer:
+                result = await answer.json()
+                return result.get("session_is_new", False), "X-HoloDeck-Session" in answer.headers
+
+        assert await asked("first") == (True, True)
+        now[0] += 59
+        assert await asked("second") == (False, False), "its time begins again with each answer"
+        now[0] += 59
+        async with s.get(f"/sessions/{UNKNOWN}") as answer:
+            assert answer.status == 200
+        now[0] += 2
+        async with s.get(f"/sessions/{UNKNOWN}") as answer:
+            assert answer.status == 404
+        assert await asked("third") == (True, True)
+        async with s.get(f"/sessions/{UNKNOWN}") as answer:
+            texts = [message["content"] for message in (await answer.json())["messages"]]
+        assert texts == ["third", "three"]
 
 
 @pytest.mark.req("SRV-15")

@@ -60,6 +60,10 @@ MUTANTS = (
     StoreMutant("S09", POSTGRES, "runs of one session do not take turns in the order in which they were accepted", (
         (STATEMENTS, "AND (other.state = 'running' OR other.key < runs.key)", "AND other.state = 'running'"),
     )),
+    StoreMutant("S09", POSTGRES, "two runs of one session run at once", (
+        ("stores/postgres_schema.py", "CREATE UNIQUE INDEX one_at_a_time", "CREATE INDEX one_at_a_time"),
+        (STATEMENTS, "  AND NOT EXISTS (SELECT 1 FROM holodeck.runs other WHERE {SAME_SESSION}\n    AND (other.state = 'running' OR other.key < runs.key))\n", ""),
+    )),
     StoreMutant("S02", CLUSTER, "a run that was taken over shows no snapshot of what is stored", (
         ("runs/interrupted_runs.py", "(*remains.closings, correction(events, history_now))", "remains.closings"),
     )),
@@ -126,7 +130,7 @@ MUTANTS = (
         ("stores/stored_conversation.py", "return self._offset + time.monotonic()", "return time.time()"),
     )),
     StoreMutant("S25", CLUSTER, "a server that stops leaves its streams without an ending", (
-        ("runs/runs.py", "            if run not in left:\n                self.stop(run, why)", "            if run not in left:\n                pass"),
+        ("runs/runs.py", "            if run not in left:\n                self.stop(run, self._shutdown_of(run))", "            if run not in left:\n                pass"),
     )),
     StoreMutant("S26", SQLITE, "a second server uses the file of the first", (
         ("stores/sqlite_file.py", "fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass"),
