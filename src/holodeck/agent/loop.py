@@ -341,6 +341,7 @@ class _Run:
                 await noticing_cancellation(self.ending.durable(storing))  # a stop waits: is the message stored or not?
             finally:
                 self.ending.lacks_message = not storing.done() or storing.exception() is not None
+                del storing  # the traceback of its error leads to this frame: the cycle would keep the run
 
     def _new_messages(self) -> Sequence[Message]:
         new = self.context.input
