@@ -76,7 +76,7 @@ MUTANTS = (
     Mutant("stores/sqlite_file.py", "self._check_files(connection)", "pass", "tests/stores/test_sqlite_file.py", "messages are stored in a file that was deleted"),
     Mutant("stores/postgres_runs.py", "if is_first and is_unchanged:", "if is_first:", "tests/stores/test_postgres_store.py", "a run whose begin was delayed does not see the answer before it"),
     Mutant("stores/sqlite_file.py", "writes = [task.synced for task in tasks if task.writes]", "writes = [task.synced for task in tasks[:1] if task.writes]", "tests/stores/test_flushes.py", "a job that is acknowledged is not flushed if it follows one that is not"),
-    Mutant("stores/sqlite_runs.py", "            self._insert(connection, record, now, ending)\n", "            self._insert(connection, record, now)\n", STORES, "a run that ends at once is stored as one in progress"),
+    Mutant("stores/sqlite_runs.py", "if record is not None and not is_stored:\n            self._insert(connection, record, now, ending)\n", "if record is not None and not is_stored:\n            self._insert(connection, record, now)\n", STORES, "a run that ends at once is stored as one in progress"),
     Mutant("stores/sqlite_sessions.py", "        self.write_accepted(owner, session_id)\n", "", STORES, "a session that was deleted comes back with its first message"),
     Mutant("agent/emitter.py", "            self._task.cancel()\n", "            pass\n", DURABLE, "a run goes on whose message could not be stored"),
     Mutant("stores/sqlite_sessions.py", "WHERE key = ? AND epoch = ?", "WHERE key = ? AND epoch >= 0 * ?", STORES, "a late process writes into a session that another has taken over"),

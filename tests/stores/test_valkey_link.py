@@ -28,7 +28,7 @@ from holodeck.stores.valkey_link import ValkeyLink
 from holodeck.valkey_pool import pool_of
 from tests.limits.valkey_server import valkey
 from tests.ports import free_port
-from tests.stores.processes import on_database
+from tests.stores.processes import on_database, sql
 
 RUN, LOG = (ME, "r"), ((ME, "r"), 1)
 EVENTS = [TextAdded("m", str(number)) for number in range(6)]
@@ -382,6 +382,35 @@ async def test_a_run_that_is_withdrawn_leaves_nothing_in_memory(linked_store):
     runs.register(record)
     await runs.begin(record)
     await runs.withdraw(record)
+    assert (runs._logs, runs._keys, runs._records) == ({}, {}, {})
+
+
+async def test_a_run_that_continues_before_its_first_ending_is_copied_is_copied_to_its_last_one(
+    linked_store, linked, postgres_database
+):
+    """A program answers the question of a run at once, under the run's own id."""
+    runs, record = linked_store.runs, RunRecord(run_id="r", owner=ME, session_id="s")
+    first, later, other = RunLog(), RunLog(), await linked("other")
+    await runs.begin(record)
+    runs.follow(record, first)
+    for event in (EVENTS[0], ENDING):
+        first.append(event)
+    await runs.end(record, ENDING)
+    runs.release(record)
+    await runs.begin(record, continues=ENDING)
+    runs.follow(record, later, 2)
+    ((key,),) = sql(postgres_database, "SELECT key FROM holodeck.runs")
+    shown = [(0, [EVENTS[0], ENDING])]
+    async with asyncio.timeout(50):
+        for event in (EVENTS[1], ENDING):
+            while await events(other, log=(RUN, key)) != shown:
+                await asyncio.sleep(0.01)
+            later.append(event)
+            shown.append((len(shown) + 1, [event]))
+        runs.release(record)
+        while await events(other, log=(RUN, key)) != shown:
+            await asyncio.sleep(0.01)
+    await runs._copier.close()
     assert (runs._logs, runs._keys, runs._records) == ({}, {}, {})
 
 

@@ -93,6 +93,10 @@ class LogCopier:
         else:
             log.call_at_next(partial(self._is_due, copy))
 
+    def follows(self, run: OwnedId) -> bool:
+        """Whether something of this run's log is still to be copied, or may be added to it."""
+        return run in self._copies
+
     def hurry(self, run: OwnedId) -> None:
         """Copies this run more often from now on: another process has a reader of it. It may have ended meanwhile."""
         copy = self._copies.get(run)

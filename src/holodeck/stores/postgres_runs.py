@@ -290,6 +290,8 @@ class PostgresRunStore:
         self._keys.pop(run, None)
         self._found.pop(run, None)
         self._changed.discard(run)
+        if not self._copier.follows(run):  # else its ending is copied later
+            self._logs.pop(run, None)
         if self._link is not None:
             self._copier.has_ended()
         self._sessions.changed((record.owner, record.session_id))
@@ -554,8 +556,8 @@ class PostgresRunStore:
         return ()
 
     def _forget_ended(self, pieces: Sequence[LogPiece]) -> None:
-        for piece in pieces:
-            if piece.events and type(piece.events[-1]) in ENDINGS:
+        for piece in pieces:  # a run that this process has continues under its own id, or `release` drops its log
+            if piece.run not in self._keys and piece.events and type(piece.events[-1]) in ENDINGS:
                 self._logs.pop(piece.run, None)
 
     def _piece(self, piece: LogPiece) -> list[tuple[str, Any]]:
