@@ -142,12 +142,13 @@ async def test_an_answer_says_if_the_session_has_expired_since():
 
 
 @pytest.mark.req("SRV-15")
-async def test_agui_clients_learn_that_a_thread_is_new_also_without_a_history():
+@pytest.mark.parametrize("version", ["1.0", "0.0.59"])
+async def test_agui_clients_learn_that_a_thread_is_new_also_without_a_history(version):
     async with served(says("hello"), says("again"), settings=ALL) as s:
         for run, is_new in (("r1", True), ("r2", None)):
-            async with s.post(ask(thread="t", run=run)) as answer:
+            async with s.post(ask(thread="t", run=run, protocolVersion=version)) as answer:
                 started = json.loads((await answer.read()).partition(b"data: ")[2].partition(b"\n")[0])
-            assert (started["type"], started["metadata"].get("sessionIsNew")) == ("RUN_STARTED", is_new)
+            assert (started["type"], started.get("metadata", {}).get("sessionIsNew")) == ("RUN_STARTED", is_new)
 
 
 @pytest.mark.req("SRV-11")
