@@ -239,10 +239,11 @@ class Run:
 
     @property
     def request_parts(self) -> "list[Run]":
-        """The last of its parts: those of its request. They are several after a crash, and only the first one has the start."""
-        parts = self.parts
-        first = next((i for i in reversed(range(1, len(parts))) if parts[i - 1].log.ending is not None), 0)
-        return parts[first:]
+        """The parts of its last request, oldest first. They are several after a crash; only the first one has the start."""
+        parts = [self]
+        while (earlier := parts[-1].earlier) is not None and earlier.log.ending is None:
+            parts.append(earlier)
+        return parts[::-1]
 
     @property
     def beginning(self) -> int:

@@ -256,9 +256,10 @@ class AgentServer:
     def middleware(self) -> EventMiddleware:
         return NO_STAGES if self._middleware is None else self._middleware()
 
-    def shown_events(self, run: Run) -> Iterator[Event]:
-        """The events of a run that readers may see. If it has more than the log keeps, the oldest are missing."""
-        return (bare(event) for _, event in self.middleware()(enumerate(run.log.kept)))
+    def shown_events(self, *parts: Run) -> Iterator[Event]:
+        """The events of a run, or of its parts, that readers may see. The oldest are missing if a log did not keep them."""
+        kept = (event for part in parts for event in part.log.kept)
+        return (bare(event) for _, event in self.middleware()(enumerate(kept)))
 
     def shown_tools(self) -> Sequence[ToolSchema]:
         """The tools that clients may know of: those whose calls the middleware shows. Asks it once for each listing."""

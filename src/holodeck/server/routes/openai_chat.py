@@ -125,7 +125,7 @@ async def _whole(request: Request, run: Run) -> Response:
     server, options = intake.server_of(request), _options(run)
     reader = _reader(run, options)
     await ending_of(server.runs, run, request.receive)
-    pieces = (piece for event in server.shown_events(run) for piece in reader.read(event))
+    pieces = (piece for event in server.shown_events(*run.request_parts) for piece in reader.read(event))
     return intake.json_answer(completion(_head(run, server, options), pieces))
 
 
