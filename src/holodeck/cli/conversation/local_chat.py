@@ -131,7 +131,9 @@ class Chat(ChatLoop):
             self._active = None
             runs.stop(run)  # does nothing after the ending
         if run.is_new_session and context.session.message_count:
-            context.complain("! this conversation has expired (sessions.ttl_seconds); a new one was started")
+            context.complain(
+                "! this conversation has expired (sessions.ttl_seconds) or was deleted; a new one was started"
+            )
         await context.store.refresh(context.session)
         last = run.log.kept[-1]
         return last if isinstance(last, Ending) else None
