@@ -184,7 +184,7 @@ async def list_tasks(request: Request, params: JsonObject) -> JsonObject:
     found = (
         [] if records is None else await records.runs_of(owner=owner, session_id=wanted.context_id, limit=MAX_LISTED)
     )
-    roots = list(dict.fromkeys(each.root or each.run_id for each in found))
+    roots = list(dict.fromkeys(each.root or each.run_id for each in found if not each.request.throw_away))
     listed = []
     for root in roots:
         listed.append(await _listed(server, root, owner, wanted))

@@ -25,6 +25,7 @@ from holodeck.stores.records import COLUMNS, KEY_SECONDS, run_of
 from holodeck.stores.sqlite_file import NAMED, OF_AGENT, Job, SqliteFile
 
 FIRST_COMMIT_SECONDS = 0.05  # for the first commit of a run whose client is about to be answered
+RECENT_RUNS = 20_000  # runs that `equal_runs` looks at: 10 ms
 SHORT_REQUEST = 1024  # bytes; a request that is no longer stays as it is when its run has ended
 RUN_COLUMNS = COLUMNS.format(user="user")
 # A key is the id of its run, or the client's own. The values are agent, tenant, user, wire, key, and for own keys the end of
@@ -129,21 +130,20 @@ class SqliteRunStore:
         finally:
             del self.awaited[run]
 
-    async def store_request(self, record: RunRecord) -> None:
+    async def store_request(self, record: RunRecord) -> bool:
         run, now = (record.owner, record.run_id), self.clock()
         is_stored = run in self._stored
         if run in self._registered:
             self._registered[run] = record
 
-        def job(connection: sqlite3.Connection) -> None:
+        def job(connection: sqlite3.Connection) -> bool:
             if is_stored:
-                self._update_request(connection, record)
-            else:
-                self._insert(connection, record, now, reopens=False)
+                return self._update_request(connection, record)
+            return self._insert(connection, record, now, reopens=False)
 
         future = self._file.write(job)
         future.add_done_callback(partial(self.committed, run))
-        await future
+        return await future
 
     async def _store(self, record: RunRecord, ending: Ending | None) -> bool:
         run, now = (record.owner, record.run_id), self.clock()
@@ -208,6 +208,15 @@ class SqliteRunStore:
             where, values = f"{where} AND (id = ? OR root = ?)", [*values, root, root]
         order = f"ORDER BY key DESC LIMIT {int(limit)}"
         return await self._file.read(self._selected(where, values, order, agent=agent))
+
+    async def equal_runs(self, fingerprint: bytes, *, owner: Owner, seconds: float) -> Sequence[RunRecord]:
+        """Looks at the newest `RECENT_RUNS` of the file only: no index has fingerprints."""
+        where = (
+            "tenant = ? AND user = ? AND fingerprint = ? AND (ended IS NULL OR ended > ?)"
+            f" AND key > (SELECT max(key) FROM runs) - {RECENT_RUNS}"
+        )
+        values = owner.tenant, owner.user, fingerprint, self.clock() - seconds
+        return await self._file.read(self._selected(where, values, agent="+agent = ?"))
 
     async def remove(self, run_id: str, *, owner: Owner) -> bool:
         removed = await self._file.execute(f"DELETE FROM runs WHERE {NAMED}", self._name(owner, run_id))
@@ -302,12 +311,14 @@ class SqliteRunStore:
             body = records.encode(kept_after_end(records.request_of(request, records.VERSION)))
             connection.execute("UPDATE runs SET request = ? WHERE key = ?", (body, key))
 
-    def _update_request(self, connection: sqlite3.Connection, record: RunRecord) -> None:
+    def _update_request(self, connection: sqlite3.Connection, record: RunRecord) -> bool:
+        """Returns whether the run is in progress."""
         values = records.encode(record.request), record.root or None, records.VERSION
-        connection.execute(
+        changed = connection.execute(
             f"UPDATE runs SET request = ?, root = ?, v = ? WHERE {NAMED} AND ended IS NULL",
             (*values, *self._name(record.owner, record.run_id)),
         )
+        return changed.rowcount > 0
 
     def _insert(
         self,
@@ -317,8 +328,11 @@ class SqliteRunStore:
         ending: Ending | None = None,
         *,
         reopens: bool = True,
-    ) -> None:
-        """Inserts a run. A part that continues a run under its own id replaces the earlier part, which it `reopens`."""
+    ) -> bool:
+        """Inserts a run. A part that continues a run under its own id replaces the earlier part, which it `reopens`.
+
+        Returns whether it did.
+        """
         name = self._name(record.owner, record.run_id)
         about = record.session_id, record.wire, record.key, record.fingerprint
         state, ended = (RunState.RUNNING, None) if ending is None else (state_after(ending), now)
@@ -327,8 +341,9 @@ class SqliteRunStore:
             request = records.encode(kept_after_end(record.request))
         body = None if ending is None else records.encode(ending)
         values = (*name, *about, state, now, ended, body, records.VERSION, request, record.root or None)
-        self.put(connection, record, now, _INSERT if reopens else _INSERT_UNENDED, values)
+        put = self.put(connection, record, now, _INSERT if reopens else _INSERT_UNENDED, values)
         self._inserted[record.owner, record.run_id] = record, ending is not None
+        return put.rowcount > 0
 
     def put(
         self, connection: sqlite3.Connection, record: RunRecord, now: float, statement: str, values: Sequence[object]
@@ -357,7 +372,12 @@ class SqliteRunStore:
         return None if found is None else int(found[0])
 
     def _selected(
-        self, where: str, values: Sequence[str | bytes], order: str = "ORDER BY key", *, agent: str = "agent = ?"
+        self,
+        where: str,
+        values: Sequence[str | bytes | float],
+        order: str = "ORDER BY key",
+        *,
+        agent: str = "agent = ?",
     ) -> Job[list[RunRecord]]:
         statement = f"SELECT {RUN_COLUMNS} FROM runs WHERE {agent} AND {where} {order}"
         return lambda connection: records.readable_runs(connection.execute(statement, (self._agent, *values)))

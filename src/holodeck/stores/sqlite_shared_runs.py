@@ -225,12 +225,12 @@ class SharedSqliteRunStore(SqliteRunStore):
         self._keys[record.owner, record.run_id] = put[0]
         return Begun(is_first=not ahead, ahead=ahead)
 
-    async def store_request(self, record: RunRecord) -> None:
+    async def store_request(self, record: RunRecord) -> bool:
         run = record.owner, record.run_id
         if run in self._registered:
             self._registered[run] = record
         values = records.VERSION, records.encode(record.request), record.root or None, self._keys.get(run), self.replica
-        await self._file.execute(f"UPDATE runs SET v = ?, request = ?, root = ? WHERE {_MINE}", values)
+        return await self._file.execute(f"UPDATE runs SET v = ?, request = ?, root = ? WHERE {_MINE}", values) > 0
 
     async def turn(self, record: RunRecord) -> None:
         mine = self._keys.get((record.owner, record.run_id)), self.replica
@@ -310,14 +310,10 @@ class SharedSqliteRunStore(SqliteRunStore):
             (*changes, *which[1]),
         ).rowcount
 
-    async def open_runs(
-        self, *, owner: Owner, session_id: str | None = None, fingerprint: bytes | None = None
-    ) -> Sequence[RunRecord]:
-        where = "tenant = ? AND user = ? AND ended IS NULL"
-        values: list[str | bytes] = [owner.tenant, owner.user]
-        for column, value in (("session", session_id), ("fingerprint", fingerprint)):
-            if value is not None:
-                where, values = f"{where} AND {column} = ?", [*values, value]
+    async def open_runs(self, *, owner: Owner, session_id: str | None = None) -> Sequence[RunRecord]:
+        where, values = "tenant = ? AND user = ? AND ended IS NULL", [owner.tenant, owner.user]
+        if session_id is not None:
+            where, values = f"{where} AND session = ?", [*values, session_id]
         return await self._file.look(self._selected(where, values))
 
     def watch_session(self, session_id: str, *, owner: Owner) -> SessionWatch:
