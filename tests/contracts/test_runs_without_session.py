@@ -204,3 +204,21 @@ async def test_the_store_gets_no_answer_and_no_question_of_it(stores, outcome):
     assert shown_ending(found, found.ending, ()).code == ReplayGone.code
     stopped = RunFinished("r", "s", outcome=Outcome.CANCELLED)
     assert shown_ending(found, stopped, ()) is stopped
+
+
+@pytest.mark.parametrize("stores", DURABLE, indirect=True)
+async def test_its_record_and_its_key_are_kept_for_a_day(stores):
+    """Other records are kept as long as the sessions. Clients that have no session are often programs, and ask much."""
+    store, records = stores
+    runs = runs_on(stores, says("hello"))
+    began, records._kept_seconds = store.now(), 30 * 24 * 3600
+    for request_, key in ((request(), KEY), (RunRequest(run_id="kept", session_id="s", owner=ADA), None)):
+        await (await runs.start(request_, key=key)).done()
+    left = {}
+    for hours in (23, 25):
+        records.clock = lambda hours=hours: began + hours * 3600
+        await records.remove_old()
+        left[hours] = [each.run_id for each in await records.runs_of(owner=ADA)]
+    assert left == {23: ["kept", "r"], 25: ["kept"]}
+    assert await records.by_key("openai", "k", owner=ADA) is None
+    await runs.close(0)

@@ -40,11 +40,16 @@ _FREE_KEY = f"UPDATE runs SET repeat_key = NULL WHERE {_IS_OWN} AND NOT {_HOLDS_
 NEXT_KEY = next_key("runs")
 _INSERT = (
     "INSERT INTO runs (key, agent, tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, ended,"
-    f" ending, v, request, root) VALUES ({NEXT_KEY}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    f" ending, v, request, root, without_session) VALUES ({NEXT_KEY}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (agent, tenant, user, id) DO UPDATE SET state = excluded.state, request = excluded.request,"
     " root = excluded.root, v = excluded.v, replica = NULL, ended = excluded.ended, ending = excluded.ending"
 )
 _INSERT_UNENDED = f"{_INSERT} WHERE runs.ended IS NULL"
+
+_REMOVE_BRIEF = (
+    "DELETE FROM runs WHERE key IN (SELECT key FROM (SELECT key, ended FROM runs WHERE agent = ? AND without_session"
+    " ORDER BY key LIMIT ?) WHERE ended <= ?)"
+)
 
 # Indexes that a run's commit does not change: rows are added to them afterwards. A commit writes one page for each index
 # that it changes, and a client waits for it. Only the clean-up and rare reads need these indexes, so a new row is not in
@@ -340,7 +345,8 @@ class SqliteRunStore:
         if ending is not None and len(request) > SHORT_REQUEST:
             request = records.encode(kept_after_end(record.request))
         body = None if ending is None else records.encode(ending)
-        values = (*name, *about, state, now, ended, body, records.VERSION, request, record.root or None)
+        last = record.root or None, record.request.throw_away or None
+        values = (*name, *about, state, now, ended, body, records.VERSION, request, *last)
         put = self.put(connection, record, now, _INSERT if reopens else _INSERT_UNENDED, values)
         self._inserted[record.owner, record.run_id] = record, ending is not None
         return put.rowcount > 0
@@ -411,6 +417,7 @@ class SqliteRunStore:
             ).fetchall()
             old = [(key,) for key, _, is_old in noted if is_old]
             connection.executemany("DELETE FROM runs WHERE key = ?", old)
+            brief = connection.execute(_REMOVE_BRIEF, (self._agent, BATCH, now - KEY_SECONDS)).rowcount
             later = [(time, key) for key, time, is_old in noted if not is_old]  # it ended after it was noted
             connection.executemany("UPDATE runs SET noted = ? WHERE key = ?", later)
             copies = connection.execute(
@@ -418,7 +425,7 @@ class SqliteRunStore:
                 f" WHERE {OF_AGENT} AND runs.ended <= ? LIMIT ?)",
                 (self._agent, now - self._replay_window, BATCH),
             )
-            return len(old), are_new or max(len(noted), copies.rowcount) >= BATCH
+            return len(old) + brief, are_new or max(len(noted), brief, copies.rowcount) >= BATCH
 
         return await self._file.write(job)
 

@@ -46,7 +46,7 @@ _FIRST = (
 )
 _BEGIN = (
     "INSERT INTO runs (key, agent, tenant, user, id, session, wire, repeat_key, fingerprint, replica, state, accepted, v,"
-    f" request, root) VALUES ({NEXT_KEY}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    f" request, root, without_session) VALUES ({NEXT_KEY}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (agent, tenant, user, id) DO UPDATE SET state = excluded.state, request = excluded.request,"
     " v = excluded.v, root = excluded.root, replica = excluded.replica, stop_wanted = 0, ended = NULL, ending = NULL"
     " WHERE runs.ended IS NOT NULL AND ? RETURNING key"
@@ -215,7 +215,8 @@ class SharedSqliteRunStore(SqliteRunStore):
         ahead = frozenset(run_id for (run_id,) in others)
         state = RunState.QUEUED if ahead else RunState.RUNNING
         about = record.session_id, record.wire, record.key, record.fingerprint, self.replica, state, now
-        body = records.VERSION, records.encode(record.request), record.root or None
+        brief = record.request.throw_away or None
+        body = records.VERSION, records.encode(record.request), record.root or None, brief
         try:
             put = self.put(connection, record, now, _BEGIN, (*name, *about, *body, replaces)).fetchone()
         except sqlite3.IntegrityError:  # its idempotency key is taken
