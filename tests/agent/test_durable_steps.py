@@ -444,6 +444,24 @@ async def test_a_message_that_comes_with_an_answer_is_stored_although_the_run_is
     assert (result.content, message.content) == (OUTCOME_UNKNOWN, "and then this")
 
 
+@pytest.mark.parametrize("until", ["the step is stored", "later"])
+async def test_a_message_that_comes_with_an_answer_is_stored_or_named_if_the_store_refuses_the_approved_call(until):
+    fixture, journal = journaled(calls(("erase", "{}")), tools=PlainTools(approval=frozenset({"erase"}), erase=echo))
+    await fixture.play("go")
+    (asked,) = fixture.ending.interrupts
+
+    async def full(step, **more):
+        journal.broken = until == "later"
+        raise StoreUnavailable("The disk is full.")
+
+    journal.begin_calls = full
+    await fixture.play("and then this", resume=[Resume(interrupt_id=asked.id, approved=True)])
+    is_stored = journal.messages[-1].content == "and then this"
+    assert is_stored is (until == "the step is stored")
+    assert fixture.ending.message.endswith(e.NOT_STORED) is not is_stored
+    assert fixture.tools.called == []
+
+
 async def test_an_approval_is_used_up_in_the_write_that_begins_its_call():
     seen = []
 

@@ -16,12 +16,13 @@ from holodeck.cli.conversation.validation import MAX_INPUT, InputChecks
 from holodeck.cli.lines import Interrupted
 from holodeck.cli.plain_display import JsonDisplay
 from holodeck.config.build_stores import build_sqlite
-from holodeck.core.messages import AssistantMessage, UserMessage, unanswered
+from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, ToolMessage, UserMessage, unanswered
 from holodeck.core.owner import DEFAULT_TENANT, Owner
 from holodeck.core.tools import Approval
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import ConfigError, ModelUnreachable
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
+from holodeck.sessions.transcript import Transcript
 from holodeck.tools.catalogue import Catalogue, Source
 from holodeck.tools.function_files import load_function
 from holodeck.tools.functions import FunctionTool, FunctionToolset
@@ -143,6 +144,10 @@ async def test_a_tool_that_needs_approval_asks(tmp_path, answers, carried_out):
         (None, []),
         ("stopped", ["(stopped; /retry asks again)"]),
         ("interrupted", ["(the last answer was cut by a crash; /retry asks again, or send a message to continue)"]),
+        (
+            "shutting-down",
+            ["(the last answer was cut when the server stopped; /retry asks again, or send a message to continue)"],
+        ),
     ],
 )
 async def test_a_resumed_chat_says_why_its_last_answer_was_cut_and_how_to_continue(tmp_path, cut, line):
@@ -153,6 +158,26 @@ async def test_a_resumed_chat_says_why_its_last_answer_was_cut_and_how_to_contin
     fixture.printed.clear()
     fixture.context.show_last_exchange()
     assert fixture.printed[1:] == line
+
+
+@pytest.mark.req("CHT-05")
+async def test_a_resumed_chat_names_the_calls_whose_outcome_is_not_known(tmp_path):
+    fixture = ChatFixture(tmp_path, ScriptedModel([]))
+    await fixture.converse()
+    asked = [ToolCall(id=name, name=name, arguments="{}") for name in ("pay", "look", "wait")]
+    found = ToolMessage(call_id="look", name="look", content="found")
+    fixture.context.session.transcript = Transcript(
+        [UserMessage(content="pay it")],
+        pending=PendingStep(
+            assistant=AssistantMessage(content="", tool_calls=tuple(asked)), results=(found,), begun=("pay", "look")
+        ),
+    )
+    fixture.printed.clear()
+    fixture.context.show_last_exchange()
+    assert fixture.printed == [
+        "> pay it",
+        "(pay: no result was stored, and whether it took effect is not known; send a message to continue)",
+    ]
 
 
 @pytest.mark.parametrize("answer", [Interrupted(), None])

@@ -137,6 +137,11 @@ async def test_a_stopped_tool_is_not_continued_without_the_user(tmp_path: Path) 
                 await asyncio.sleep(0.01)
         await server.end(signal.SIGTERM)
         result = await answer
+        await server.start()
+        for again in (("--session", "t", "--url", server.url), ("--resume", "t")):
+            async with chat(tmp_path, *again) as terminal:
+                await terminal.prompt()
+                assert "(slow: no result was stored, and whether it took effect is not known;" in terminal.text
     assert (result.code, len(model.prompts)) == (4, 1)
     assert "whether the call took effect is not known. Send a message to continue." in result.err
     assert "reconnecting" not in result.err

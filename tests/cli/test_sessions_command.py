@@ -70,7 +70,7 @@ def test_they_are_listed_and_shown(folder):
     [
         ({"approvals": {"i": "d"}}, "This step waits for an approval.\n"),
         ({"client_calls": ("d",)}, "This step waits for the client's tools.\n"),
-        ({"begun": ("d",)}, "This step is in progress.\n"),
+        ({"begun": ("d",)}, "This step is in progress, or a crash cut it off.\n"),
     ],
 )
 async def test_a_step_that_waits_is_shown_with_its_calls(folder, waits, state):

@@ -11,6 +11,7 @@ cluster: {valkey: "${VALKEY_URL}"}
 server: {limits: {store: "${LIMITS_URL}", when_store_is_down: refuse}}
 """
 NOWHERE = "unix:///nowhere/valkey.sock"
+NO_SENTINEL = "valkey+sentinel://127.0.0.1:1/primary"
 
 
 @pytest.fixture
@@ -32,6 +33,11 @@ def test_all_that_answer_are_named(check):
     [
         ({"VALKEY_URL": NOWHERE}, "✗ the Valkey of cluster.valkey cannot be reached: "),
         ({"LIMITS_URL": NOWHERE}, "✗ the Valkey of server.limits.store cannot be reached, so requests are refused: "),
+        ({"VALKEY_URL": NO_SENTINEL}, "✗ the Valkey of cluster.valkey cannot be reached: "),
+        (
+            {"LIMITS_URL": NO_SENTINEL},
+            "✗ the Valkey of server.limits.store cannot be reached, so requests are refused: ",
+        ),
         ({"VALKEY_URL": "nonsense"}, "cluster.valkey: this is not the address of a Valkey or Redis"),
         ({"LIMITS_URL": "nonsense"}, "server.limits.store: this is not the address of a Valkey or Redis"),
     ],

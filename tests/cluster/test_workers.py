@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sqlite3
 import sys
 from asyncio.subprocess import PIPE
@@ -162,6 +163,18 @@ async def test_workers_on_one_file_survive_each_other_and_end_with_their_parent(
             if process.returncode is None:
                 process.terminate()
                 await process.communicate()
+
+
+def test_workers_on_a_port_that_is_taken_say_that_it_may_be_their_own(tmp_path):
+    """The workers of a killed parent keep the port until their runs have ended."""
+    (tmp_path / "agent.yaml").write_text("name: tester\nmodel: {provider: demo}\n")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        done = holodeck("serve", "--workers", "2", "--port", str(port), folder=tmp_path)
+    assert (done.code, f"Port {port} is taken by another program" in done.err) == (3, True)
+    assert "if it is a worker whose parent process was killed, it ends with its runs: start again then" in done.err
 
 
 def test_workers_need_a_store_that_they_share(tmp_path):

@@ -126,7 +126,7 @@ MUTANTS = (
         ("stores/stored_conversation.py", "return self._offset + time.monotonic()", "return time.time()"),
     )),
     StoreMutant("S25", CLUSTER, "a server that stops leaves its streams without an ending", (
-        ("runs/runs.py", "            if run not in left:\n                self.stop(run, why)", "            if run not in left:\n                pass"),
+        ("runs/runs.py", "            if run not in left:\n                self.stop(run, self._shutdown_of(run))", "            if run not in left:\n                pass"),
     )),
     StoreMutant("S26", SQLITE, "a second server uses the file of the first", (
         ("stores/sqlite_file.py", "fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass"),
@@ -136,6 +136,7 @@ MUTANTS = (
     )),
     StoreMutant("S28", CLUSTER, "each server counts for itself", (
         ("limits/valkey.py", "answer = await self._ask(_TAKE, uses)", "answer = None"),
+        ("limits/valkey.py", "limit // self.processes()", "limit"),
     )),
     StoreMutant("S29", CLUSTER, "runs and sessions are found by their ids alone, not by their owners", (
         ("stores/postgres_database.py", 'OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"', 'OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s"'),

@@ -70,6 +70,26 @@ async def test_a_wrong_password_is_one_sentence(opened, postgres_database):
         sql(postgres_database, "SELECT pg_reload_conf()")
 
 
+async def test_the_database_of_another_application_is_named_and_left_alone(opened, postgres_database):
+    """The error was that of the statement: relation "sessions" already exists."""
+    url = postgres_database.replace("/postgres?", "/elsewhere?")
+    sql(postgres_database, "CREATE DATABASE elsewhere")
+    sql(url, "CREATE SCHEMA holodeck")
+    sql(url, "CREATE TABLE holodeck.sessions (id int)")
+    with pytest.raises(
+        StartError, match=r"its schema holodeck has tables of another program; set another sessions\.url"
+    ):
+        await opened(place=url)
+    assert sql(url, "SELECT tablename FROM pg_tables WHERE schemaname = 'holodeck'") == [("sessions",)]
+
+
+async def test_a_database_with_another_encoding_is_refused(opened, postgres_database):
+    """The error called it b'SQL_ASCII'."""
+    sql(postgres_database, "CREATE DATABASE unencoded ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+    with pytest.raises(StartError, match="encoding is SQL_ASCII; sessions need one with the encoding UTF8"):
+        await opened(place=postgres_database.replace("/postgres?", "/unencoded?"))
+
+
 @pytest.mark.req("D16")
 async def test_a_database_of_a_newer_version_is_left_alone(opened, postgres_database):
     await say(await opened(), "hello")

@@ -33,14 +33,15 @@ __all__ = ["opened_on_postgres"]
 
 
 @contextmanager
-def connection_lost_once(between=None):
-    """The connection breaks after the database has carried the next statement out."""
-    real, broken = PostgresDatabase._once, []
+def connection_lost_once(between=None, *, at=1, is_done=True):
+    """The connection breaks after the database has carried a statement out, the first one or that number, or before."""
+    real, sent = PostgresDatabase._once, []
 
     async def breaks(self, job, lane):
-        done = await real(self, job, lane)
-        if not broken:
-            broken.append(True)
+        sent.append(job)
+        is_lost = len(sent) == at
+        done = await real(self, job, lane) if is_done or not is_lost else None
+        if is_lost:
             if between is not None:
                 await between()
             raise psycopg.OperationalError("the connection is lost")
@@ -73,6 +74,31 @@ async def test_a_run_knows_that_its_ending_is_stored_although_another_writer_cam
         await conversation.commit([AssistantMessage(content="once")], ending=ENDING)
     assert await texts(store) == ["first", "once", "later"]
     assert (await other.runs.find("r", owner=ME)).ending == ENDING
+
+
+@pytest.mark.req("D07")
+@pytest.mark.parametrize("ending", [None, ENDING])
+@pytest.mark.parametrize("fate", ["done", "not done", "another has written"])
+async def test_a_commit_that_first_cuts_the_history_counts_once_as_well(opened, fate, ending):
+    """The user edits a message while the database fails over."""
+    store, other = await opened(), await opened()
+    for text in ("kept", "to be edited"):
+        await say(store, text)
+    before = (await store.read("s", owner=ME)).messages[1].id
+    conversation = await begun(store, run())
+    await conversation.rewind(before)
+    if fate == "another has written":
+        await say(other, "by another")
+        with pytest.raises(LostClaim):
+            await conversation.commit([UserMessage(content="edited")], ending=ending)
+    else:
+        with connection_lost_once(at=2, is_done=fate == "done"):  # the first one reads the whole history
+            await conversation.commit([UserMessage(content="edited")], ending=ending)
+    written = ["to be edited", "by another"] if fate == "another has written" else ["edited"]
+    if ending is None and fate != "another has written":
+        await conversation.commit([AssistantMessage(content="once")])
+        written.append("once")
+    assert await texts(store) == ["kept", *written]
 
 
 @pytest.mark.req("D07")

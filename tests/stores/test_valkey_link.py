@@ -8,7 +8,6 @@ import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError as LostConnection
 
-from holodeck.config.build_stores import redis_url
 from holodeck.core.events import RunFinished, TextAdded
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.owner import Owner
@@ -26,8 +25,9 @@ from holodeck.stores.postgres_runs import PostgresRunStore
 from holodeck.stores.postgres_sessions import PostgresSessionStore
 from holodeck.stores.valkey_line import ValkeyLine
 from holodeck.stores.valkey_link import ValkeyLink
-from holodeck.stores.valkey_pool import pool_of
+from holodeck.valkey_pool import pool_of
 from tests.limits.valkey_server import valkey
+from tests.ports import free_port
 from tests.stores.processes import on_database
 
 RUN, LOG = (ME, "r"), ((ME, "r"), 1)
@@ -187,6 +187,14 @@ async def test_a_run_that_begins_or_ends_wakes_those_that_watch_its_session(link
     assert not other._sessions
 
 
+async def test_a_master_that_no_sentinel_knows_is_one_short_sentence():
+    """The error went on with the representation of a client and its connections."""
+    url = f"valkey+sentinel://127.0.0.1:{free_port()}/missing"
+    with pytest.raises(StartError) as caught:
+        await ValkeyLink(url, "tester", "one", replay_window=120).start()
+    assert caught.value.message == "the Valkey of cluster.valkey cannot be reached: No master found for 'missing'"
+
+
 async def test_one_that_is_not_there_is_an_error_at_the_start_and_nothing_later(tmp_path):
     link = ValkeyLink(f"unix://{tmp_path}/none.sock", "tester", "one", replay_window=120)
     with pytest.raises(StartError, match="cannot be reached"):
@@ -232,7 +240,7 @@ async def test_a_log_that_lost_its_end_in_a_failover_is_copied_again(linked, url
     ],
 )
 def test_the_address_of_sentinels(url, places, settings):
-    pool = pool_of(redis_url(url), seconds=1, answer_seconds=1, max_connections=1)
+    pool = pool_of(url, seconds=1, answer_seconds=1, max_connections=1)
     sentinels = [each.connection_pool.connection_kwargs for each in pool.sentinel_manager.sentinels]
     assert [(each["host"], each["port"]) for each in sentinels] == places
     assert pool.service_name == "name"
@@ -243,7 +251,7 @@ def test_the_address_of_sentinels(url, places, settings):
 @pytest.mark.parametrize("url", ["valkey+sentinel://a", "valkey+sentinel:///name", "valkey+sentinel://a:b/name"])
 def test_an_invalid_sentinel_address_is_refused(url):
     with pytest.raises(ValueError, match=r"missing|invalid literal"):
-        pool_of(redis_url(url), seconds=1, answer_seconds=1, max_connections=1)
+        pool_of(url, seconds=1, answer_seconds=1, max_connections=1)
 
 
 async def test_a_log_that_is_gone_when_its_run_ends_is_copied_again_as_a_whole(postgres_database, url):

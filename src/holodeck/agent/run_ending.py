@@ -32,6 +32,7 @@ class RunEnding:
     _context: AgentContext
     _emitter: RunEmitter
     _overlap: OverlappingCommit
+    lacks_message: bool = False  # events were shown, and then the user's message could not be stored
 
     async def settle(
         self,
@@ -63,7 +64,7 @@ class RunEnding:
                 await self._durable(self._overlap.stored)
             if self._overlap.stored is None:
                 self._emitter.release()
-            if not self._emitter.started:
+            if self.lacks_message or not self._emitter.started:
                 ending = before_anything_is_stored(ending)
             await self._store(ending, (), KEEP, state)
         except SessionDeleted as error:

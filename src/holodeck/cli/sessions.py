@@ -127,7 +127,9 @@ def _print_message(message: Message) -> None:
 def _state_of(step: PendingStep) -> str:
     if step.approvals:
         return "This step waits for an approval."
-    return "This step waits for the client's tools." if step.client_calls else "This step is in progress."
+    if step.client_calls:
+        return "This step waits for the client's tools."
+    return "This step is in progress, or a crash cut it off."
 
 
 @command.command("export")

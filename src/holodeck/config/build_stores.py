@@ -226,9 +226,7 @@ def _link_of(config: LoadedConfig, url: str, replica: str) -> "ValkeyLink":
     try:
         from holodeck.stores.valkey_link import ValkeyLink
 
-        return ValkeyLink(
-            redis_url(url), config.agent.name, replica, replay_window=config.agent.server.runs.replay_window
-        )
+        return ValkeyLink(url, config.agent.name, replica, replay_window=config.agent.server.runs.replay_window)
     except ImportError as error:
         raise StartError("cluster.valkey needs the package redis: pip install 'holodeck-agents[cluster]'") from error
     except ValueError as error:
@@ -252,10 +250,3 @@ def _database_of(config: LoadedConfig) -> "PostgresDatabase":
         raise StartError("sessions.store: postgres needs psycopg: pip install 'holodeck-agents[postgres]'") from error
     url = config.agent.sessions.url
     return PostgresDatabase("" if url is None else url.get_secret_value())
-
-
-def redis_url(url: str) -> str:
-    """Renames `valkey://` and `valkeys://` to Redis's schemes. Any other address stays unchanged."""
-    scheme, separator, rest = url.partition("://")
-    name, plus, kind = scheme.partition("+")  # +sentinel
-    return {"valkey": "redis", "valkeys": "rediss"}.get(name, name) + plus + kind + separator + rest

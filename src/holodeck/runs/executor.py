@@ -21,7 +21,7 @@ from holodeck.core.owner import OwnedId
 from holodeck.core.request import RunRequest
 from holodeck.core.zones import is_zone, local_zone
 from holodeck.errors import HoloDeckError, InternalError, StoreUnavailable
-from holodeck.runs.branches import check_head
+from holodeck.runs.branches import check_head, check_waits_for_nothing
 from holodeck.runs.client_history import (
     Change,
     ClientHistory,
@@ -32,7 +32,7 @@ from holodeck.runs.client_history import (
 )
 from holodeck.runs.port import RunRecord, RunResult, RunState, RunStore, SharedRunStore
 from holodeck.runs.recorded_transcript import RecordedTranscript
-from holodeck.runs.run import Run, ending_of
+from holodeck.runs.run import Run, ending_of, kept_after_end
 from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.unstored_endings import UnstoredEndings
 from holodeck.sessions.port import Conversation, SessionStore
@@ -101,10 +101,12 @@ class RunExecutor:
         request = run.request
         conversation = self._without_session(run) if request.throw_away else await self.open(run)
         is_empty = not conversation.messages and conversation.pending is None
-        run.is_new_session = is_empty and request.session_id is not None
+        run.is_new_session = is_empty and request.session_id is not None and not request.throw_away
         try:
             if request.follows is not None:
                 check_head(request.follows, conversation)
+            if not (request.messages or request.resume):
+                check_waits_for_nothing(conversation.pending)
             change = await self._change(run, conversation)
             await self._join_chain(run, conversation.pending)
             if change.rewind_before is not None:
@@ -263,8 +265,14 @@ class RunExecutor:
             await self.end(run, InternalError("The run failed because of an internal error; see the server's log."))
 
     def keep_ending(self, run: Run, ending: Ending) -> None:
-        """Keeps an ending that is shown although the store has not taken it, until it does."""
-        if run.record is not None:
+        """Keeps an ending that is shown although the store has not taken it, until it does.
+
+        Without the run's messages: those of thousands of runs would fill the memory while the store is away.
+        """
+        if run.record is not None and self._records is not None and self._records.outlives_process:
+            request = kept_after_end(run.record.request)
+            run.record = msgspec.structs.replace(run.record, request=request)
+            self._records.register(run.record)
             self._unstored.keep(run.record, ending)
 
     def release_record(self, record: RunRecord) -> None:

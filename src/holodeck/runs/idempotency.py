@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from holodeck.core.events import NOT_STORED, says_not_stored
 from holodeck.core.owner import Owner
 from holodeck.errors import HoloDeckError, InvalidRequest, StoreUnavailable
-from holodeck.runs.port import RunExists, RunKey, RunRecord
+from holodeck.runs.port import RunExists, RunKey, RunRecord, SharedRunStore
 from holodeck.runs.resumed_parts import part_of
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
@@ -69,6 +69,11 @@ class Idempotency:
             if len(self._refused) > _MAX_REFUSED:
                 del self._refused[next(iter(self._refused))]
 
+    def note_taken_up(self, run: Run) -> None:
+        """Lets a further attempt find a run that another process, or an earlier one, has left."""
+        if run.fingerprint:
+            self._attempted[run.request.wire, run.owner, run.fingerprint] = run
+
     async def earlier_attempt(self, sent: SentRequest, attempt: int) -> Run | None:
         """The run of a request that has no key but an attempt number, as OpenAI's SDKs send it.
 
@@ -94,12 +99,15 @@ class Idempotency:
         records = self.runs.records
         if records is None:
             return None
-        if key.part:  # a resume under a run's own id is not the request that began the run
-            record = await records.find(key.name, owner=key.owner)
-            if record is None or fingerprint not in (record.fingerprint, *record.request.answered):
-                return None
-            return await part_of(await self._restored(record), record, fingerprint)
         unstored = self.runs.unstored
+        if key.part:  # a resume under a run's own id is not the request that began the run
+            record = unstored.kept.get((key.owner, key.name)) or await records.find(key.name, owner=key.owner)
+            begun_by = () if record is None else (record.fingerprint, *record.request.answered)
+            if record is None or fingerprint not in begun_by:
+                return None
+            if fingerprint == begun_by[-1] and says_not_stored(unstored.seen(record).ending):
+                return None  # it has answered nothing
+            return await part_of(await self._restored(record), record, fingerprint)
         record = unstored.by_key(key) if unstored.kept else None
         record = record or await records.by_key(key.wire, key.name, owner=key.owner)
         if record is None:
@@ -109,6 +117,20 @@ class Idempotency:
             await self.runs.remove(record)
             raise NotStored(NOT_STORED)
         return await self._restored(record)
+
+    async def was_deleted(self, run: Run) -> bool:
+        """Whether another process has deleted a run that ended here. It does not say so, as for one in progress."""
+        records = self.runs.records
+        is_kept = (run.owner, run.run_id) in self.runs.unstored.kept
+        if not isinstance(records, SharedRunStore) or run.record is None or is_kept:
+            return False
+        try:
+            found = await records.find(run.run_id, owner=run.owner)
+        except HoloDeckError:  # it cannot be read at the moment
+            return False
+        if found is None:
+            self.runs.forget(run)
+        return found is None
 
     async def _has_messages(self, record: RunRecord) -> bool:
         """Whether another process has stored messages of the run, after it took it over."""
@@ -153,16 +175,14 @@ class Claim:
                 await other.wait()
             run = of.started.get(key)
             if run is not None and of.runs.knows(run):
-                if not key.part:  # other answers have another key
-                    _check(key, fingerprint, run.fingerprint)
-                if key.part or not says_not_stored(run.log.ending):
-                    self.run = run
+                self._take(run, key)
+                if self.run is not None and not run.log.ended:
                     return self
-                of.runs.forget(run)
-                self._looks = True
             of.claims[key] = self
         try:
-            if key is not None and self._looks:
+            if self.run is not None and await of.was_deleted(self.run):
+                self.run, self._looks = None, True
+            if self.run is None and key is not None and self._looks:
                 with suppress(NotStored):
                     self.run = await of.stored(key, fingerprint)
             if self.run is None and self._sent.attempt is not None:
@@ -171,6 +191,16 @@ class Claim:
             self._release(keep=False)
             raise
         return self
+
+    def _take(self, run: Run, key: RunKey) -> None:
+        """Joins the run of an earlier duplicate in this process, unless its message was not stored."""
+        if not key.part:  # other answers have another key
+            _check(key, self.fingerprint, run.fingerprint)
+        if not says_not_stored(run.log.ending):
+            self.run = run
+        elif not key.part:
+            self._of.runs.forget(run)
+            self._looks = True
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -210,5 +240,7 @@ class Claim:
 def _check(key: RunKey, fingerprint: bytes, first: bytes) -> None:
     if fingerprint != first:
         raise InvalidRequest(
-            f"{key.header_name} {key.name!r} was already used for a different request.", field=key.header_name
+            f"{key.header_name} {key.name!r} was already used for a different request; send a new one with each "
+            "message, such as a UUID.",
+            field=key.header_name,
         )

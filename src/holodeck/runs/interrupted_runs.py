@@ -199,7 +199,9 @@ class InterruptedRuns:
             return  # the next process continues it
         run = part_after_crash(record, pieces, history, self._runs.settings.max_log_events)
         if not events or type(events[-1]) in ENDINGS:
-            run.emit(RunStarted(record.run_id, record.session_id, record.request.parent_run_id))
+            request = record.request
+            new = request.new_session and not events
+            run.emit(RunStarted(record.run_id, record.session_id, request.parent_run_id, is_new_session=new))
         for event in (*remains.closings, correction(events, history_now)):
             run.emit(event)
         if ending is None:

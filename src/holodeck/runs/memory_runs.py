@@ -15,7 +15,7 @@ from holodeck.core.messages import now
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
 from holodeck.runs.log import RunLog
-from holodeck.runs.port import Begun, RunRecord
+from holodeck.runs.port import Begun, RunExists, RunRecord
 from holodeck.runs.run import state_after
 
 MAX_RUNS = 100_000
@@ -39,10 +39,13 @@ class MemoryRunStore:
 
     def register(self, record: RunRecord) -> None:
         name = record.owner, record.run_id
-        if name in self._records:
-            self._records[name] = self._of_first_request(record)
-        else:
+        earlier = self._records.get(name)
+        if earlier is None:
             self._noted[name] = record
+        elif earlier.ending is None or record.request.answered:
+            self._records[name] = self._of_first_request(record)
+        else:  # another wire has the id, which the key of this run does not find
+            raise RunExists(f"Run id {record.run_id!r} is already used by another request.")
 
     async def begin(self, record: RunRecord) -> Begun:
         self._store(record)

@@ -183,6 +183,7 @@ class SharedRunStore(RunStore, Protocol):
 
     replica: str  # this process
     has_others: bool  # whether another process can take over what this one leaves when it stops
+    processes: int  # how many share the store, this one included, as far as it knows
     clock: Callable[[], float]  # the clock of the store, in seconds since 1970: it dates the ends of runs
     on_pulse: Callable[[Pulse], None]  # called between two beats with what other processes want of its runs
 

@@ -199,7 +199,10 @@ def correction(events: Sequence[e.Event], history: Sequence[Message]) -> e.Messa
 
 def log_of(record: RunRecord, messages: Sequence[Message]) -> list[e.Event]:
     """Builds a log from the stored messages of a finished run whose own copy is gone."""
-    events: list[e.Event] = [e.RunStarted(record.run_id, record.session_id, record.request.parent_run_id)]
+    request = record.request
+    events: list[e.Event] = [
+        e.RunStarted(record.run_id, record.session_id, request.parent_run_id, is_new_session=request.new_session)
+    ]
     own = _made_by(record, messages)
     calls: dict[str, str] = {}
     step = 0

@@ -63,7 +63,10 @@ class RemoteRuns:
                 run.task = asyncio.create_task(
                     self._follow(run, record), name=f"copy of run {record.run_id}", context=Context()
                 )
-        return self._followed[key]
+        run = self._followed[key]
+        if not run.log.ended:  # its turn may have come since it was opened
+            run.state = record.state
+        return run
 
     def may_be_copied_yet(self, record: RunRecord) -> bool:
         """Whether a run has ended so recently that its process may still be copying its last events.
@@ -87,7 +90,7 @@ class RemoteRuns:
             while not run.log.ended:
                 moment = time.monotonic()
                 try:
-                    if run.readers and moment - noted >= NOTE_SECONDS:
+                    if moment - noted >= NOTE_SECONDS and any(part.readers for part in run.parts):
                         noted = moment
                         await self.records.note_followed([key])
                     pieces = await self.records.events(record, run.next_number)

@@ -238,12 +238,16 @@ class Run:
         return parts[::-1]
 
     @property
+    def request_parts(self) -> "list[Run]":
+        """The last of its parts: those of its request. They are several after a crash, and only the first one has the start."""
+        parts = self.parts
+        first = next((i for i in reversed(range(1, len(parts))) if parts[i - 1].log.ending is not None), 0)
+        return parts[first:]
+
+    @property
     def beginning(self) -> int:
-        """The number of the first event of its request. After a crash the run continues in another part."""
-        part = self
-        while part.earlier is not None and part.earlier.log.ending is None:
-            part = part.earlier
-        return part.first_number
+        """The number of the first event of its request."""
+        return self.request_parts[0].first_number
 
     @property
     def events(self) -> int:

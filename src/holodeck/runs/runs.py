@@ -23,6 +23,7 @@ from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import (
     HoloDeckError,
+    InvalidRequest,
     RunInterrupted,
     RunNotFound,
     RunTimeout,
@@ -127,8 +128,7 @@ class Runs:
         earlier = self._part_before(request, session)
         self._refuse_behind(session_id, self.queue.waiting(session))
         if request.resume and not self.queue.busy(session):  # refuses an answer to nothing before the first byte
-            stored = await self.store.read(session_id, owner=owner, last=1)
-            decide(None if stored is None else stored.pending, request.resume, ())
+            await self._check_answers(request, session)
             self._refuse_behind(session_id, self.queue.waiting(session))  # another request may have come meanwhile
             earlier = self._part_before(request, session) or earlier  # it may be past its replay window by now
         if earlier is not None:
@@ -167,6 +167,17 @@ class Runs:
                 self.stop(run, error)
                 raise
         return run
+
+    async def _check_answers(self, request: RunRequest, session: OwnedId) -> None:
+        """Raises InvalidRequest unless the session waits for these answers."""
+        owner, session_id = session
+        stored = await self.store.read(session_id, owner=owner, last=1)
+        if stored is None:
+            asked = request.resume[0].interrupt_id
+            raise InvalidRequest(
+                f"There is no open interrupt {asked!r}: the session is unknown, or has expired.", field="resume"
+            )
+        decide(stored.pending, request.resume, ())
 
     def observe(self, run: Run) -> None:
         run.log.observers = self._observe(run) if self._observe else ()
@@ -283,10 +294,9 @@ class Runs:
         """
         self.is_closing = True
         self.feeds.close()
-        why = ShuttingDown("The server is shutting down.")
         for run in self._waiting:
             if not self._is_left(run):
-                self.stop(run, why)
+                self.stop(run, self._shutdown_of(run))
         tasks = {run.task for run in self.active if run.task is not None and run not in self._waiting}
         if tasks:
             await asyncio.wait(tasks, timeout=drain)
@@ -294,7 +304,7 @@ class Runs:
         leaving = [asyncio.create_task(each) for each in left.values()]
         for run in self.active:
             if run not in left:
-                self.stop(run, why)
+                self.stop(run, self._shutdown_of(run))
         remaining = {run.task: run for run in self._live if run.task is not None}
         if remaining:
             _, stuck = await asyncio.wait({*remaining, *leaving}, timeout=STOP_SECONDS)
@@ -333,6 +343,12 @@ class Runs:
         except Exception:  # a bug of the store: it must not keep the server from stopping
             log.exception("the end of run %s could not be stored", run.run_id)
         return False
+
+    def _shutdown_of(self, run: Run) -> ShuttingDown:
+        """The error of a run that the server ends when it stops. It says how to continue, if the session is kept."""
+        kept = self.records is not None and self.records.outlives_process and not run.request.throw_away
+        then = " When it is back, a new message continues the conversation." if kept else ""
+        return ShuttingDown(f"The server is shutting down.{then}")
 
     def _left_to_others(self) -> dict[Run, Coroutine[Any, Any, None]]:
         """The runs that are left to another process, with the work that does it."""
@@ -439,13 +455,22 @@ class Runs:
                 run.record = None
 
     async def remove(self, run: Run | RunRecord) -> None:
-        """Deletes everything about a run that has ended. Its session keeps its messages."""
-        known = self._runs.get((run.owner, run.run_id))
+        """Deletes everything about a run that has ended. Its session keeps its messages.
+
+        If the store does not delete it, it keeps the run's row, so an ending that is not stored yet is kept for it as well.
+        """
+        name = run.owner, run.run_id
+        known, unstored = self._runs.get(name), self.unstored.kept.get(name)
         if known is not None:
             self.forget(known)
         self.unstored.drop(run.run_id, owner=run.owner)
-        if self.records is not None:
-            await self.records.remove(run.run_id, owner=run.owner)
+        try:
+            if self.records is not None:
+                await self.records.remove(run.run_id, owner=run.owner)
+        except HoloDeckError:
+            if unstored is not None and unstored.ending is not None:
+                self.unstored.keep(unstored, unstored.ending)
+            raise
 
     def forget(self, run: Run) -> None:
         self.finished.discard(run)

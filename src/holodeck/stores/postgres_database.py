@@ -73,6 +73,9 @@ class PostgresDatabase:
         try:
             async with first:
                 await _prepare(first)
+        except psycopg.errors.DuplicateTable as error:
+            wrong = "its schema holodeck has tables of another program; set another sessions.url"
+            raise StartError(f"{self.name} cannot be used: {wrong}") from error
         except psycopg.Error as error:
             raise StartError(f"{self.name} cannot be used: {_words_of(error)}") from error
         self._pool, self._beats = self._new_pool(1, self._connections), self._new_pool(0, 1)
@@ -166,14 +169,14 @@ class PostgresDatabase:
         found = await self.rows(statement, values, again=again, lane=lane)
         return found[0] if found else None
 
-    async def transaction(self, job: Callable[[PostgresConnection], Awaitable[T]]) -> T:
-        """Executes several statements, all of them or none."""
+    async def transaction(self, job: Callable[[PostgresConnection], Awaitable[T]], *, again: bool = False) -> T:
+        """Executes several statements, all of them or none. `again` as in `rows`."""
 
         async def execute(connection: PostgresConnection) -> T:
             async with connection.transaction():
                 return await job(connection)
 
-        return await noticing_cancellation(self._attempt(execute, again=False, lane=Lane.RUN))
+        return await noticing_cancellation(self._attempt(execute, again=again, lane=Lane.RUN))
 
     async def _attempt(self, job: Callable[[PostgresConnection], Awaitable[T]], *, again: bool, lane: Lane) -> T:
         deadline = time.monotonic() + OUTAGE_SECONDS
@@ -265,6 +268,7 @@ async def _prepare(connection: PostgresConnection) -> None:
     """Checks the schema and migrates it, completely or not at all."""
     (encoding,) = await _one(connection, "SHOW server_encoding")
     if encoding != "UTF8":
+        encoding = encoding.decode() if isinstance(encoding, bytes) else encoding  # SQL_ASCII: every text is bytes
         raise StartError(f"the database's encoding is {encoding}; sessions need one with the encoding UTF8")
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))

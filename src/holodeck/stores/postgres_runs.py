@@ -93,6 +93,10 @@ class PostgresRunStore:
     def has_others(self) -> bool:
         return self._replicas.has_others
 
+    @property
+    def processes(self) -> int:
+        return self._replicas.processes
+
     def connect(self, link: "ValkeyLink") -> None:
         """Lets a Valkey carry logs and commands. Called before `join`."""
         self._link = link
@@ -216,7 +220,7 @@ class PostgresRunStore:
                     continue  # another one began just now: this one waits behind it
                 raise RunExists(f"Run {record.run_id!r} was started by another request.") from None
             if found is None or found[0] is None:
-                raise RunExists(f"Run id {record.run_id!r} is already used by another request.")
+                raise RunExists(f"Run id {record.run_id!r} is already used by another request; send a new one.")
             key, state, ahead, is_unchanged, *session = found
             run = record.owner, record.run_id
             self._keys[run], self._records[run], self._logs[run] = key, record, key

@@ -354,7 +354,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
                 f"WITH gone AS (DELETE FROM holodeck.sessions s WHERE key = ANY(%(keys)s) AND NOT {_OPEN_RUN}"
                 f" RETURNING {_NAME}), {_FORGOTTEN} SELECT count(*) FROM gone"
             )
-            await self.database.rows(statement, {"keys": list(keys)})
+            await self.database.rows(statement, {"keys": list(keys)}, again=True)
 
     async def _by_last_use(self, owner: Owner) -> Sequence[tuple[int, int, bool]]:
         """Key, size and whether it is in use, the least recently used first."""
@@ -520,9 +520,11 @@ class _PostgresConversation(StoredConversation[PostgresSessionStore]):
         )
         if cut is not None:
             whole = stored_session(self._owner, self._session_id, row, await store.messages_of(row))
-            return await store.database.transaction(
-                lambda connection: commit.after_cut(connection, cut_before(whole, cut))
-            )
+            kept = cut_before(whole, cut)
+            try:
+                return await store.database.transaction(lambda c: commit.store_cut(c, kept), again=has_run)
+            except LostClaim:
+                return await self._without_effect(commit.behind(kept), ending)
         found = await store.database.row(commit.statement, commit.values, again=has_run)
         if found is None:
             return await self._without_effect(commit, ending)

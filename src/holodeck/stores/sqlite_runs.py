@@ -9,13 +9,13 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from holodeck.core.events import Ending, Event
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.errors import SessionBroken, StoreUnavailable
 from holodeck.runs.log import RunLog
-from holodeck.runs.port import Begun, RunRecord, RunState
+from holodeck.runs.port import Begun, RunExists, RunRecord, RunState
 from holodeck.runs.run import kept_after_end, state_after
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
@@ -23,6 +23,8 @@ from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.migrations import next_key
 from holodeck.stores.records import COLUMNS, KEY_SECONDS, run_of
 from holodeck.stores.sqlite_file import NAMED, OF_AGENT, Job, SqliteFile
+
+T = TypeVar("T")
 
 FIRST_COMMIT_SECONDS = 0.05  # for the first commit of a run whose client is about to be answered
 RECENT_RUNS = 20_000  # runs that `equal_runs` looks at: 10 ms
@@ -116,7 +118,8 @@ class SqliteRunStore:
 
     async def begin(self, record: RunRecord) -> Begun:
         self.register(record)
-        await self._store(record, None)
+        run, now = (record.owner, record.run_id), self.clock()
+        await self._written(run, lambda connection: self.store_with_commit(connection, run, None, now))
         return Begun()
 
     async def stored(self, record: RunRecord) -> None:
@@ -146,13 +149,10 @@ class SqliteRunStore:
                 return self._update_request(connection, record)
             return self._insert(connection, record, now, reopens=False)
 
-        future = self._file.write(job)
-        future.add_done_callback(partial(self.committed, run))
-        return await future
+        return await self._written(run, job)
 
-    async def _store(self, record: RunRecord, ending: Ending | None) -> bool:
-        run, now = (record.owner, record.run_id), self.clock()
-        future = self._file.write(lambda connection: self.store_with_commit(connection, run, ending, now))
+    async def _written(self, run: OwnedId, job: Job[T]) -> T:
+        future = self._file.write(job)
         future.add_done_callback(partial(self.committed, run))
         return await future
 
@@ -183,10 +183,17 @@ class SqliteRunStore:
         await self._file.execute(statement, self._name(record.owner, record.run_id))
 
     async def end(self, record: RunRecord, ending: Ending) -> bool:
-        run = record.owner, record.run_id
-        if run not in self._stored:
-            self._registered.setdefault(run, record)
-        return await self._store(record, ending)
+        run, now = (record.owner, record.run_id), self.clock()
+        is_released = run not in self._stored and run not in self._registered
+
+        def job(connection: sqlite3.Connection) -> bool:
+            if not is_released:
+                return self.store_with_commit(connection, run, ending, now)
+            if not self._update_ending(connection, run, ending, now, is_over=True):
+                self._insert(connection, record, now, ending)
+            return True
+
+        return await self._written(run, job)
 
     async def find(self, run_id: str, *, owner: Owner) -> RunRecord | None:
         statement, name = f"SELECT {RUN_COLUMNS} FROM runs WHERE {NAMED}", self._name(owner, run_id)
@@ -334,9 +341,10 @@ class SqliteRunStore:
         *,
         reopens: bool = True,
     ) -> bool:
-        """Inserts a run. A part that continues a run under its own id replaces the earlier part, which it `reopens`.
+        """Inserts a run, and returns whether it did.
 
-        Returns whether it did.
+        A part that continues a run under its own id replaces the earlier part, which it `reopens`. Raises RunExists if
+        another run has the id: one of another wire, which the key of this one does not find.
         """
         name = self._name(record.owner, record.run_id)
         about = record.session_id, record.wire, record.key, record.fingerprint
@@ -347,9 +355,13 @@ class SqliteRunStore:
         body = None if ending is None else records.encode(ending)
         last = record.root or None, record.request.throw_away or None
         values = (*name, *about, state, now, ended, body, records.VERSION, request, *last)
-        put = self.put(connection, record, now, _INSERT if reopens else _INSERT_UNENDED, values)
-        self._inserted[record.owner, record.run_id] = record, ending is not None
-        return put.rowcount > 0
+        statement = _INSERT if reopens and record.request.answered else _INSERT_UNENDED
+        if self.put(connection, record, now, statement, values).rowcount:
+            self._inserted[record.owner, record.run_id] = record, ending is not None
+            return True
+        if reopens:
+            raise RunExists(f"Run id {record.run_id!r} is already used by another request.")
+        return False
 
     def put(
         self, connection: sqlite3.Connection, record: RunRecord, now: float, statement: str, values: Sequence[object]

@@ -83,6 +83,10 @@ class SharedSqliteRunStore(SqliteRunStore):
 
     # this process among the others
 
+    @property
+    def processes(self) -> int:
+        return self._heartbeats.processes
+
     async def join(self) -> None:
         statement = "INSERT OR IGNORE INTO replicas (id, agent, version) VALUES (?, ?, ?)"
         values = self.replica, self._agent, __version__
@@ -222,7 +226,7 @@ class SharedSqliteRunStore(SqliteRunStore):
         except sqlite3.IntegrityError:  # its idempotency key is taken
             raise RunExists(f"Run {record.run_id!r} was started by another request.") from None
         if put is None:
-            raise RunExists(f"Run id {record.run_id!r} is already used by another request.")
+            raise RunExists(f"Run id {record.run_id!r} is already used by another request; send a new one.")
         self._keys[record.owner, record.run_id] = put[0]
         return Begun(is_first=not ahead, ahead=ahead)
 

@@ -26,7 +26,7 @@ from holodeck.errors import StartError
 from holodeck.runs.recovery import PART_STRIDE
 from holodeck.stores.log_copier import LogPiece
 from holodeck.stores.valkey_line import ValkeyLine
-from holodeck.stores.valkey_pool import pool_of
+from holodeck.valkey_pool import pool_of
 
 log = logging.getLogger(__name__)
 
@@ -366,4 +366,5 @@ def _hashed(*name: str | int) -> str:
 
 
 def _words_of(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    """The first line of a message, without the representation of a client, which follows if no Sentinel answers."""
+    return (str(error).splitlines() or [type(error).__name__])[0].partition(" : <")[0]

@@ -3,19 +3,29 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from holodeck.agent.budget import tokens_in
 from holodeck.agent.definition import AgentDefinition
+from holodeck.agent.pending import OUTCOME_UNKNOWN
 from holodeck.agent.prompting import latest, unsummarized
 from holodeck.cli.conversation.attachments import Attachments
 from holodeck.cli.conversation.chat_loop import ChatIO
 from holodeck.cli.conversation.chat_store import ChatStore
-from holodeck.cli.conversation.session import CUT_BY_CRASH, NO_ANSWER, ChatConfig, ChatSession, SessionState, counted
+from holodeck.cli.conversation.session import (
+    NO_ANSWER,
+    UNKNOWN_OUTCOME,
+    ChatConfig,
+    ChatSession,
+    SessionState,
+    about_cut,
+    counted,
+)
 from holodeck.config.build import build_agent
 from holodeck.config.build_model import build_model, offered_models, shown_tokens
 from holodeck.config.load import LoadedConfig, with_model
 from holodeck.config.model_schema import ModelChoice
-from holodeck.core.messages import INTERRUPTED, AssistantMessage, Content, Message, UserMessage, text_of
+from holodeck.core.messages import AssistantMessage, Content, Message, ToolMessage, UserMessage, text_of
 from holodeck.core.request import FileNote
 from holodeck.core.text import one_line
 from holodeck.errors import HoloDeckError
@@ -157,6 +167,17 @@ class ChatContext(ChatIO):
                 break
         return None
 
+    def _calls_of_unknown_outcome(self) -> list[str]:
+        """The tools at the end of the conversation whose results a crash prevented, whether or not a server has noted that."""
+        step = self.session.transcript.pending
+        if step is None:
+            results = takewhile(lambda message: isinstance(message, ToolMessage), reversed(self.shown_messages))
+            return [each.name for each in results if isinstance(each, ToolMessage) and each.content == OUTCOME_UNKNOWN]
+        begun = {call.id for call in step.waiting} & set(step.begun)
+        shown = self.new_middleware().shown_messages([step.assistant])
+        asked = [call for message in shown if isinstance(message, AssistantMessage) for call in message.tool_calls]
+        return [call.name for call in asked if call.id in begun]
+
     def show_last_exchange(self) -> None:
         """Shows the last question and its answer, so that the user sees where a resumed chat stopped."""
         question, reply = self.session.last_question, self._answer()
@@ -164,11 +185,11 @@ class ChatContext(ChatIO):
             self.show_question(text_of(question.content))
         if reply is not None:
             self.show_answer(reply.content)
-            if reply.cut == INTERRUPTED:
-                self.say(self.paint.dim(CUT_BY_CRASH))
-            elif reply.cut:
-                self.say(self.paint.dim(f"({one_line(reply.cut)}; /retry asks again)"))
-        elif self.session.is_unanswered:
+            if reply.cut:
+                self.say(self.paint.dim(about_cut(reply.cut)))
+        if unknown := self._calls_of_unknown_outcome():
+            self.say(self.paint.dim(UNKNOWN_OUTCOME.format(tools=", ".join(map(one_line, unknown)))))
+        elif reply is None and self.session.is_unanswered:
             self.say(self.paint.dim(NO_ANSWER))
 
     def length(self, agent: AgentDefinition | None) -> str:

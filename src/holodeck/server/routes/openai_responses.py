@@ -67,6 +67,7 @@ class ResponseOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     client_tools: tuple[str, ...] = ()
     client_calls: tuple[str, ...] = ()
     asked: tuple[Interrupt, ...] = ()  # open interrupts of the previous run
+    names_conversation: bool = False
 
 
 def _builder(server: AgentServer, run: Run, options: ResponseOptions) -> ResponseBuilder:
@@ -76,6 +77,7 @@ def _builder(server: AgentServer, run: Run, options: ResponseOptions) -> Respons
         model=server.agent.name,
         conversation=None if run.request.throw_away else run.session_id,
         echo=msgspec.convert(options.echo, RequestEcho),
+        names_conversation=options.names_conversation,
     )
     tools = ToolsSeen(
         client_tools=options.client_tools,
@@ -144,7 +146,13 @@ async def create(request: Request) -> Response:
 
 def _encoding(asked: ResponsesRequest, tools: frozenset[str], questions: tuple[Interrupt, ...]) -> dict[str, Any]:
     echo, names = not_default(asked.echo), tuple(sorted(tools))
-    options = ResponseOptions(created=int(time()), echo=echo, client_tools=names, asked=questions)
+    options = ResponseOptions(
+        created=int(time()),
+        echo=echo,
+        client_tools=names,
+        asked=questions,
+        names_conversation=asked.conversation is not None,
+    )
     encoding: dict[str, Any] = msgspec.to_builtins(options)
     return encoding
 
@@ -159,7 +167,9 @@ async def _branch(server: AgentServer, owner: Owner, asked: ResponsesRequest) ->
         raise previous_not_found(message)
     going = await server.stored_runs.active(session_id, owner=owner)
     try:
-        return await branch_after(previous, session_id, server.store, owner=owner, in_progress=going)
+        return await branch_after(
+            previous, session_id, server.store, owner=owner, in_progress=going, resume=asked.run.resume
+        )
     except RunNotFound:
         raise previous_not_found(message) from None
 
