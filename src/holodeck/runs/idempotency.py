@@ -69,11 +69,6 @@ class Idempotency:
             if len(self._refused) > _MAX_REFUSED:
                 del self._refused[next(iter(self._refused))]
 
-    def note_taken_up(self, run: Run) -> None:
-        """Lets a further attempt find a run that another process, or an earlier one, has left."""
-        if run.fingerprint:
-            self._attempted[run.request.wire, run.owner, run.fingerprint] = run
-
     async def earlier_attempt(self, sent: SentRequest, attempt: int) -> Run | None:
         """The run of a request that has no key but an attempt number, as OpenAI's SDKs send it.
 
