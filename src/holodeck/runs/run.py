@@ -304,7 +304,7 @@ def kept_of(request: RunRequest, agent_version: str = "") -> RunRequest:
 
     The only client property that it keeps is the time zone. If tools, context, state and answers are too long, they are
     left out and the request is marked: its run cannot continue. So is that of a run without a session: the store gets
-    nothing that a person wrote.
+    no message, context or state of it.
     """
     zone = request.properties.get("timezone")
     properties = {"timezone": zone} if isinstance(zone, str) and is_zone(zone) else {}

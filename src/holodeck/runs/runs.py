@@ -197,6 +197,7 @@ class Runs:
         run.task.add_done_callback(partial(self._ended, run))
 
     def _register(self, run: Run, key: RunKey | None, *, may_repeat: bool) -> None:
+        may_repeat = may_repeat and self.records is not None and self.records.outlives_process  # else it is known here
         if self.records is None or (run.request.throw_away and key is None and not may_repeat):
             return
         run.record = RunRecord(
