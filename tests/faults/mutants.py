@@ -42,6 +42,7 @@ FREED = "tests/faults/test_runs_are_freed.py"
 FOLLOWED_FREED = "tests/stores/test_followed_runs_are_freed.py"
 HTTP = "tests/http"
 KILLED = "tests/faults/test_kill_and_restart.py"
+UNKEPT = "tests/contracts/test_runs_without_session.py"
 APPROVALS = "tests/server/test_server_approvals.py"
 CLIENT_HISTORY = "tests/runs/test_client_history.py tests/server/test_server_client_history.py"
 RESTART = "tests/server/test_server_restart.py"
@@ -76,7 +77,7 @@ MUTANTS = (
     Mutant("stores/sqlite_file.py", "self._check_files(connection)", "pass", "tests/stores/test_sqlite_file.py", "messages are stored in a file that was deleted"),
     Mutant("stores/postgres_runs.py", "if is_first and is_unchanged:", "if is_first:", "tests/stores/test_postgres_store.py", "a run whose begin was delayed does not see the answer before it"),
     Mutant("stores/sqlite_file.py", "writes = [task.synced for task in tasks if task.writes]", "writes = [task.synced for task in tasks[:1] if task.writes]", "tests/stores/test_flushes.py", "a job that is acknowledged is not flushed if it follows one that is not"),
-    Mutant("stores/sqlite_runs.py", "if record is not None and not is_stored:\n            self._insert(connection, record, now, ending)\n", "if record is not None and not is_stored:\n            self._insert(connection, record, now)\n", STORES, "a run that ends at once is stored as one in progress"),
+    Mutant("stores/sqlite_runs.py", "not is_stored:\n            self._insert(connection, record, now, ending)\n", "not is_stored:\n            self._insert(connection, record, now)\n", STORES, "a run that ends at once is stored as one in progress"),
     Mutant("stores/sqlite_sessions.py", "        self.write_accepted(owner, session_id)\n", "", STORES, "a session that was deleted comes back with its first message"),
     Mutant("agent/emitter.py", "            self._task.cancel()\n", "            pass\n", DURABLE, "a run goes on whose message could not be stored"),
     Mutant("stores/sqlite_sessions.py", "WHERE key = ? AND epoch = ?", "WHERE key = ? AND epoch >= 0 * ?", STORES, "a late process writes into a session that another has taken over"),
@@ -113,7 +114,13 @@ MUTANTS = (
     Mutant("runs/stored_runs.py", "return self.was_active and self.state is RunState.CANCELLED", "return self.was_active", "tests/contracts/test_run_store.py", "a client is answered that its stop ended a run that had completed"),
     Mutant("runs/kept_answers.py", "*refused], None, ending=ending)", "*refused], None)", "tests/contracts/test_run_store.py", "the ending of a withdrawn run is not stored with the results of its calls"),
     Mutant("wires/body.py", "if (read := clean(given)) in names:", "if (read := given) in names:", "tests/server/test_server_approvals.py", "two names that are one after control characters are dropped decide something"),
-    Mutant("runs/stored_runs.py", "if record.wire == wire and record.replica != records.replica:", "if False:", "tests/cluster/test_late_requests.py", "a request that an SDK repeats at another server starts a second run"),
+    Mutant("runs/recorded_transcript.py", "            raise LostClaim(LOST)\n        self._calls = step.begun", "            pass\n        self._calls = step.begun", UNKEPT, "a run without a session that another process has ended calls its tool"),
+    Mutant("runs/recorded_transcript.py", "change_stored_request(acted=True)", "change_stored_request(acted=False)", UNKEPT, "after a crash, a request without a session calls its tools a second time"),
+    Mutant("runs/interrupted_runs.py", "        if not record.request.acted:\n            ending = before_anything_is_stored(ending)\n", "", UNKEPT, "a request without a session is not answered after a crash, although it had called no tool"),
+    Mutant("runs/run.py", "        return msgspec.structs.replace(kept_after_end(kept), files=(), warnings=(), shortened=True)\n", "        return kept\n", UNKEPT, "the store has the messages of a run without a session"),
+    Mutant("runs/run.py", "    if not request.throw_away or isinstance(ending, RunFailed):", "    if True:", UNKEPT, "the store has the answer of a run without a session"),
+    Mutant("runs/recovery.py", "has_answer = has_question or outcome in", "has_answer = outcome in", UNKEPT, "a question of a run without a session is lost without a word"),
+    Mutant("runs/stored_runs.py", "if record.wire == wire and not says_not_stored(record.ending):", "if False:", "tests/cluster/test_late_requests.py", "a request that an SDK repeats at another server starts a second run"),
     Mutant("stores/sqlite_shared_runs.py", "WHERE id = ? AND beats = ?", "WHERE id = ? AND beats >= ?", STORES, "a worker that has just shown that it is alive is taken over"),
     Mutant("stores/sqlite_shared_runs.py", '{NAMED} AND replica = ?"\n        )\n\n        def job', '{NAMED} AND ? IS NOT NULL"\n        )\n\n        def job', STORES, "a worker that was taken for dead adds to its log"),
     Mutant("runs/interrupted_runs.py", 'record.request.agent_version not in ("", self._runs.agent.version)', "False", RECOVERY, "a run goes on with another agent file"),

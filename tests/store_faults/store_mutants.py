@@ -118,7 +118,7 @@ MUTANTS = (
         ("agent/run_ending.py", 'could not be stored: %s", self._context.run_id, error.message)\n            self._context.not_stored(ending)\n', 'could not be stored: %s", self._context.run_id, error.message)\n'),
     )),
     StoreMutant("S21", SQLITE, "another ending than the one that a client saw is stored, which the memory of the server hides", (
-        ("runs/unstored_endings.py", "await self._records.end(record, record.ending)", "await self._records.end(record, msgspec.structs.replace(record.ending, code='interrupted'))"),
+        ("runs/unstored_endings.py", "await self._records.end(record, ending_kept(record.request, record.ending))", "await self._records.end(record, msgspec.structs.replace(record.ending, code='interrupted'))"),
     )),
     StoreMutant("S22", SQLITE, "a session of a newer version is read as if it were of this one", (
         ("stores/records.py", "if version > VERSION:", "if False:"),

@@ -31,6 +31,7 @@ from holodeck.runs.client_history import (
     results_for,
 )
 from holodeck.runs.port import RunRecord, RunResult, RunState, RunStore, SharedRunStore
+from holodeck.runs.recorded_transcript import RecordedTranscript
 from holodeck.runs.run import Run, ending_of, kept_after_end
 from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.unstored_endings import UnstoredEndings
@@ -98,7 +99,7 @@ class RunExecutor:
         The store is rewound in the transaction that stores the new messages.
         """
         request = run.request
-        conversation = Transcript() if request.throw_away else await self.open(run)
+        conversation = self._without_session(run) if request.throw_away else await self.open(run)
         is_empty = not conversation.messages and conversation.pending is None
         run.is_new_session = is_empty and request.session_id is not None and not request.throw_away
         try:
@@ -172,6 +173,11 @@ class RunExecutor:
         shown = self.agent.max_messages
         return await self._store.open(run.session_id, owner=run.owner, run_id=run.run_id, last=shown, create=True)
 
+    def _without_session(self, run: Run) -> Conversation:
+        if self._records is None or run.record is None:
+            return Transcript()
+        return RecordedTranscript(run, self._records, is_begun=self._shared is not None)
+
     async def _store_record(self, run: Run) -> None:
         """Stores the record of this run. A shared store has it already, from the run's start."""
         if self._records is not None and self._shared is None and run.record is not None:
@@ -182,7 +188,7 @@ class RunExecutor:
 
         It has the new messages only: the session has the rest, or the server does not take it from a client.
         """
-        if self._records is None or run.record is None:
+        if self._records is None or run.record is None or request.throw_away:
             return
         kept = msgspec.structs.replace(
             run.record.request,

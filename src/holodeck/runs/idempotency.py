@@ -22,6 +22,7 @@ from holodeck.runs.resumed_parts import part_of
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
 
+_MAX_REFUSED = 1000
 _LOST_SECONDS = 15.0  # how long after a run's end a client may still ask for it again: the SDKs wait at most 8 seconds
 
 
@@ -44,25 +45,29 @@ class Idempotency:
         self,
         runs: Runs,
         restored: Callable[[RunRecord], Awaitable[Run]],
-        elsewhere: Callable[[str, Owner, bytes], Awaitable[Run | None]],
+        elsewhere: Callable[[str, Owner, bytes, float], Awaitable[Run | None]],
     ) -> None:
         """`restored` makes a run of a record that another process, or an earlier one, has stored.
 
-        `elsewhere` returns the run in progress that another process has begun for the same request.
+        `elsewhere` returns the stored run of the same request that is in progress, or ended in the last seconds.
         """
         self.runs, self._restored, self._elsewhere = runs, restored, elsewhere
         self.claims: dict[RunKey, Claim] = {}
         # `Runs` decides how long a run is kept.
         self.started: WeakValueDictionary[RunKey, Run] = WeakValueDictionary()
         self._attempted: WeakValueDictionary[tuple[str, Owner, bytes], Run] = WeakValueDictionary()
+        self._refused: dict[tuple[str, Owner, bytes], None] = {}  # requests whose last first attempt was refused here
 
-    def note_attempt(self, sent: SentRequest, run: Run) -> None:
-        self._attempted[sent.wire, sent.owner, sent.fingerprint] = run
-
-    def note_taken_up(self, run: Run) -> None:
-        """Lets a further attempt find a run that another process, or an earlier one, has left."""
-        if run.fingerprint:
-            self._attempted[run.request.wire, run.owner, run.fingerprint] = run
+    def note_attempt(self, sent: SentRequest, run: Run | None) -> None:
+        """Notes the run of an attempt. None if the attempt was refused."""
+        request = sent.wire, sent.owner, sent.fingerprint
+        if run is not None:
+            self._attempted[request] = run
+            self._refused.pop(request, None)
+        elif sent.attempt == 0:
+            self._refused[request] = None
+            if len(self._refused) > _MAX_REFUSED:
+                del self._refused[next(iter(self._refused))]
 
     async def earlier_attempt(self, sent: SentRequest, attempt: int) -> Run | None:
         """The run of a request that has no key but an attempt number, as OpenAI's SDKs send it.
@@ -70,18 +75,19 @@ class Idempotency:
         These SDKs repeat a request by themselves when the connection breaks or a proxy gives up. Without this, the tools
         would act twice. People also write the same thing twice, so a first attempt always starts a run. A later attempt
         joins only a run that is in progress or has just ended, since a first attempt in between may have been refused
-        before it came here. Runs of other processes are found if the store is shared, while they are in progress. Those
-        that a process has left are found where they are taken up.
+        before it came here. Runs of other processes, and of this one before a crash, are found in the store.
         """
         request = sent.wire, sent.owner, sent.fingerprint
         if attempt == 0:
             self._attempted.pop(request, None)  # if this attempt is refused, the next one must not find an older run
             return None
+        if request in self._refused:
+            return None
         run = self._attempted.get(request)
         if run is None or not self.runs.knows(run) or says_not_stored(run.log.ending):
-            return await self._elsewhere(*request)
+            return await self._elsewhere(*request, _LOST_SECONDS)
         is_over = run.ended is not None and time.monotonic() - run.ended >= _LOST_SECONDS
-        return await self._elsewhere(*request) if is_over else run
+        return await self._elsewhere(*request, _LOST_SECONDS) if is_over else run
 
     async def stored(self, key: RunKey, fingerprint: bytes) -> Run | None:
         """The run that another process, or an earlier one, has started for this key. Raises NotStored."""
@@ -211,8 +217,8 @@ class Claim:
 
     def _release(self, *, keep: bool) -> None:
         key, run = self._sent.key, self.run
-        if keep and run is not None and self._sent.attempt is not None:
-            self._of.note_attempt(self._sent, run)
+        if self._sent.attempt is not None:
+            self._of.note_attempt(self._sent, run if keep else None)
         if key is None or self._of.claims.get(key) is not self:
             return
         del self._of.claims[key]

@@ -17,7 +17,7 @@ from holodeck.core.owner import OwnedId
 from holodeck.errors import HoloDeckError, InternalError
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, SharedRunStore
-from holodeck.runs.recovery import PART_STRIDE, correction, log_of, remains_of, result_of
+from holodeck.runs.recovery import PART_STRIDE, correction, log_of, remains_of, result_of, shown_ending
 from holodeck.runs.resumed_parts import is_continued_elsewhere, lacks_part
 from holodeck.runs.run import Run, cancel_all
 from holodeck.runs.run_settings import RunSettings
@@ -168,7 +168,8 @@ class RemoteRuns:
         history, events = await self._history(record), [event for part in run.parts for event in part.log.kept]
         closings = remains_of(record, events, None).closings if events else log_of(record, history)
         deleted = RunFailed(record.run_id, record.session_id, INTERRUPTED, "This run was deleted with its session.")
-        for event in (*closings, correction(events, history), record.ending or deleted):
+        ending = deleted if record.ending is None else shown_ending(record, record.ending, history)
+        for event in (*closings, correction(events, history), ending):
             run.emit(event)
 
     async def _complete(self, run: Run, record: RunRecord) -> None:

@@ -115,17 +115,18 @@ class Runs:
         *,
         key: RunKey | None = None,
         fingerprint: bytes = b"",
+        may_repeat: bool = False,
         meter: RunMeter | None = None,
     ) -> Run:
         """Starts a run. Its id must be new; `Idempotency` finds the run of a duplicate request.
 
-        `key` is the request's idempotency key, which is stored with the run. `meter` counts what the run spends.
+        `key` is the request's idempotency key, which is stored with the run. `may_repeat`: its client may also send it
+        again without one. Otherwise a run without a session is not stored. `meter` counts what the run spends.
         Raises RunExists if another process has started the same run.
         """
         self._refuse_at_end()
         owner = request.owner
-        session_id = request.session_id or new_ulid()
-        session = (owner, session_id)
+        session = (owner, session_id := request.session_id or new_ulid())
         earlier = self._part_before(request, session)
         self._refuse_behind(session_id, self.queue.waiting(session))
         if request.resume and not self.queue.busy(session):  # refuses an answer to nothing before the first byte
@@ -149,7 +150,7 @@ class Runs:
         )
         for other in others:
             self.give_up(other)
-        self._register(run, key)
+        self._register(run, key, may_repeat=may_repeat)
         run.slot = self.queue.take(session)
         if self._shared is not None and run.record is not None:
             await self._begin(run, run.record, self._shared)
@@ -205,8 +206,9 @@ class Runs:
         run.task = loop.create_task(self.executor.execute(run, prepare), name=f"run {run.run_id}")
         run.task.add_done_callback(partial(self._ended, run))
 
-    def _register(self, run: Run, key: RunKey | None) -> None:
-        if self.records is None or run.request.throw_away:
+    def _register(self, run: Run, key: RunKey | None, *, may_repeat: bool) -> None:
+        may_repeat = may_repeat and self.records is not None and self.records.outlives_process  # else it is known here
+        if self.records is None or (run.request.throw_away and key is None and not may_repeat):
             return
         run.record = RunRecord(
             run_id=run.run_id,

@@ -191,7 +191,8 @@ async def list_tasks(request: Request, params: JsonObject) -> JsonObject:
     )
     newest: dict[str, RunRecord] = {}
     for record in map(server.runs.unstored.seen, found):
-        newest.setdefault(record.root or record.run_id, record)
+        if not record.request.throw_away:
+            newest.setdefault(record.root or record.run_id, record)
     roots = [root for root, record in newest.items() if await _is_wanted(server, root, record, wanted)]
     roots.sort(key=lambda root: changed_at(newest[root]), reverse=True)
     start = int(wanted.page_token or 0)

@@ -176,7 +176,6 @@ class AgentServer:
             await self._share_secret()
         await self.access.start()
         await self.agent.start()
-        self.interrupted_runs.on_taken_up.append(self.idempotency.note_taken_up)
         if recovered := await self.interrupted_runs.recover():
             log.warning("runs_recovered", extra={"details": {"runs": recovered}})
         if self._replica is not None:

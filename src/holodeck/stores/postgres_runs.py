@@ -246,16 +246,17 @@ class PostgresRunStore:
     async def stored(self, record: RunRecord) -> None:
         """Does nothing: `begin` has stored it."""
 
-    async def store_request(self, record: RunRecord) -> None:
+    async def store_request(self, record: RunRecord) -> bool:
         run = record.owner, record.run_id
         if run in self._records:
             self._records[run] = record
-        await self._database.rows(
+        stored = await self._database.rows(
             "UPDATE holodeck.runs SET request = %(request)s, v = %(v)s, root = %(root)s"
-            " WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL",
+            " WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL RETURNING 1",
             {**self._values(record), "key": self._keys.get(run), "me": self.replica},
             again=True,
         )
+        return bool(stored)
 
     async def turn(self, record: RunRecord) -> None:
         seconds, watch = LOOK_SECONDS[0], self.watch_session(record.session_id, owner=record.owner)
@@ -327,6 +328,12 @@ class PostgresRunStore:
         where += "" if root is None else " AND (id = %(root)s OR root = %(root)s)"
         return await self._select(where, values, f"ORDER BY key DESC LIMIT {int(limit)}")
 
+    async def equal_runs(self, fingerprint: bytes, *, owner: Owner, seconds: float) -> Sequence[RunRecord]:
+        equal = f"SELECT key FROM holodeck.runs WHERE {OF_OWNER} AND fingerprint = %(fingerprint)s AND ended"
+        where = f"key IN ({equal} IS NULL UNION ALL {equal} > %(after)s)"  # there is an index for each
+        values = {**self._name(owner, ""), "fingerprint": fingerprint, "after": self.clock() - seconds}
+        return await self._select(where, values)
+
     async def remove(self, run_id: str, *, owner: Owner) -> bool:
         statement = f"DELETE FROM holodeck.runs WHERE {NAMED} RETURNING 1"
         return bool(await self._database.rows(statement, self._name(owner, run_id)))
@@ -334,12 +341,9 @@ class PostgresRunStore:
     async def unfinished(self) -> Sequence[RunRecord]:
         return await self._select("agent = %(agent)s AND ended IS NULL", {"agent": self._agent})
 
-    async def open_runs(
-        self, *, owner: Owner, session_id: str | None = None, fingerprint: bytes | None = None
-    ) -> Sequence[RunRecord]:
+    async def open_runs(self, *, owner: Owner, session_id: str | None = None) -> Sequence[RunRecord]:
         where = f"{OF_OWNER} AND ended IS NULL" + ("" if session_id is None else " AND session = %(id)s")
-        where += "" if fingerprint is None else " AND fingerprint = %(fingerprint)s"
-        return await self._select(where, {**self._name(owner, session_id or ""), "fingerprint": fingerprint})
+        return await self._select(where, self._name(owner, session_id or ""))
 
     def watch_session(self, session_id: str, *, owner: Owner) -> SessionWatch:
         """Watches a session.
@@ -503,7 +507,12 @@ class PostgresRunStore:
             " AND ended <= %(old)s ORDER BY ended LIMIT %(batch)s FOR UPDATE SKIP LOCKED) RETURNING 1",
             values,
         )
-        return len(gone), max(len(gone), len(keys), len(copies)) >= BATCH
+        brief = await self._database.rows(
+            "DELETE FROM holodeck.runs WHERE key IN (SELECT key FROM holodeck.runs WHERE agent = %(agent)s AND without_session"
+            " AND ended <= %(keys)s ORDER BY ended LIMIT %(batch)s FOR UPDATE SKIP LOCKED) RETURNING 1",
+            values,
+        )
+        return len(gone) + len(brief), max(len(gone), len(brief), len(keys), len(copies)) >= BATCH
 
     async def _one(self, where: str, values: dict[str, Any]) -> RunRecord | None:
         """One run. Raises if it cannot be read."""
@@ -578,6 +587,7 @@ class PostgresRunStore:
             "v": records.VERSION,
             "request": records.encode(record.request),
             "root": record.root or None,
+            "brief": record.request.throw_away or None,
         }
 
 

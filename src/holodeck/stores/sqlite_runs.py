@@ -27,6 +27,7 @@ from holodeck.stores.sqlite_file import NAMED, OF_AGENT, Job, SqliteFile
 T = TypeVar("T")
 
 FIRST_COMMIT_SECONDS = 0.05  # for the first commit of a run whose client is about to be answered
+RECENT_RUNS = 20_000  # runs that `equal_runs` looks at: 10 ms
 SHORT_REQUEST = 1024  # bytes; a request that is no longer stays as it is when its run has ended
 RUN_COLUMNS = COLUMNS.format(user="user")
 # A key is the id of its run, or the client's own. The values are agent, tenant, user, wire, key, and for own keys the end of
@@ -41,11 +42,16 @@ _FREE_KEY = f"UPDATE runs SET repeat_key = NULL WHERE {_IS_OWN} AND NOT {_HOLDS_
 NEXT_KEY = next_key("runs")
 _INSERT = (
     "INSERT INTO runs (key, agent, tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, ended,"
-    f" ending, v, request, root) VALUES ({NEXT_KEY}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    f" ending, v, request, root, without_session) VALUES ({NEXT_KEY}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (agent, tenant, user, id) DO UPDATE SET state = excluded.state, request = excluded.request,"
     " root = excluded.root, v = excluded.v, replica = NULL, ended = excluded.ended, ending = excluded.ending"
 )
 _INSERT_UNENDED = f"{_INSERT} WHERE runs.ended IS NULL"
+
+_REMOVE_BRIEF = (
+    "DELETE FROM runs WHERE key IN (SELECT key FROM (SELECT key, ended FROM runs WHERE agent = ? AND without_session"
+    " ORDER BY key LIMIT ?) WHERE ended <= ?)"
+)
 
 # Indexes that a run's commit does not change: rows are added to them afterwards. A commit writes one page for each index
 # that it changes, and a client waits for it. Only the clean-up and rare reads need these indexes, so a new row is not in
@@ -132,19 +138,18 @@ class SqliteRunStore:
         finally:
             del self.awaited[run]
 
-    async def store_request(self, record: RunRecord) -> None:
+    async def store_request(self, record: RunRecord) -> bool:
         run, now = (record.owner, record.run_id), self.clock()
         is_stored = run in self._stored
         if run in self._registered:
             self._registered[run] = record
 
-        def job(connection: sqlite3.Connection) -> None:
+        def job(connection: sqlite3.Connection) -> bool:
             if is_stored:
-                self._update_request(connection, record)
-            else:
-                self._insert(connection, record, now, reopens=False)
+                return self._update_request(connection, record)
+            return self._insert(connection, record, now, reopens=False)
 
-        await self._written(run, job)
+        return await self._written(run, job)
 
     async def _written(self, run: OwnedId, job: Job[T]) -> T:
         future = self._file.write(job)
@@ -215,6 +220,15 @@ class SqliteRunStore:
             where, values = f"{where} AND (id = ? OR root = ?)", [*values, root, root]
         order = f"ORDER BY key DESC LIMIT {int(limit)}"
         return await self._file.read(self._selected(where, values, order, agent=agent))
+
+    async def equal_runs(self, fingerprint: bytes, *, owner: Owner, seconds: float) -> Sequence[RunRecord]:
+        """Looks at the newest `RECENT_RUNS` of the file only: no index has fingerprints."""
+        where = (
+            "tenant = ? AND user = ? AND fingerprint = ? AND (ended IS NULL OR ended > ?)"
+            f" AND key > (SELECT max(key) FROM runs) - {RECENT_RUNS}"
+        )
+        values = owner.tenant, owner.user, fingerprint, self.clock() - seconds
+        return await self._file.read(self._selected(where, values, agent="+agent = ?"))
 
     async def remove(self, run_id: str, *, owner: Owner) -> bool:
         removed = await self._file.execute(f"DELETE FROM runs WHERE {NAMED}", self._name(owner, run_id))
@@ -309,12 +323,14 @@ class SqliteRunStore:
             body = records.encode(kept_after_end(records.request_of(request, records.VERSION)))
             connection.execute("UPDATE runs SET request = ? WHERE key = ?", (body, key))
 
-    def _update_request(self, connection: sqlite3.Connection, record: RunRecord) -> None:
+    def _update_request(self, connection: sqlite3.Connection, record: RunRecord) -> bool:
+        """Returns whether the run is in progress."""
         values = records.encode(record.request), record.root or None, records.VERSION
-        connection.execute(
+        changed = connection.execute(
             f"UPDATE runs SET request = ?, root = ?, v = ? WHERE {NAMED} AND ended IS NULL",
             (*values, *self._name(record.owner, record.run_id)),
         )
+        return changed.rowcount > 0
 
     def _insert(
         self,
@@ -324,10 +340,11 @@ class SqliteRunStore:
         ending: Ending | None = None,
         *,
         reopens: bool = True,
-    ) -> None:
-        """Inserts a run. A part that continues a run under its own id replaces the earlier part, which it `reopens`.
+    ) -> bool:
+        """Inserts a run, and returns whether it did.
 
-        Raises RunExists if another run has the id: one of another wire, which the key of this one does not find.
+        A part that continues a run under its own id replaces the earlier part, which it `reopens`. Raises RunExists if
+        another run has the id: one of another wire, which the key of this one does not find.
         """
         name = self._name(record.owner, record.run_id)
         about = record.session_id, record.wire, record.key, record.fingerprint
@@ -336,12 +353,15 @@ class SqliteRunStore:
         if ending is not None and len(request) > SHORT_REQUEST:
             request = records.encode(kept_after_end(record.request))
         body = None if ending is None else records.encode(ending)
-        values = (*name, *about, state, now, ended, body, records.VERSION, request, record.root or None)
+        last = record.root or None, record.request.throw_away or None
+        values = (*name, *about, state, now, ended, body, records.VERSION, request, *last)
         statement = _INSERT if reopens and record.request.answered else _INSERT_UNENDED
         if self.put(connection, record, now, statement, values).rowcount:
             self._inserted[record.owner, record.run_id] = record, ending is not None
-        elif reopens:
+            return True
+        if reopens:
             raise RunExists(f"Run id {record.run_id!r} is already used by another request.")
+        return False
 
     def put(
         self, connection: sqlite3.Connection, record: RunRecord, now: float, statement: str, values: Sequence[object]
@@ -370,7 +390,12 @@ class SqliteRunStore:
         return None if found is None else int(found[0])
 
     def _selected(
-        self, where: str, values: Sequence[str | bytes], order: str = "ORDER BY key", *, agent: str = "agent = ?"
+        self,
+        where: str,
+        values: Sequence[str | bytes | float],
+        order: str = "ORDER BY key",
+        *,
+        agent: str = "agent = ?",
     ) -> Job[list[RunRecord]]:
         statement = f"SELECT {RUN_COLUMNS} FROM runs WHERE {agent} AND {where} {order}"
         return lambda connection: records.readable_runs(connection.execute(statement, (self._agent, *values)))
@@ -404,6 +429,7 @@ class SqliteRunStore:
             ).fetchall()
             old = [(key,) for key, _, is_old in noted if is_old]
             connection.executemany("DELETE FROM runs WHERE key = ?", old)
+            brief = connection.execute(_REMOVE_BRIEF, (self._agent, BATCH, now - KEY_SECONDS)).rowcount
             later = [(time, key) for key, time, is_old in noted if not is_old]  # it ended after it was noted
             connection.executemany("UPDATE runs SET noted = ? WHERE key = ?", later)
             copies = connection.execute(
@@ -411,7 +437,7 @@ class SqliteRunStore:
                 f" WHERE {OF_AGENT} AND runs.ended <= ? LIMIT ?)",
                 (self._agent, now - self._replay_window, BATCH),
             )
-            return len(old), are_new or max(len(noted), copies.rowcount) >= BATCH
+            return len(old) + brief, are_new or max(len(noted), brief, copies.rowcount) >= BATCH
 
         return await self._file.write(job)
 

@@ -126,7 +126,12 @@ async def _cut_run_of(request: Request) -> Run:
 
 
 def _refuse_if_whole(run: Run) -> None:
-    """Refuses to continue a run that has its answer, or waits for one of the client: its question would be withdrawn."""
+    """Refuses to continue a run that has its answer, or waits for one of the client: its question would be withdrawn.
+
+    Also one without a session: only its client has the messages.
+    """
+    if run.request.throw_away:
+        raise InvalidRequest(f"Run {run.run_id!r} has no session: send the whole conversation again.", field="run_id")
     outcome = run.log.ending.outcome if isinstance(run.log.ending, RunFinished) else None
     if outcome is Outcome.COMPLETED:
         raise InvalidRequest(f"Run {run.run_id!r} is complete; send a message instead.", field="run_id")
