@@ -25,3 +25,19 @@ class LoopClock:
         """Never returns; the limit of who waits for it passes at once."""
         self.advance(LIMIT)
         await asyncio.Event().wait()
+
+
+class SteppedClock:
+    """Stands still unless a test sets it forward: what happens at which time does not depend on the machine."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: self.now)
+
+    async def advance(self, seconds: float, step: float = 0.25) -> None:
+        """Passes the time in steps. In each, the loop does all that is due."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now = min(end, self.now + step)
+            for _ in range(20):
+                await asyncio.sleep(0)

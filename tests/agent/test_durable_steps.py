@@ -187,6 +187,27 @@ async def test_a_message_that_cannot_be_stored_ends_the_run_in_the_middle_of_the
     assert [what for what, _ in journal.writes] == ["commit", "ending"], "nothing of the reply is stored"
 
 
+class FailsMeanwhile(SlowJournal):
+    """The write of the message fails in the moment in which the answer is complete."""
+
+    def end(self, messages, pending, **more: Any) -> asyncio.Future[None] | None:
+        if messages:
+            self.stored.set_exception(StoreUnavailable("The disk is full."))
+            raise StoreUnavailable("The disk is full.")
+        return super().end(messages, pending, **more)
+
+
+@pytest.mark.req("D03", "D08")
+async def test_a_message_that_cannot_be_stored_is_named_although_its_answer_was_complete():
+    fixture = AgentFixture(says("hello"))
+    fixture.conversation = journal = FailsMeanwhile(fixture)
+    response = await fixture.play("hi")
+    assert response.error_code == "store-unavailable"
+    assert [type(event) for event in fixture.events] == [e.RunStarted, e.RunFailed]
+    assert fixture.ending.reason == "not_stored"
+    assert journal.endings == [fixture.ending]
+
+
 class LateReply(ScriptedModel):
     """A model whose connection delivers more of its reply after the store has failed and before the run is stopped."""
 
@@ -442,6 +463,51 @@ async def test_a_message_that_comes_with_an_answer_is_stored_although_the_run_is
     await asyncio.wait({playing})
     result, message = fixture.conversation.messages[-2:]
     assert (result.content, message.content) == (OUTCOME_UNKNOWN, "and then this")
+
+
+@pytest.mark.parametrize("until", ["the step is stored", "later"])
+async def test_a_message_that_comes_with_an_answer_is_stored_or_named_if_the_store_refuses_the_approved_call(until):
+    fixture, journal = journaled(calls(("erase", "{}")), tools=PlainTools(approval=frozenset({"erase"}), erase=echo))
+    await fixture.play("go")
+    (asked,) = fixture.ending.interrupts
+
+    async def full(step, **more):
+        journal.broken = until == "later"
+        raise StoreUnavailable("The disk is full.")
+
+    journal.begin_calls = full
+    await fixture.play("and then this", resume=[Resume(interrupt_id=asked.id, approved=True)])
+    is_stored = journal.messages[-1].content == "and then this"
+    assert is_stored is (until == "the step is stored")
+    assert fixture.ending.message.endswith(e.NOT_STORED) is not is_stored
+    assert fixture.tools.called == []
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_a_stop_while_a_message_that_came_with_an_answer_is_written_says_whether_it_is_stored(is_stored):
+    fixture, journal = journaled(calls(("erase", "{}")), tools=PlainTools(approval=frozenset({"erase"}), erase=echo))
+    await fixture.play("go")
+    writing, written, commit = asyncio.Event(), asyncio.Event(), journal.commit
+
+    async def slow(messages, *args, **more):
+        if isinstance(messages[0], UserMessage):
+            writing.set()
+            await written.wait()
+            journal.broken = not is_stored
+        await commit(messages, *args, **more)
+
+    journal.commit = slow
+    playing = asyncio.create_task(fixture.play("and then this"))
+    await asyncio.wait_for(writing.wait(), 20)
+    playing.cancel()
+    await passes()
+    written.set()
+    await asyncio.wait({playing})
+    assert (journal.messages[-1].content == "and then this") is is_stored
+    assert (fixture.ending.outcome, fixture.ending.warning) == (
+        e.Outcome.CANCELLED,
+        None if is_stored else e.STOPPED_UNSTORED,
+    )
 
 
 async def test_an_approval_is_used_up_in_the_write_that_begins_its_call():

@@ -250,6 +250,7 @@ async def test_an_empty_reply_after_tools_ran_is_a_success_with_a_warning():
     response = await fixture.play("go")
     assert (response.status, response.final_response) == ("completed", "")
     assert response.warning == fixture.ending.warning == "The model returned an empty answer."
+    assert [event.code for event in fixture.events if isinstance(event, e.WarningRaised)] == ["empty-reply"]
 
 
 async def test_a_defect_of_ours_becomes_an_ending_and_not_a_dead_stream(caplog):

@@ -1,5 +1,6 @@
 """`holodeck chat` for scripts: one answer, plain text or JSON, an exit code that means something."""
 
+import asyncio
 import json
 import os
 import pty
@@ -10,6 +11,7 @@ import threading
 
 import pytest
 
+from tests.cli.fake_model import FakeModel
 from tests.cli.process import Piped, environment, holodeck, started
 from tests.warm import Warm
 
@@ -55,6 +57,15 @@ def test_json_is_one_event_a_line(project):
     assert types[-1] == "RunFinished"
     assert "not a language model" in "".join(event.get("delta", "") for event in events)
     assert result.out.isascii() or "\x9b" not in result.out
+
+
+async def test_an_empty_answer_is_reported_once(tmp_path):
+    """It was reported as a warning of the model and as the failure of the run."""
+    async with FakeModel() as model:
+        model.agent(tmp_path)
+        model.end()
+        result = await asyncio.to_thread(holodeck, "chat", "hello", folder=tmp_path)
+    assert (result.code, result.out, result.err) == (4, "", "✗ The model returned an empty answer.\n")
 
 
 def test_a_script_learns_that_the_model_cannot_be_asked(tmp_path):

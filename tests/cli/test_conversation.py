@@ -144,6 +144,10 @@ async def test_a_tool_that_needs_approval_asks(tmp_path, answers, carried_out):
         (None, []),
         ("stopped", ["(stopped; /retry asks again)"]),
         ("interrupted", ["(the last answer was cut by a crash; /retry asks again, or send a message to continue)"]),
+        (
+            "shutting-down",
+            ["(the last answer was cut when the server stopped; /retry asks again, or send a message to continue)"],
+        ),
     ],
 )
 async def test_a_resumed_chat_says_why_its_last_answer_was_cut_and_how_to_continue(tmp_path, cut, line):

@@ -8,7 +8,8 @@ from typing import Any
 from holodeck.core.messages import MediaPart, TextPart
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.tools import ToolResult
-from holodeck.models.scripted import calls, says
+from holodeck.errors import ShuttingDown
+from holodeck.models.scripted import Turn, calls, says
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from tests.agent.agent_fixture import PlainTools
@@ -80,6 +81,30 @@ async def test_a_conversation_on_a_terminal(tmp_path: Path) -> None:
             assert await terminal.exit_code() == 0
             assert terminal.echoes()
         assert (await stored(s, "shared"))[-2:] == ["bye", "Goodbye."]
+
+
+async def test_a_conversation_that_the_server_does_not_have_is_reported_as_new(tmp_path: Path) -> None:
+    """An id without a conversation, one that is deleted while the chat runs, and an answer that was cut before it."""
+    cut = Turn(text=["half of it"], error=ShuttingDown("The server stops."))
+    new = "(there is no conversation with this id, or it has expired; your first message begins it)"
+    gone = "! the server no longer has this conversation: it was deleted or has expired; a new one was started"
+    async with served(says("one"), says("two"), says("three"), cut, settings=ALL) as s:
+        async with chat(tmp_path, "--session", "t", "--url", s.url, columns=120) as terminal:
+            await terminal.wait_for(new)
+            for question, answer in (("first", "one"), ("second", "two")):
+                await terminal.prompt()
+                terminal.enter(question)
+                await terminal.wait_for(answer)
+            await terminal.prompt()
+            assert gone not in terminal.text
+            await s.server.store.delete("t", owner=ME)
+            terminal.enter("third")
+            await terminal.wait_for(gone)
+        async with s.post(ask("cut it", thread="t")) as answer:
+            await answer.read()
+        async with chat(tmp_path, "--session", "t", "--url", s.url, columns=120) as terminal:
+            await terminal.wait_for("(the last answer was cut when the server stopped; /retry asks again, or send a")
+            assert new not in terminal.text
 
 
 async def test_a_question_that_waits_since_before_is_asked_at_the_start(tmp_path: Path) -> None:

@@ -121,6 +121,15 @@ async def test_a_step_that_waits_is_kept_by_a_copy(store, chats):
     assert copy.pending == found.transcript.pending == step
 
 
+async def test_a_chat_under_an_id_that_is_new_shows_that(store, tmp_path):
+    new = "(there is no conversation with this id, or it has expired; your first message begins it)"
+    async with Terminal("chat", "--session", "mine", folder=tmp_path, columns=120) as terminal:
+        await terminal.wait_for(new)
+    async with Terminal("chat", "--session", "from the page", folder=tmp_path, columns=120) as terminal:
+        await terminal.wait_for("hi there")
+        assert new not in terminal.text
+
+
 @pytest.mark.parametrize(("days", "code"), [(1, 5), (-1, 0)], ids=["open", "expired"])
 async def test_a_question_of_a_stored_chat_is_asked_until_it_expires(store, tmp_path, days, code):
     """A script without an answer to an open question exits with 5. An expired one can no longer be answered with yes."""

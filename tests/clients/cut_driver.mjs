@@ -1,6 +1,6 @@
 // Stock clients whose connections break: node cut_driver.mjs <[{name: client, url, run, thread}] >results on stdout
 // Each asks "slow" once and comes back as an application with that client does, until the run has ended. The result has the text of
-// the last answer and how often the client came back.
+// the last answer, how often the client came back, and which answers it showed when each connection ended.
 import { json } from "node:stream/consumers";
 import { HttpAgent } from "@ag-ui/client";
 import { CopilotKitCore } from "@copilotkit/core";
@@ -17,24 +17,27 @@ setInterval(() => {}, 1000); // EventSource does not keep the process while it w
 
 const message = ({ run }) => ({ id: `m-${run}`, role: "user", content: "slow" });
 const last = ({ messages }) => messages.at(-1).content;
+const shown = ({ messages }) => messages.filter(({ role }) => role === "assistant").map(({ content }) => content);
 
 const clients = {
   // Goes back to the messages of before and posts the same run again: the server joins the client to the run.
   async "@ag-ui/client"({ url, run, thread }) {
     const before = [message({ run })];
     const agent = new HttpAgent({ url: `${url}/awp`, threadId: thread });
+    const answers = [];
     for (let times = 0; ; times++) {
       agent.setMessages(before);
       try {
         await agent.runAgent({ runId: run });
-        return { text: last(agent), messages: agent.messages.length, times };
+        return { text: last(agent), messages: agent.messages.length, times, answers };
       } catch (error) {
         if (error.status) throw error; // refused, not cut
+        answers.push(shown(agent));
       }
     }
   },
 
-  // A page that is loaded again connects to its thread.
+  // A page connects to its thread: at first the one that is open, then one that is loaded again.
   async "@copilotkit/core"({ url, run, thread }) {
     async function open() {
       const core = new CopilotKitCore({ runtimeUrl: `${url}/copilotkit` });
@@ -51,13 +54,16 @@ const clients = {
     watch();
     agent.addMessage(message({ run }));
     await core.runAgent({ agent }).catch(() => {});
-    let times = 0;
-    for (; !ended; times++) {
-      ({ core, agent } = await open());
-      watch();
+    const answers = [];
+    for (let times = 0; ; times++) {
+      if (ended) return { text: last(agent), messages: agent.messages.length, times, answers };
+      answers.push(shown(agent));
+      if (times > 0) {
+        ({ core, agent } = await open());
+        watch();
+      }
       await core.connectAgent({ agent }).catch(() => {});
     }
-    return { text: last(agent), messages: agent.messages.length, times };
   },
 
   // Resumes by itself, with Last-Event-ID.
@@ -66,17 +72,17 @@ const clients = {
     const asked = await fetch(`${url}/awp`, { method: "POST", headers: { "Content-Type": "application/json" }, body });
     await asked.body.cancel();
     return new Promise((resolve) => {
+      const ids = [], answers = [];
       let text = "", times = 0;
-      const ids = [];
       const source = new EventSource(`${url}/runs/${run}/events`);
-      source.onerror = () => { times++; };
+      source.onerror = () => { times++; answers.push([text]); };
       source.onmessage = ({ data, lastEventId }) => {
         const event = JSON.parse(data);
         ids.push(lastEventId);
         if (event.type === "TEXT_MESSAGE_CONTENT") text += event.delta;
         if (event.type !== "RUN_FINISHED") return;
         source.close();
-        resolve({ text, messages: 2, times, isOnce: new Set(ids).size === ids.length });
+        resolve({ text, messages: 2, times, answers, ids });
       };
     });
   },

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from holodeck.core.ids import new_ulid
+from holodeck.core.owner import ANONYMOUS_OWNER
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.server.intake import ATTEMPT_HEADER
 from holodeck.server.options import ServerSettings
@@ -156,3 +157,55 @@ async def test_a_request_that_an_sdk_repeats_joins_its_run_at_the_other_server(p
     assert len(pair.model.prompts) == 1
     _, another = await asyncio.wait_for(_answer(create(pair.other, 0)), PATIENCE)
     assert b"asked again" in another, "a first attempt is a request of its own"
+
+
+async def test_after_its_session_was_deleted_at_the_other_server_a_request_runs_again(pair: Pair) -> None:
+    def chat(s: Served) -> Any:
+        return s.post({"message": "hi"}, "/agent/tester/chat", **{"Idempotency-Key": "k"})
+
+    pair.late.enter.set()
+    _, first = await asyncio.wait_for(_answer(chat(pair.one)), PATIENCE)
+    session = msgspec.json.decode(first)["session_id"]
+    async with pair.other.client.delete(f"{pair.other.url}/sessions/{session}") as answer:
+        assert answer.status == 204
+    answers = await asyncio.wait_for(asyncio.gather(_answer(chat(pair.one)), _answer(chat(pair.one))), PATIENCE)
+    assert [b"asked again" in body for _, body in answers] == [True, True], "one run for both"
+    assert len(pair.model.prompts) == 2
+    assert pair.one.server.runs.of_session(session, owner=ANONYMOUS_OWNER) == []
+
+
+async def test_a_run_that_was_stopped_at_one_server_is_continued_at_the_other_at_once(pair: Pair) -> None:
+    """Before the copy of its log has its ending."""
+    pair.late.enter.set()
+    pair.gate.open.clear()
+    asking = asyncio.create_task(_answer(pair.one.post(ask(run="r"))))
+    await until(lambda: pair.model.prompts)
+    async with pair.one.post({}, "/runs/r/stop") as answer:
+        assert (await answer.json())["stopped"]
+    status, body = await asyncio.wait_for(_answer(pair.other.post({}, "/runs/r/continue")), PATIENCE)
+    assert (status, types(body)[-1]) == (200, "RUN_FINISHED")
+    await asking
+
+
+async def test_the_other_server_shows_that_a_run_no_longer_waits_for_its_turn(pair: Pair) -> None:
+    async def is_shown(state: str) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                async with pair.other.get("/runs/r2") as answer:
+                    if (await answer.json()).get("state") == state:
+                        return
+                await asyncio.sleep(0.01)
+
+    second = Gate()
+    pair.model.turns[1] = says("asked again", pause=second)
+    pair.gate.open.clear()
+    first = asyncio.create_task(_answer(pair.one.post(ask(run="r1"))))
+    await until(lambda: pair.model.prompts)
+    later = asyncio.create_task(_answer(pair.one.post(ask(run="r2"))))
+    await is_shown("queued")
+    pair.gate.open.set()
+    await first
+    await is_shown("running")
+    second.open.set()
+    await later
+    await is_shown("finished")

@@ -19,7 +19,7 @@ from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from tests.agent.agent_fixture import PlainTools, echo
 from tests.cluster.test_late_requests import Late, hold, on_database, on_file
-from tests.server.serving import PATIENCE, Gate, Served, ask, frames, served, until
+from tests.server.serving import PATIENCE, Gate, Served, ask, frames, read_to, served, until
 
 pytestmark = pytest.mark.req("C08")
 
@@ -133,7 +133,8 @@ async def test_the_request_that_began_the_run_joins_it_where_it_continued(pair: 
     pair.late.enter.set()
     first = ask("delete it", run="r", message="u1")
     _, asked = await post(pair.one, first)
-    _, rest = await post(pair.other, decision(asked))
+    status, rest = await post(pair.other, decision(asked))  # before the copy of the run's log has its ending
+    assert (status, rest[-1]["outcome"]) == (200, {"type": "success"})
     assert await post(pair.other, first) == (200, [*asked, *rest])
 
 
@@ -142,6 +143,39 @@ async def test_a_resume_under_a_new_id_is_one_run_at_both_servers(pair: Pair) ->
     yes = {**decision(await question(pair.one)), "runId": "r2"}
     assert [(await post(server, yes))[0] for server in (pair.one, pair.other, pair.other)] == [200, 200, 200]
     assert len(pair.tools.called) == 1
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_run_that_is_resumed_when_its_copy_is_gone_is_read_at_the_other_server_while_it_runs(
+    pair: Pair, *, is_known: bool
+) -> None:
+    """A person approves after some minutes: the copy of a log is kept for `replay_window`."""
+    pair.late.enter.set()
+    asked = await question(pair.one)
+    run = pair.one.run("r")
+    assert run.record is not None
+    async with asyncio.timeout(PATIENCE):
+        while not await pair.stores[0].runs.events(run.record):
+            await asyncio.sleep(0.01)
+    later = pair.stores[0].now() + 1000
+    for store in pair.stores:
+        store.runs.clock = lambda: later
+    await pair.stores[0].runs.remove_old()
+    assert await pair.stores[0].runs.events(run.record) == []
+    assert run.ended is not None
+    run.ended -= 1000
+    if not is_known:
+        pair.one.server.runs.forget(run)
+    pair.gate.open.clear()
+    going = asyncio.create_task(post(pair.one, decision(asked)))
+    await until(lambda: len(pair.tools.called) == 1)
+    async with asyncio.timeout(PATIENCE), pair.other.get("/runs/r/events") as answer:
+        begun = await read_to(answer, "TOOL_CALL_RESULT")
+        pair.gate.open.set()
+        shown = [data for _, data in frames(begun + await answer.read())]
+    _, rest = await going
+    assert shown[-len(rest) :] == rest
+    assert [each["type"] for each in shown].count("RUN_FINISHED") == 2, "with the part before"
 
 
 def on_memory(_folder: Path) -> MemorySessionStore:

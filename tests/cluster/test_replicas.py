@@ -372,5 +372,23 @@ async def test_without_valkey_in_the_middle_of_a_run_the_database_carries_it(tmp
             assert again.types[-1] == "RUN_FINISHED"
             assert again.events[-2]["type"] == "MESSAGES_SNAPSHOT" or again.text == WORDS
             assert len(await other.messages()) == 4
+            for server in (one, other):
+                await _is_degraded(server)
         finally:
             await started.__aexit__(None, None, None)
+
+
+async def _is_degraded(server):
+    """Waits until the server reports that Valkey is away. It stays ready."""
+    async with aiohttp.ClientSession(server.url) as http, asyncio.timeout(PATIENCE):
+        async with http.get("/metrics") as answer:
+            assert "\nholodeck_cluster_valkey_up " in await answer.text()
+        health = {}
+        while health.get("status") != "degraded":
+            async with http.get("/ready") as answer:
+                health = await answer.json()
+                assert answer.status == 200
+        assert health["agent_ready"]
+        assert "cluster.valkey does not respond" in health["reasons"][0]
+        async with http.get("/metrics") as answer:
+            assert "\nholodeck_cluster_valkey_up 0\n" in await answer.text()

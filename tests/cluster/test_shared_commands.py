@@ -16,8 +16,9 @@ def test_check_says_what_survives(tmp_path, postgres_database):
     (tmp_path / "agent.yaml").write_text(AGENT.format(url=postgres_database))
     done = holodeck("check", folder=tmp_path)
     assert done.code == 0, done.err
-    assert "sessions are kept in PostgreSQL on" in done.out
-    assert "a power failure may lose the last messages (fsync off" in done.out
+    assert "warning: sessions are kept in PostgreSQL on" in done.err
+    assert "a power failure may lose the last messages (fsync off" in done.err
+    assert "PostgreSQL" not in done.out, "no check mark"
 
 
 def test_check_fails_without_the_database(tmp_path):

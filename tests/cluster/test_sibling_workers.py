@@ -124,3 +124,34 @@ async def test_a_run_whose_session_the_other_worker_deletes_writes_into_no_sessi
             assert (await other.in_state(f"b{number}", "finished"))["status"] == 200
             for server in (one, other):
                 assert (await server.get(f"/sessions/ann{number}"))["status"] == 404
+
+
+@pytest.mark.req("C08", "D03")
+async def test_a_request_that_an_sdk_repeats_after_a_crash_joins_its_run_and_no_tool_acts_twice(tmp_path):
+    """OpenAI's SDKs repeat a request by themselves when its connection ends, without a key."""
+    pace = Pace()
+
+    def create(server, text, attempt):
+        body = {"input": text, "model": "tester"}
+        return asyncio.create_task(server.post("/v1/responses", body, X_Stainless_Retry_Count=str(attempt)))
+
+    async with siblings(tmp_path, pace) as (one, other):
+        cut = [create(one, text, 0) for text in ("act slowly", "slow")]
+        pace.permit(1)
+        async with asyncio.timeout(PATIENCE):
+            while pace.asked < 2 or not (tmp_path / "acts").exists():
+                await asyncio.sleep(0.02)
+        await one.end()
+        await asyncio.wait(cut)
+        assert all(isinstance(each.exception(), aiohttp.ClientError) for each in cut)
+        (tmp_path / "go").touch()
+        async with asyncio.timeout(PATIENCE):
+            while sum(len(each["active_runs"]) for each in (await other.get("/sessions"))["sessions"]) > 1:
+                await asyncio.sleep(0.02)
+        acted, spoke = [create(other, text, 1) for text in ("act slowly", "slow")]
+        pace.permit(pace.words)
+        assert "interrupted" in str(await asyncio.wait_for(acted, PATIENCE)), "what the tool did is not known"
+        (message,) = (await asyncio.wait_for(spoke, PATIENCE))["output"][-1:]
+        assert message["content"][0]["text"] == WORDS
+        assert len((tmp_path / "acts").read_text().split()) == 1
+        assert len((await other.get("/sessions"))["sessions"]) == 2

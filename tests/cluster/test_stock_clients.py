@@ -51,6 +51,12 @@ async def test_stock_clients_get_every_word_once_wherever_they_come_back(tmp_pat
             scenario: Json = {"name": name, "url": proxy.url, "run": f"run-{number}", "thread": f"thread-{number}"}
             (result,) = await asyncio.to_thread(node_22, "cut_driver.mjs", scenarios=[scenario], package=name)
             assert result["text"] == WORDS
-            assert (cuts.made, result["messages"]) == (CUTS, 2)
+            assert (cuts.made, result["times"], result["messages"]) == (CUTS, CUTS, 2)
+            for shown in result["answers"]:
+                assert len(shown) <= 1
+                assert WORDS.startswith("".join(shown)), "a word came twice"
+            if name == "eventsource":
+                numbers = [int(each.rpartition(":")[2]) for each in result["ids"]]
+                assert numbers == sorted(set(numbers)), "an event came twice"
             assert {server for server, path in proxy.served if path.startswith(only or STREAMS)} == {0, 1}
         assert pace.asked == len(CLIENTS)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sqlite3
 import sys
 from asyncio.subprocess import PIPE
@@ -162,6 +163,18 @@ async def test_workers_on_one_file_survive_each_other_and_end_with_their_parent(
             if process.returncode is None:
                 process.terminate()
                 await process.communicate()
+
+
+def test_a_port_that_is_taken_may_still_be_that_of_workers_whose_parent_was_killed(tmp_path):
+    """A supervisor starts the parent again while they end their runs."""
+    (tmp_path / "agent.yaml").write_text("name: tester\nmodel: {provider: demo}\nserver: {shutdown_timeout: 7}\n")
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+        done = holodeck("serve", "--workers", "2", "--port", str(port), folder=tmp_path)
+    assert done.code == 3
+    assert f"Port {port} is taken by another program" in done.err
+    assert "If the parent process of workers was killed here, they keep the port" in done.err
+    assert "about 7 seconds at most" in done.err
 
 
 def test_workers_need_a_store_that_they_share(tmp_path):

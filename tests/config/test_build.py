@@ -1,5 +1,7 @@
 """A file becomes the pieces that it describes."""
 
+import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -27,6 +29,7 @@ from holodeck.tools.port import ToolContext
 from tests.models.anthropic.message_streams import Shape, end, start, text_block
 from tests.models.endpoint import ModelEndpoint, status, stream, text_stream
 from tests.models.recording_listener import RecordingListener
+from tests.tools.mcp.rogue_client import ROGUE
 
 START = "name: helper\ndescription: Helps.\n"
 DEMO = START + "model: {provider: demo}\n"
@@ -324,3 +327,31 @@ def test_a_conversation_is_shown_as_far_as_the_models_window_has_room(tmp_path, 
     file = tmp_path / "agent.yaml"
     file.write_text(f"name: a\nmodel: {model}\n{more}")
     assert build_agent(load_config(file, environment={})).max_tokens == shown
+
+
+@pytest.mark.parametrize(
+    ("given", "marked"),
+    [
+        ("", {"cwd", "pid"}),
+        ("repeatable: false", set()),
+        ("repeatable: true", {"cwd", "pid", "environment", "meta", "echo"}),
+        ("repeatable: [ech*]", {"cwd", "pid", "echo"}),
+    ],
+)
+async def test_a_server_says_which_of_its_tools_are_repeatable_and_the_file_has_the_last_word(
+    loaded, tmp_path, given, marked
+):
+    """A hint of the wrong type is none."""
+    (tmp_path / "journal").touch()
+    arguments = json.dumps(["-I", "-S", str(ROGUE), str(tmp_path / "journal")])
+    tools = build_tools(
+        loaded(
+            f"{DEMO}tools: [{{name: rogue, type: mcp, command: {sys.executable}, args: {arguments}, "
+            f"include: [cwd, pid, environment, meta, echo], {given}}}]\n"
+        )
+    )
+    try:
+        await tools.start()
+        assert {schema.name for schema in tools.schemas() if schema.repeatable} == marked
+    finally:
+        await tools.close()

@@ -16,7 +16,7 @@ from holodeck.runs import stored_runs
 from holodeck.runs.kept_answers import withdraw
 from holodeck.runs.log import RunLog
 from holodeck.runs.memory_runs import MemoryRunStore
-from holodeck.runs.port import RunRecord, RunState
+from holodeck.runs.port import RunExists, RunKey, RunRecord, RunState, SharedRunStore
 from holodeck.runs.remote_runs import run_of
 from holodeck.runs.runs import Runs
 from holodeck.runs.stored_runs import StoredRuns
@@ -81,6 +81,28 @@ async def test_the_same_id_of_two_owners_is_two_runs(stores):
     await a_run(stores, "r", owner=EVE, session="of eve")
     found = [(await stores[1].find("r", owner=owner)).session_id for owner in (ADA, EVE)]
     assert found == ["of ada", "of eve"]
+
+
+@pytest.mark.req("C08")
+async def test_a_run_does_not_get_the_row_of_a_run_of_another_wire_that_has_its_id(stores):
+    """A client of AG-UI chooses the id. Its key finds only runs of AG-UI."""
+    before = await a_run(stores, "r", wire="rest")
+    found = await stores[1].find("r", owner=ADA)
+    if isinstance(stores[1], SharedRunStore):  # a statement that is repeated has the time of the first one
+        stores[1].clock.now += 60
+    model = ScriptedModel([says("a secret")])
+    agent = AgentDefinition(name="tester", model=model, tools=Catalogue.of(PlainTools()))
+    runs = Runs(agent, stores[0], records=stores[1])
+    message = UserMessage(content="another question", id="u")
+    request = RunRequest(run_id="r", session_id="another", owner=ADA, messages=(message,), wire="ag-ui")
+    with suppress(RunExists):  # or the first thing that the run stores is refused
+        run = await runs.start(request, key=RunKey("ag-ui", ADA, "r"), fingerprint=b"f")
+        await run.done()
+        assert run.log.ending.code == RunExists.code
+    await runs.close(0)
+    assert await stores[1].find("r", owner=ADA) == found
+    assert found.session_id == before.session_id
+    assert await stores[0].read("another", owner=ADA) is None
 
 
 async def test_a_run_of_which_nothing_was_stored_leaves_no_record(stores):

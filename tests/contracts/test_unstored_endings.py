@@ -1,7 +1,8 @@
 """An ending that was shown although the store had not taken it, in every store that outlives the process."""
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from unittest.mock import AsyncMock
 
 import pytest
@@ -9,9 +10,9 @@ import pytest
 from holodeck.agent.definition import AgentDefinition
 from holodeck.core.events import NOT_STORED, Outcome, RunFailed, RunFinished
 from holodeck.core.messages import UserMessage
-from holodeck.core.request import RunRequest
+from holodeck.core.request import Resume, RunRequest
 from holodeck.errors import LostClaim, RunNotFound, StorageFull, StoreUnavailable
-from holodeck.models.scripted import ScriptedModel, says
+from holodeck.models.scripted import ScriptedModel, calls, says
 from holodeck.runs import unstored_endings
 from holodeck.runs.idempotency import Claim, Idempotency, SentRequest
 from holodeck.runs.port import RunKey, RunState, SharedRunStore
@@ -20,7 +21,7 @@ from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.runs import Runs
 from holodeck.runs.stored_runs import StoredRuns
 from holodeck.tools.catalogue import Catalogue
-from tests.agent.agent_fixture import PlainTools
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.contracts.session_stores import ADA, RUN_STORES, Clock
 
 DURABLE = [name for name in RUN_STORES if name != "memory"]
@@ -136,6 +137,14 @@ async def test_until_then_the_run_is_found_with_the_ending_that_was_shown(stores
         assert repeated.log.ending == run.log.ending
 
 
+async def test_the_messages_of_a_run_are_not_kept_with_its_ending(stores):
+    """Runs that fail while the store is away for hours must not fill the memory: a message may have megabytes."""
+    async with ended_without_store(stores) as (runs, *_):
+        noted = {**getattr(stores[1], "_registered", {}), **getattr(stores[1], "_records", {})}
+        assert (ADA, "r") in noted
+        assert [each.request.messages for each in (*runs.unstored.kept.values(), *noted.values())] == [(), ()]
+
+
 async def test_a_run_of_which_nothing_could_be_stored_is_found_and_then_stored(stores):
     away = Away(stores[1])
     runs = runs_without(stores, away)
@@ -186,6 +195,57 @@ async def test_a_retry_of_a_message_that_was_not_stored_runs_under_the_same_key(
     assert again.run.log.ending.outcome is Outcome.COMPLETED
     async with Claim(idempotency, sent) as duplicate:
         assert duplicate.run is again.run
+    await runs.close(0)
+
+
+@pytest.mark.req("C08", "D03")
+@pytest.mark.parametrize("is_in_memory", [True, False])
+@pytest.mark.parametrize("run_id", ["r", "another"])
+async def test_a_retry_of_an_answer_that_was_not_stored_runs_under_the_same_id(stores, run_id, is_in_memory):
+    """Clients of AG-UI answer under an id of their own, or under that of the run that asked, as CopilotKit does."""
+    away, tools = Away(stores[1]), PlainTools(frozenset({"erase"}), erase=echo)
+    runs = runs_without(stores, away, calls(("erase", "{}")), says("done"))
+    runs.use(replace(runs.agent, tools=Catalogue.of(tools)))
+    open_conversation, reader = runs.executor.open, StoredRuns(runs, *stores)
+    idempotency = Idempotency(runs, reader.restored, reader.elsewhere)
+    away.works.set()
+    asking = await runs.start(request(), key=RunKey("ag-ui", ADA, "r"), fingerprint=b"first")
+    await asking.done()
+    (asked,) = asking.log.ending.interrupts
+    resume = (Resume(interrupt_id=asked.id, approved=True),)
+    wanted = RunRequest(run_id=run_id, session_id="s", owner=ADA, resume=resume)
+    sent = SentRequest("ag-ui", ADA, b"answer", RunKey("ag-ui", ADA, run_id, part=b"answer"))
+
+    async def post():
+        async with Claim(idempotency, sent) as claim:
+            if not is_in_memory:
+                with suppress(RunNotFound):
+                    await reader.find(run_id, owner=ADA)
+            claim.run = claim.run or await runs.start(wanted, key=sent.key, fingerprint=sent.fingerprint)
+        await claim.joined.done()
+        return claim.joined
+
+    async def open_nothing(_run):
+        raise StoreUnavailable("The store is away.")
+
+    away.works.clear()
+    runs.executor.open = open_nothing
+    failed = await post()
+    assert failed.log.ending.reason == "not_stored"
+    runs.executor.open = open_conversation
+    away.works.set()
+    async with asyncio.timeout(30):
+        while runs.unstored.kept:
+            await asyncio.sleep(0.01)
+    if not is_in_memory:
+        stores[1].clock.now += 60
+        for each in runs.of_session("s", owner=ADA):
+            runs.forget(each)
+    again = await post()
+    assert again.log.ending.outcome is Outcome.COMPLETED
+    assert [name for name, *_ in tools.called] == ["erase"]
+    assert await post() is again, "a duplicate"
+    await reader.close()
     await runs.close(0)
 
 
@@ -334,6 +394,18 @@ async def test_a_session_that_the_store_does_not_delete_keeps_the_endings_of_its
         await later.done()
     assert later.log.ending.outcome is Outcome.COMPLETED
     await runs.close(0)
+
+
+@pytest.mark.req("D03", "C08")
+async def test_a_run_that_the_store_does_not_delete_keeps_its_ending(stores, monkeypatch):
+    """A retry of a message that was not stored deletes its run first, perhaps while the store is still away."""
+    async with ended_without_store(stores) as (runs, run, away):
+        with monkeypatch.context() as refusing:
+            refusing.setattr(stores[1], "remove", AsyncMock(side_effect=StoreUnavailable("The store is away.")))
+            with pytest.raises(StoreUnavailable):
+                await runs.remove(run)
+        away.works.set()
+        assert (await stored(stores[1])).ending == run.log.ending
 
 
 async def test_a_server_that_stops_tries_once_more(stores):

@@ -42,6 +42,7 @@ FREED = "tests/faults/test_runs_are_freed.py"
 FOLLOWED_FREED = "tests/stores/test_followed_runs_are_freed.py"
 HTTP = "tests/http"
 KILLED = "tests/faults/test_kill_and_restart.py"
+UNKEPT = "tests/contracts/test_runs_without_session.py"
 APPROVALS = "tests/server/test_server_approvals.py"
 CLIENT_HISTORY = "tests/runs/test_client_history.py tests/server/test_server_client_history.py"
 RESTART = "tests/server/test_server_restart.py"
@@ -54,7 +55,7 @@ MUTANTS = (
     Mutant("agent/loop.py", "tool_calls=() if cut else tuple(", "tool_calls=tuple(", LOOP, "a call that was cut is carried out"),
     Mutant("agent/loop.py", "stored whole, then the exception propagates\n            self.tools.abandon(batch)\n            with suppress(SessionDeleted):\n                await self._keep(batch)\n", "stored whole, then the exception propagates\n", LOOP, "a step that is cut in its tools is not kept"),
     Mutant("agent/run_ending.py", "                    if self._context.is_over():\n                        raise\n", "                    raise\n", "tests/agent/test_run_ending.py tests/runs/test_stored_runs.py", "a stop while the ending is being stored shows another ending than the store has"),
-    Mutant("agent/run_ending.py", "await self._durable(self._context.conversation.end(messages, pending, state=state, ending=ending))", "self._context.conversation.end(messages, pending, state=state, ending=ending)", "tests/agent/test_run_ending.py", "an ending is shown before it is stored"),
+    Mutant("agent/run_ending.py", "await self.durable(self._context.conversation.end(messages, pending, state=state, ending=ending))", "self._context.conversation.end(messages, pending, state=state, ending=ending)", "tests/agent/test_run_ending.py", "an ending is shown before it is stored"),
     Mutant("agent/run_ending.py", "            await self._show_stored(ending.model)\n", "", "tests/agent/test_durable_steps.py", "clients of a run that was taken over keep words that no store has"),
     Mutant("agent/run_ending.py", 'could not be stored: %s", self._context.run_id, error.message)\n            self._context.not_stored(ending)\n', 'could not be stored: %s", self._context.run_id, error.message)\n', "tests/contracts/test_unstored_endings.py", "an ending that was shown without the store is never stored"),
     Mutant("runs/runs.py", "        self.unstored.drop_session(session_id, owner=owner)\n", "", "tests/contracts/test_unstored_endings.py", "a run comes back with its ending after its session was deleted"),
@@ -76,7 +77,7 @@ MUTANTS = (
     Mutant("stores/sqlite_file.py", "self._check_files(connection)", "pass", "tests/stores/test_sqlite_file.py", "messages are stored in a file that was deleted"),
     Mutant("stores/postgres_runs.py", "if is_first and is_unchanged:", "if is_first:", "tests/stores/test_postgres_store.py", "a run whose begin was delayed does not see the answer before it"),
     Mutant("stores/sqlite_file.py", "writes = [task.synced for task in tasks if task.writes]", "writes = [task.synced for task in tasks[:1] if task.writes]", "tests/stores/test_flushes.py", "a job that is acknowledged is not flushed if it follows one that is not"),
-    Mutant("stores/sqlite_runs.py", "            self._insert(connection, record, now, ending)\n", "            self._insert(connection, record, now)\n", STORES, "a run that ends at once is stored as one in progress"),
+    Mutant("stores/sqlite_runs.py", "not is_stored:\n            self._insert(connection, record, now, ending)\n", "not is_stored:\n            self._insert(connection, record, now)\n", STORES, "a run that ends at once is stored as one in progress"),
     Mutant("stores/sqlite_sessions.py", "        self.write_accepted(owner, session_id)\n", "", STORES, "a session that was deleted comes back with its first message"),
     Mutant("agent/emitter.py", "            self._task.cancel()\n", "            pass\n", DURABLE, "a run goes on whose message could not be stored"),
     Mutant("stores/sqlite_sessions.py", "WHERE key = ? AND epoch = ?", "WHERE key = ? AND epoch >= 0 * ?", STORES, "a late process writes into a session that another has taken over"),
@@ -94,7 +95,7 @@ MUTANTS = (
     Mutant("stores/valkey_link.py", '"" if piece.is_beginning else _MUST_EXIST', '""', STORES, "a log that Valkey forgot goes on from its middle"),
     Mutant("stores/valkey_link.py", 'pipeline.xadd(key, {_SEALED: "1"}, id=_LAST_ID)', "pass", STORES, "a process that was taken for dead adds to its log"),
     Mutant("stores/postgres_database.py", "call_later(SILENT_SECONDS, _break, connection)", "call_later(SILENT_SECONDS, id, connection)", STORES, "a database that does not answer holds a statement for ever"),
-    Mutant("runs/replica.py", "counter was raised meanwhile\n        self._lost_store()", "counter was raised meanwhile", STORES, "a process whose database does not answer keeps its runs while others take them over"),
+    Mutant("runs/replica.py", "        else:\n            self._lost_store()\n", "", STORES, "a process whose database does not answer keeps its runs while others take them over"),
     Mutant("stores/valkey_link.py", "if end < keys[key].first % PART_STRIDE}", "if False}", STORES, "a log that lost its end in a failover goes on behind the gap"),
     Mutant("stores/postgres_runs.py", "[piece for piece in pieces if piece.run not in gone]", "pieces", STORES, "a log that is gone when its run ends is not copied again"),
     Mutant("stores/postgres_replicas.py", "return time.monotonic() - self._beaten > MISSED_BEATS * self._pause", "return False", STORES, "a process that was taken for dead begins runs that the others end at once"),
@@ -113,7 +114,13 @@ MUTANTS = (
     Mutant("runs/stored_runs.py", "return self.was_active and self.state is RunState.CANCELLED", "return self.was_active", "tests/contracts/test_run_store.py", "a client is answered that its stop ended a run that had completed"),
     Mutant("runs/kept_answers.py", "*refused], None, ending=ending)", "*refused], None)", "tests/contracts/test_run_store.py", "the ending of a withdrawn run is not stored with the results of its calls"),
     Mutant("wires/body.py", "if (read := clean(given)) in names:", "if (read := given) in names:", "tests/server/test_server_approvals.py", "two names that are one after control characters are dropped decide something"),
-    Mutant("runs/stored_runs.py", "if record.wire == wire and record.replica != records.replica:", "if False:", "tests/cluster/test_late_requests.py", "a request that an SDK repeats at another server starts a second run"),
+    Mutant("runs/recorded_transcript.py", "            raise LostClaim(LOST)\n        self._calls = step.begun", "            pass\n        self._calls = step.begun", UNKEPT, "a run without a session that another process has ended calls its tool"),
+    Mutant("runs/recorded_transcript.py", "change_stored_request(acted=True)", "change_stored_request(acted=False)", UNKEPT, "after a crash, a request without a session calls its tools a second time"),
+    Mutant("runs/interrupted_runs.py", "        if not record.request.acted:\n            ending = before_anything_is_stored(ending)\n", "", UNKEPT, "a request without a session is not answered after a crash, although it had called no tool"),
+    Mutant("runs/run.py", "        return msgspec.structs.replace(kept_after_end(kept), files=(), warnings=(), shortened=True)\n", "        return kept\n", UNKEPT, "the store has the messages of a run without a session"),
+    Mutant("runs/run.py", "    if not request.throw_away or isinstance(ending, RunFailed):", "    if True:", UNKEPT, "the store has the answer of a run without a session"),
+    Mutant("runs/recovery.py", "has_answer = has_question or outcome in", "has_answer = outcome in", UNKEPT, "a question of a run without a session is lost without a word"),
+    Mutant("runs/stored_runs.py", "if record.wire == wire and not says_not_stored(record.ending):", "if False:", "tests/cluster/test_late_requests.py", "a request that an SDK repeats at another server starts a second run"),
     Mutant("stores/sqlite_shared_runs.py", "WHERE id = ? AND beats = ?", "WHERE id = ? AND beats >= ?", STORES, "a worker that has just shown that it is alive is taken over"),
     Mutant("stores/sqlite_shared_runs.py", '{NAMED} AND replica = ?"\n        )\n\n        def job', '{NAMED} AND ? IS NOT NULL"\n        )\n\n        def job', STORES, "a worker that was taken for dead adds to its log"),
     Mutant("runs/interrupted_runs.py", 'record.request.agent_version not in ("", self._runs.agent.version)', "False", RECOVERY, "a run goes on with another agent file"),

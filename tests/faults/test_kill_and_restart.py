@@ -110,13 +110,15 @@ class Client:
         self.body |= {"forwardedProps": {}, **more}
         self.changed = asyncio.Event()
 
-    async def post(self) -> None:
+    async def post(self, path: str = "/awp") -> None:
         with suppress(aiohttp.ClientError, ConnectionError):
-            async with (
-                aiohttp.ClientSession() as client,
-                client.post(self.server.url + "/awp", json=self.body) as answer,
-            ):
+            async with aiohttp.ClientSession() as client, client.post(self.server.url + path, json=self.body) as answer:
                 await self._read(answer)
+
+    async def feed(self) -> None:
+        address = f"{self.server.url}/sessions/{self.body['threadId']}/events"
+        async with aiohttp.ClientSession() as client, client.get(address) as answer:
+            await self._read(answer)
 
     async def resume(self) -> None:
         headers = {"Last-Event-ID": self.last_id} if self.last_id else {}
@@ -171,10 +173,13 @@ async def by_the_prompt(wire) -> None:
 
 
 @asynccontextmanager
-async def served_from(folder: Path, respond=by_the_prompt, *, approval: str = "never", grace: float = 30):
+async def served_from(
+    folder: Path, respond=by_the_prompt, *, approval: str = "never", grace: float = 30, more: str = ""
+):
+    """`more`: further lines of the agent file."""
     (folder / "tools.py").write_text(TOOLS)
     async with ModelEndpoint(respond) as endpoint:
-        (folder / "agent.yaml").write_text(AGENT.format(endpoint=endpoint.url, approval=approval, grace=grace))
+        (folder / "agent.yaml").write_text(AGENT.format(endpoint=endpoint.url, approval=approval, grace=grace) + more)
         built = ServerProcess(folder, endpoint)
         await built.start()
         try:
@@ -205,6 +210,31 @@ async def test_killed_while_the_model_talks_the_answer_completes_for_a_client_th
         texts = [message["content"] for message in await server.session()]
         assert texts == ["hello", "half an answer", "all is well"]
         assert (await server.get("/runs/r1"))["state"] == "finished"
+
+
+@pytest.mark.req("D03", "SRV-11")
+@pytest.mark.parametrize("reads", ["connect", "feed"])
+async def test_a_reader_that_comes_first_after_a_crash_gets_the_run_from_its_start(tmp_path, reads):
+    """A stream without RUN_STARTED is refused by clients that check the order of events."""
+    async with served_from(tmp_path, hangs) as server:
+        client, page = Client(server, "hello", run="r1"), Client(server, "", run="r2")
+        reading = asyncio.create_task(client.post())
+        await client.until("TEXT_MESSAGE_CONTENT")
+        await server.stored("SELECT 1 FROM pieces WHERE instr(body, ' answer')")
+        server.endpoint.responses = [by_the_prompt]
+        await server.restart()
+        await reading
+        following = asyncio.create_task(
+            page.post("/copilotkit/agent/default/connect") if reads == "connect" else page.feed()
+        )
+        await page.until("RUN_FINISHED")
+        following.cancel()
+        assert (page.types[0], page.types.count("RUN_STARTED")) == ("RUN_STARTED", 1)
+        texts = {event["messageId"]: "" for event in page.events if event["type"] == "TEXT_MESSAGE_START"}
+        for event in page.events:
+            if event["type"] == "TEXT_MESSAGE_CONTENT":
+                texts[event["messageId"]] += event["delta"]
+        assert list(texts.values()) == ["half an answer", "all is well"]
 
 
 @pytest.mark.req("D03", "D03b", "DUR-02")

@@ -17,6 +17,7 @@ from holodeck.limits.valkey import ValkeyWindows
 from holodeck.limits.window import DAY, MAX_WINDOWS, MINUTE, Buckets, Full, MemoryWindows, StoreDown, Taken, Use, Window
 from tests.examples import examples
 from tests.limits.valkey_server import valkey
+from tests.store_faults.failover_backends import valkey_trio
 
 
 @pytest.fixture(scope="module")
@@ -216,6 +217,32 @@ async def test_a_store_that_is_away_counts_here(tmp_path):
     await strict.close()
 
 
+async def test_without_the_store_the_replicas_share_a_limit(tmp_path):
+    """The limit is 10: three replicas that cannot reach the store allow three each, of runs at a time as well."""
+    window, alone = Window("user-requests", "x", 10, DAY), Window("user-requests", "y", 1, DAY)
+    away = ValkeyWindows(f"unix://{tmp_path}/none.sock")
+    leases = ValkeyLeases(away)
+    away.processes = lambda: 3
+    assert [type(await away.take([Use(window, 1)])) for _ in range(4)] == [Taken, Taken, Taken, Full]
+    assert (await away.levels([window]))[0].window.limit == 3
+    assert isinstance(await away.take([Use(alone, 1)]), Taken), "a limit below the number of replicas"
+    share = Share("user-runs", "x", 7)
+    assert [type(await leases.acquire([share])) for _ in range(3)] == [Lease, Lease, Share]
+    await leases.close()
+    await away.close()
+
+
+async def test_the_store_may_be_the_primary_that_sentinels_name():
+    use = Use(Window("user-requests", "x", 3, DAY), 1)
+    with valkey_trio() as trio:
+        stores = [ValkeyWindows(trio.url), ValkeyWindows(f"valkey://127.0.0.1:{trio.primary()}")]
+        counted = [await store.take([use]) for store in [*stores, *stores]]
+        assert [each.levels[0].left for each in counted[:3]] == [2, 1, 0]
+        assert isinstance(counted[3], Full)
+        for store in stores:
+            await store.close()
+
+
 async def test_a_store_that_comes_back_is_asked_again(tmp_path, monkeypatch):
     import holodeck.limits.valkey as module
 
@@ -348,3 +375,20 @@ async def test_leases_are_renewed_again_after_the_store_was_down(monkeypatch):
     await asyncio.wait_for(renewed.wait(), 30)
     await leases.close()
     assert down == 0
+
+
+async def test_what_was_counted_here_while_the_store_was_down_is_not_given_back_there(url, window):
+    """The store would forget what others have used."""
+    budget = window(1000, name="user-tokens")
+    here, other = (ValkeyWindows(url, seconds=30) for _ in range(2))
+    await taken(other, Use(budget, 700, partly=True))
+    here._down_until = math.inf
+    assert await taken(here, Use(budget, 600, partly=True)) == [600], "a replica counts by itself then"
+    here._down_until = 0.0
+    assert await taken(here, Use(budget, 200, partly=True)) == [200]
+    for amount, left in ((-550, 100), (-150, 200)):
+        here.settle([Use(budget, amount)])
+        await settled(here)
+        assert [level.left for level in await other.levels([budget])] == [left]
+    for store in (here, other):
+        await store.close()

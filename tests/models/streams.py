@@ -314,6 +314,5 @@ DIALECTS = {
         {"choices":[{"index":0,"delta":{"role":"assistant"},"finish_reason":"stop"}]}
         [DONE]
         """,
-        warnings=["empty-reply"],
     ),
 }

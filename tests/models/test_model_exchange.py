@@ -248,6 +248,9 @@ CHECKS = {
     "bad key": (status(401, b"{}"), ModelAuthFailed),
     "forbidden": (status(403, b"{}"), ModelAuthFailed),
     "gemini's bad key": (status(400, {"error": {"message": "API key not valid"}}), ModelAuthFailed),
+    "no credit": (status(402, b"{}"), ModelRejected),
+    "moved": (status(301, b"<html>moved</html>", Location="https://127.0.0.1/v1/models"), ModelRejected),
+    "the proxy wants a password": (status(407, b"{}"), ModelRejected),
     "broken": (status(500, b"{}"), ModelUnreachable),
     "page": (status(200, b"<html>", Content_Type="text/html"), ModelProtocolError),
     "closed": (close_at_once, ModelUnreachable),
@@ -271,6 +274,14 @@ async def test_check_reports_whether_the_endpoint_is_there_and_takes_the_key(cas
 
 async def test_a_gateway_with_a_page_instead_of_the_list_is_asked_an_empty_question():
     answers = status(404, b"<html>no</html>"), status(400, {"error": {"message": "messages is required"}})
+    async with ModelEndpoint(*answers) as endpoint, asking(endpoint.url) as model:
+        await model.check()
+    assert (endpoint.requests[1].method, endpoint.requests[1].body) == ("POST", b"{}")
+
+
+async def test_a_gateway_that_redirects_only_the_list_is_asked_an_empty_question():
+    """FastAPI redirects a path to the one with a slash at its end."""
+    answers = status(307, b"", Location="/v1/models/"), status(400, {"error": {"message": "messages is required"}})
     async with ModelEndpoint(*answers) as endpoint, asking(endpoint.url) as model:
         await model.check()
     assert (endpoint.requests[1].method, endpoint.requests[1].body) == ("POST", b"{}")

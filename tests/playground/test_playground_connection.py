@@ -4,6 +4,7 @@ import aiohttp
 import pytest
 
 from holodeck.core.messages import UserMessage
+from holodeck.core.owner import ANONYMOUS_OWNER
 from holodeck.errors import RunInterrupted
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.sessions.memory import MemorySessionStore
@@ -263,6 +264,29 @@ async def test_a_message_from_another_device_is_not_taken_back_by_the_next_one_h
         assert await browser.texts(ANSWER) == ["one", "two", "three"]
         last = page_server.model.prompts[-1].messages
         assert [each.content for each in last] == ["first", "one", "second", "two", "third"]
+
+
+async def test_a_link_to_a_session_that_has_expired_says_so_and_a_new_one_is_not_reported(browser):
+    async with serving_page() as page_server:
+        await browser.open(f"{page_server.url}#session=from-last-month")
+        await browser.until("document.querySelector('#health.well')")
+        await browser.run("dispatchEvent(new Event('focus'))")  # the page asks for the session again
+        await browser.shows("#banner", "does not know this session")
+        await browser.open(page_server.url)
+        await browser.reload()
+        await browser.until("document.querySelector('#health.well')")
+        assert await browser.run("return document.querySelector('#banner').hidden")
+
+
+async def test_an_open_page_learns_that_its_session_is_gone(browser):
+    async with serving_page(says("before")) as page_server:
+        await browser.open(page_server.url)
+        await say(browser, "hello")
+        await see_answer(browser, "before")
+        (session,) = await page_server.server.store.sessions_of(owner=ANONYMOUS_OWNER)
+        await page_server.server.store.delete(session.session_id, owner=ANONYMOUS_OWNER)
+        await browser.run("dispatchEvent(new Event('focus'))")
+        await browser.shows("#banner", "does not know this session")
 
 
 async def test_a_server_that_forgot_the_session_in_mid_answer_gives_each_reason_once(browser):

@@ -8,9 +8,9 @@ from holodeck.agent.definition import AgentDefinition
 from holodeck.core.messages import ToolMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.owner import Owner
-from holodeck.core.request import RunOptions, RunRequest
+from holodeck.core.request import Resume, RunOptions, RunRequest
 from holodeck.core.tools import ToolSchema
-from holodeck.errors import RunNotFound, StoreUnavailable
+from holodeck.errors import InvalidRequest, RunNotFound, StoreUnavailable
 from holodeck.models.scripted import ScriptedModel, calls, says
 from holodeck.runs.branches import branch_after
 from holodeck.runs.idempotency import Claim, Idempotency, SentRequest
@@ -107,6 +107,16 @@ async def test_the_last_run_is_continued_and_an_earlier_one_branches():
     await fixture.ask("3", branch.session_id, follows=branch.follows)
     assert await fixture.texts(branch.session_id) == ["1", "one", "3", "three"]
     assert await fixture.texts("s") == ["1", "one", "2", "two"]
+
+
+async def test_an_answer_to_a_question_that_is_no_longer_open_leaves_no_copy_of_the_conversation():
+    fixture = RunsFixture(calls(("theirs", "{}")), says("two"))
+    first = await fixture.ask("1", client_tools=(THEIRS,))
+    await fixture.ask("2")
+    answers = (Resume(interrupt_id="x", approved=True),)
+    with pytest.raises(InvalidRequest, match="no open interrupt"):
+        await branch_after(first.run_id, "s", fixture.store, owner=ME, resume=answers)
+    assert [each.session_id for each in await fixture.store.sessions_of(owner=ME)] == ["s"]
 
 
 async def test_what_was_continued_meanwhile_is_not_continued_again():

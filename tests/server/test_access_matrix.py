@@ -1,8 +1,10 @@
 """Every operation and every kind of client: the matrix of the route table. A new route is in it by itself."""
 
 import json
+from urllib.parse import quote
 
 import pytest
+from yarl import URL
 
 from holodeck.access.principal import ACT_AS, ADMIN, CHAT, OF_ONE_USER, SCOPES
 from holodeck.models.scripted import says
@@ -83,16 +85,17 @@ SHARED = {
 }  # has a parameter, but the same answer for everyone who may chat
 
 
-async def request(s, operation, headers, method=None):
+async def request(s, operation, headers, method=None, **parameters):
     path = operation.shown_path
-    for name, value in PARAMETERS.items():
+    for name, value in {**PARAMETERS, **parameters}.items():
         path = path.replace("{" + name + "}", value)
     body = BODIES.get(operation.shown_path)
     data = None if operation.method != "POST" else json.dumps(body or {}).encode()
     given = {"Content-Type": "application/json", **headers} if data is not None else headers
     is_new = path.startswith("/a2a/") and not path.startswith("/a2a/v1/")
     given = {**given, **NEW_A2A} if is_new else given
-    async with s.client.request(method or operation.method, s.url + path, data=data, headers=given) as answer:
+    address = URL(s.url + path, encoded=bool(parameters))
+    async with s.client.request(method or operation.method, address, data=data, headers=given) as answer:
         is_endless = answer.status == 200 and operation.shown_path == "/sessions/{id}/events"
         return answer.status, b"" if is_endless else await answer.read(), answer.headers
 
@@ -224,6 +227,24 @@ async def test_only_the_owner_gets_at_what_is_there(tmp_path, client):
                 assert canary.encode() not in body
         gate.open.set()
         assert b"RUN_FINISHED" in await held.read()  # neither stopped nor deleted
+        async with s.get(f"/sessions/{SESSION}", **ann) as answer:
+            assert (await answer.json())["message_count"] == 2
+
+
+@pytest.mark.parametrize("odd", ["a\r\nX-Odd: b", "\r", "\n", "a\0b", "\0"])
+@pytest.mark.req("T06", "T10")
+async def test_an_id_with_control_characters_finds_nothing_on_any_route(tmp_path, odd):
+    async with keyed(tmp_path, says("hello")) as (s, holders):
+        ann = holders.headers(*SCOPES, user="ann")
+        await s.server.access.refresh()
+        async with s.post(ask(thread=SESSION, run=RUN), **ann) as answer:
+            assert b"RUN_FINISHED" in await answer.read()
+        for name, operation in GUARDED.items():
+            ids = [each for each in operation.path_parameters if each not in ("agent_id", "version")]
+            if ids:
+                status, body, headers = await request(s, operation, ann, **dict.fromkeys(ids, quote(odd, safe="")))
+                assert status in (204, 400, 404, 422), (name, status, body)
+                assert "X-Odd" not in headers
         async with s.get(f"/sessions/{SESSION}", **ann) as answer:
             assert (await answer.json())["message_count"] == 2
 

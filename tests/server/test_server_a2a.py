@@ -210,6 +210,27 @@ async def test_a_long_list_lets_other_requests_through(monkeypatch: pytest.Monke
     assert len(set(begun)) == 5, "each task in a turn of its own"
 
 
+@pytest.mark.parametrize("status", ["", "&status=TASK_STATE_COMPLETED"], ids=["all", "those of a state"])
+async def test_only_the_tasks_of_a_page_are_read(monkeypatch: pytest.MonkeyPatch, status: str) -> None:
+    """Each page of a list read all tasks, up to a thousand, with their logs."""
+    read, listed = [], a2a_calls._listed
+
+    async def noted(*given: Any) -> Any:
+        read.append(given[1])
+        return await listed(*given)
+
+    async with served(*[says("ok")] * 5, settings=ALL) as s:
+        made = [(await sent(s, contextId=f"chat-{number}"))["id"] for number in range(5)]
+        monkeypatch.setattr(a2a_calls, "_listed", noted)
+        _, page = await http(s, "GET", f"/tasks?pageSize=2{status}")
+        _, last = await http(s, "GET", f"/tasks?pageSize=2&pageToken=4{status}")
+        _, none = await http(s, "GET", "/tasks?status=TASK_STATE_WORKING")
+    assert [each["id"] for each in page["tasks"]] == [made[4], made[3]]
+    assert (page["totalSize"], page["nextPageToken"], none["totalSize"]) == (5, "2", 0)
+    assert ([each["id"] for each in last["tasks"]], last["nextPageToken"]) == ([made[0]], "")
+    assert read == [made[4], made[3], made[0]]
+
+
 async def test_two_tasks_in_one_context() -> None:
     async with served(says("one"), says("two"), settings=ALL) as s:
         first = await sent(s, "first", contextId="chat-1")

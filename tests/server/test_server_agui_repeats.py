@@ -96,16 +96,19 @@ async def test_two_that_come_together_read_their_files_once(monkeypatch: pytest.
     [
         {"thread": "t2"},
         {"message": "m-2"},
+        {"text": "something else"},
         {"resume": [{"interruptId": "x", "status": "resolved", "payload": True}]},
     ],
-    ids=["another thread", "another message", "a decision"],
+    ids=["another thread", "another message", "another text", "a decision"],
 )
 async def test_another_request_under_the_same_id_is_refused(other: dict[str, Any]) -> None:
     async with served() as s:
         first = {"run": "r", "thread": "t1", "message": "m-1"}
         assert (await post(s, ask(**first)))[0] == 200
         status, received = await post(s, ask(**{**first, **other}))
-        assert (status, json.loads(received)["field"]) == (422, "runId")
+        problem = json.loads(received)
+        assert (status, problem["field"]) == (422, "runId")
+        assert "send a new one with each message" in problem["detail"]
         assert len(s.model.prompts) == 1
 
 

@@ -16,6 +16,7 @@ from holodeck.server.wires import WIRES
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
+from tests.agent.agent_fixture import PlainTools, echo
 from tests.server.keyed import KeyHolders, keyed
 from tests.server.serving import Gate, Served, ask, frames, read_to, served, server_block, types, until
 from tests.server.test_completion_sessions import ask as complete
@@ -52,6 +53,12 @@ def _pieces_in(path: Path) -> int:
     with closing(sqlite3.connect(path)) as connection:
         (count,) = connection.execute("SELECT count(*) FROM pieces").fetchone()
     return int(count)
+
+
+def _logs_in(path: Path) -> bytes:
+    """The copies of logs that the file has."""
+    with closing(sqlite3.connect(path)) as connection:
+        return b"".join(bytes(body) for (body,) in connection.execute("SELECT body FROM pieces"))
 
 
 @pytest.mark.req("SRV-26", "ACC-07")
@@ -124,6 +131,42 @@ async def test_the_log_names_a_run_that_a_crash_cut_and_its_model(tmp_path: Path
     assert [line["event"] for line in named] == (
         ["model_called", "model_result", "run_completed"] if continues else ["error_occurred"]
     )
+
+
+ASK = {"message": "hi", "session_id": "s"}
+CHAT = {"messages": [{"role": "user", "content": "hi"}], "metadata": {"session_id": "s"}}
+CALL = {"name": "ask", "arguments": {"message": "hi", "session": "s"}}
+WHOLE_ANSWERS = {
+    "rest": ("/agent/tester/chat", ASK, '"tool_calls":[{"name":"echo","arguments":{"a":1},"status":"success"}]'),
+    "chat completions": ("/v1/chat/completions", CHAT, "→ echo"),
+    "responses": ("/v1/responses", {"input": "hi", "conversation": "s"}, '"type":"mcp_call","name":"echo"'),
+    "mcp": (
+        "/mcp",
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": CALL},
+        '"tool_calls":[{"name":"echo","arguments":{"a":1},"status":"success"}]',
+    ),
+}
+
+
+@pytest.mark.req("SRV-27", "C08")
+@pytest.mark.parametrize("wire", WHOLE_ANSWERS)
+async def test_the_answer_of_a_run_that_survived_a_crash_names_the_tools_that_ran_before_it(
+    tmp_path: Path, wire: str
+) -> None:
+    path, body, named = WHOLE_ANSWERS[wire]
+    headers, file, tools = (
+        {"Idempotency-Key": "k", "Accept": "application/json"},
+        tmp_path / "s.db",
+        PlainTools(echo=echo),
+    )
+    async with started(file, calls(("echo", '{"a":1}')), says("half of it", pause=Gate()), tools=tools) as s:
+        asking = asyncio.create_task(s.post(body, path, **headers).__aenter__())
+        await until(lambda: len(s.model.prompts) == 2 and b"half" in _logs_in(file))
+        file = copy_of(file)
+        asking.cancel()
+    async with started(file, says("all of it"), tools=tools) as s, s.post(body, path, **headers) as answer:
+        text = await answer.text()
+    assert (answer.status, "all of it" in text, named in text) == (200, True, True), text
 
 
 @pytest.mark.req("SRV-27")

@@ -38,7 +38,13 @@ def main() -> int:
     parser.add_argument("--streams", type=int, help="streams of S30 at a time; default: 20, with --full 200")
     parser.add_argument("--live", action="store_true", help="S30 also prints what the first server has in memory")
     parser.add_argument("--seed", type=int, default=15, help="of all random choices (%(default)s)")
-    parser.add_argument("--slack", type=float, default=5.0, help="factor on every time limit (%(default)s)")
+    parser.add_argument(
+        "--slack",
+        type=float,
+        default=5.0,
+        help="factor on every time limit, beyond which a row is broken (%(default)s); medians are printed beside the limits "
+        "themselves",
+    )
     parser.add_argument("--mutants", action="store_true", help="plant faults; each has to break its row")
     given = parser.parse_args()
     if given.mutants:
@@ -78,7 +84,7 @@ def _all_noticed(given: argparse.Namespace) -> int:
 
 
 async def _played(rows: Sequence[Row], given: argparse.Namespace) -> int:
-    broken = 0
+    broken, kept, not_played = 0, 0, []
     sys.stdout.write(HEAD)
     with Backends() as backends, tempfile.TemporaryDirectory(prefix="rows") as folder:
         for row in rows:
@@ -96,8 +102,14 @@ async def _played(rows: Sequence[Row], given: argparse.Namespace) -> int:
                         streams=given.streams,
                         live=given.live,
                     )
-                    broken += not await _keeps(row, rig)
-    sys.stdout.write(f"\n{'all promises kept' if not broken else f'{broken} rows broke a promise'}\n")
+                    if not await _keeps(row, rig):
+                        broken += 1
+                    elif rig.figures.not_played:
+                        not_played.append(f"{row.id} {store}")
+                    else:
+                        kept += 1
+    away = f", {len(not_played)} were not played, or not all of them: {', '.join(not_played)}" if not_played else ""
+    sys.stdout.write(f"\n{kept} rows kept their promises, {broken} broke one{away}\n")
     return 1 if broken else 0
 
 
@@ -111,6 +123,10 @@ async def _keeps(row: Row, rig: FaultRig) -> bool:
     except Exception as error:  # noqa: BLE001  a row that cannot be played is broken; the others are played all the same
         problem = f"{type(error).__name__}: {error} in {traceback.extract_tb(error.__traceback__)[-1].name}"
     sys.stdout.write(_line(row, rig.store, rig.figures, time.monotonic() - begun))
+    for what, timed in rig.figures.timed.items():
+        sys.stdout.write(f"     {what}: {timed}\n")
+    if rig.figures.not_played:
+        sys.stdout.write(f"     NOT PLAYED: {rig.figures.not_played}\n")
     if row.differs and rig.full:
         sys.stdout.write(f"     not as designed: {row.differs}\n")
     if problem:

@@ -2,7 +2,7 @@
 
 The invariants have the numbers of the design: I1 one ending, I2 user messages once and in order, I3 what was seen is what is
 stored, I4 every call has one result, I5 no tool twice and no act without a trace, I10 event numbers rise and tokens have no
-gap, I11 runs of one session do not mix, I12 nothing is left behind. I6 to I9 (descriptors, other clients' streams, log
+gap, I11 runs of one session do not mix and take turns, I12 nothing is left behind. I6 to I9 (descriptors, other clients' streams, log
 lines) are checked by `tests.faults`.
 """
 
@@ -82,6 +82,15 @@ class Seen:
         return {name: text for name, text in found.items() if text.strip()}
 
 
+@dataclass(frozen=True)
+class Turn:
+    """A run began to be the running one of its session, or ceased to be it, as a trigger of the database wrote it down."""
+
+    session: str
+    run: str
+    is_running: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     clients: Sequence[Seen]
@@ -90,6 +99,7 @@ class Evidence:
     offences: Sequence[str] = ()  # histories that the model refused
     open_runs: Sequence[str] = ()  # runs without an ending in the store
     without_expiry: Sequence[str] = ()  # keys in Valkey that stay for ever
+    turns: Sequence[Turn] = ()  # in their order; only PostgreSQL writes them down
 
 
 @dataclass
@@ -116,6 +126,7 @@ def judge(evidence: Evidence) -> Verdict:
         _messages_once(verdict, [each for each in evidence.clients if each.thread == thread], messages)
         _every_call_has_one_result(verdict, thread, messages)
         _runs_do_not_mix(verdict, thread, messages)
+    _one_running_run(verdict, evidence.turns)
     _no_tool_twice(verdict, evidence)
     for offence in evidence.offences:
         verdict.broken.append(f"I4: the model was sent a history with an unanswered call: {offence}")
@@ -204,6 +215,17 @@ def _runs_do_not_mix(verdict: Verdict, thread: str, messages: Sequence[Mapping[s
     verdict.require(not without, f"I11: session {thread} has messages of no run: {without[:2]}")
     turns = [run for place, run in enumerate(order) if place == 0 or order[place - 1] != run]
     verdict.require(len(turns) == len(set(turns)), f"I11: session {thread} mixes runs: {turns}")
+
+
+def _one_running_run(verdict: Verdict, turns: Iterable[Turn]) -> None:
+    running: dict[str, set[str]] = {}
+    for turn in turns:
+        runs = running.setdefault(turn.session, set())
+        if turn.is_running:
+            runs.add(turn.run)
+            verdict.require(len(runs) == 1, f"I11: session {turn.session} had the running runs {sorted(runs)}")
+        else:
+            runs.discard(turn.run)
 
 
 def _no_tool_twice(verdict: Verdict, evidence: Evidence) -> None:

@@ -42,7 +42,7 @@ async def valkey_fails_over(rig: FaultRig) -> None:
                 for its_own, copied in zip(local, late, strict=True):
                     rig.require(copied.events == its_own.events, "the copy of a log differs from the log")
                 gap = max(map(_longest_gap, local))
-                rig.figures.notes["longest gap of a local stream"] = f"{gap:.2f} s"
+                rig.timed(gap, GAP_SECONDS, "the longest gap of a stream at the run's own server")
                 rig.require(
                     gap <= GAP_SECONDS * rig.slack, f"a stream at the run's own server stood still for {gap:.2f} s"
                 )

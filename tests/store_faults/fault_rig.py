@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any, Self
 
 import aiohttp
@@ -32,7 +33,7 @@ from tests.faults.mutate import ROOT
 from tests.limits.valkey_server import valkey
 from tests.models.endpoint import ModelEndpoint
 from tests.postgres_server import new_databases, postgres_server, socket_of
-from tests.store_faults.evidence_checker import ENDED, Evidence, Seen, Verdict, judge
+from tests.store_faults.evidence_checker import ENDED, Evidence, Seen, Turn, Verdict, judge
 from tests.store_faults.fault_proxy import FaultProxy
 from tests.store_faults.memory_census import INSTALL
 from tests.store_faults.numbered_model import TOOLS, NumberedModel, Script
@@ -40,10 +41,40 @@ from tests.store_faults.numbered_model import TOOLS, NumberedModel, Script
 TAKE_OVER = 3.0  # seconds without a beat after which a server counts as dead, in most rows
 PATIENCE = 60.0  # seconds for a client to see its run's ending
 SQLITE, POSTGRES, CLUSTER = "sqlite", "postgres", "postgres and valkey"
+WATCH = b"""
+CREATE TABLE public.turns (
+  number bigint GENERATED ALWAYS AS IDENTITY, session text NOT NULL, run text NOT NULL, is_running boolean NOT NULL);
+CREATE FUNCTION public.note_turn() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  was boolean := TG_OP <> 'INSERT' AND coalesce(OLD.state = 'running' AND OLD.ended IS NULL, false);
+  is_now boolean := TG_OP <> 'DELETE' AND coalesce(NEW.state = 'running' AND NEW.ended IS NULL, false);
+BEGIN
+  IF was AND NOT is_now THEN
+    INSERT INTO public.turns (session, run, is_running) VALUES (OLD.user_name || '/' || OLD.session, OLD.id, false);
+  ELSIF is_now AND NOT was THEN
+    INSERT INTO public.turns (session, run, is_running) VALUES (NEW.user_name || '/' || NEW.session, NEW.id, true);
+  END IF;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER note_turn AFTER INSERT OR UPDATE OR DELETE ON holodeck.runs FOR EACH ROW EXECUTE FUNCTION public.note_turn();
+"""
 
 
 class PromiseBroken(AssertionError):
     """A promise that was not kept."""
+
+
+@dataclass
+class Timed:
+    """How long something took each time, in seconds, and how long it may take on a machine that is not busy."""
+
+    limit: float
+    seconds: list[float] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        middle = median(self.seconds)
+        over = f": over the limit of {self.limit:g} s" if middle > self.limit else f", the limit is {self.limit:g} s"
+        return f"median {middle:.3f} s{over}"
 
 
 @dataclass
@@ -57,6 +88,8 @@ class RowFigures:
     unknown: int = 0
     seconds: list[float] = field(default_factory=list)  # until a run went on or ended elsewhere, or a server was back
     notes: dict[str, object] = field(default_factory=dict)
+    timed: dict[str, "Timed"] = field(default_factory=dict)  # what has a limit
+    not_played: str = ""  # why a part of the row, or all of it, could not be played here
 
     def take(self, verdict: Verdict) -> None:
         self.acknowledged += verdict.acknowledged
@@ -232,10 +265,12 @@ class FaultRig:
         full: bool = False,
         streams: int | None = None,
         live: bool = False,
+        take_over: float = TAKE_OVER,
     ) -> None:
         self.backends, self.folder, self.store, self.rounds, self.slack = backends, folder, store, rounds, slack
         self.full = full  # with the numbers of the design: of clients, streams, seconds
         self.streams = streams  # of S30 at a time, in place of the design's
+        self.take_over = take_over  # seconds
         self.live = live  # S30 prints what has grown in a server's memory
         self.random = random.Random(f"{store} {seed}")
         self.figures = RowFigures()
@@ -246,15 +281,24 @@ class FaultRig:
         self.valkey_socket: Path | None = None
         self.valkey_url = ""  # of Sentinels, in place of a Valkey behind a link
         self._count = 0
+        self._watches_turns = False
 
     def require(self, kept: object, sentence: str) -> None:
         if not kept:
             raise PromiseBroken(sentence)
 
     def in_time(self, seconds: float, limit: float, what: str) -> None:
-        """Notes how long something took. Beyond the limit, times the slack for a busy machine, it is broken."""
+        """Notes how long something took. Beyond the limit, times the slack for a busy machine, it is broken.
+
+        The row prints the median beside the limit without slack.
+        """
         self.figures.seconds.append(seconds)
+        self.timed(seconds, limit, what)
         self.require(seconds <= limit * self.slack, f"{what} took {seconds:.1f} s, the limit is {limit:g} s")
+
+    def timed(self, seconds: float, limit: float, what: str) -> None:
+        """Notes how long something took, for the row to print beside its limit."""
+        self.figures.timed.setdefault(what, Timed(limit)).seconds.append(seconds)
 
     def script(self, **fields: Any) -> Script:
         self._count += 1
@@ -305,11 +349,25 @@ class FaultRig:
             try:
                 if start:
                     await asyncio.gather(*(node.start() for node in self.nodes))
+                    await asyncio.to_thread(self._watch_turns)
                 yield self.nodes
             finally:
                 for node in self.nodes:
                     await node.kill()
-                self.direct_url = ""
+                self.direct_url, self._watches_turns = "", False
+
+    def _watch_turns(self) -> None:
+        """Has PostgreSQL write down when a run begins and ceases to be the running one of its session (I11)."""
+        if self.store != SQLITE:
+            with closing(psycopg.connect(self.direct_url, autocommit=True)) as connection:
+                connection.execute(WATCH)
+            self._watches_turns = True
+
+    async def _turns(self) -> list[Turn]:
+        if not self._watches_turns:
+            return []
+        found = await self.rows("SELECT session, run, is_running FROM public.turns ORDER BY number")
+        return [Turn(*each) for each in found]
 
     async def _node(self, stack: AsyncExitStack) -> Node:
         node = Node(self.folder, HOLODECK_BANNER="1")
@@ -338,7 +396,7 @@ class FaultRig:
         }
         if self.store != SQLITE:
             agent["sessions"] |= {"store": "postgres", "url": "${DATABASE_URL}"}
-            agent["cluster"] = {"take_over_seconds": TAKE_OVER}
+            agent["cluster"] = {"take_over_seconds": self.take_over}
         if self.store == CLUSTER:
             agent["cluster"]["valkey"] = "${VALKEY_URL}"
         _merge(agent, changes)
@@ -386,6 +444,7 @@ class FaultRig:
             acts=self.acts,
             offences=self.model.offences,
             open_runs=await self._open_runs(),
+            turns=await self._turns(),
             without_expiry=await asyncio.to_thread(self._without_expiry),
         )
         self.witnesses = []

@@ -56,7 +56,7 @@ async def disk_fills_up(rig: FaultRig) -> None:
         disk = rig.folder / ".holodeck"
         disk.mkdir()
         if not await _mounts("-t", "tmpfs", "-o", f"size={DISK}", "none", str(disk)):
-            rig.figures.notes["not played"] = "no right to mount a disk of its own"
+            rig.figures.not_played = "no right to mount a disk of its own"
             return
         try:
             await node.start()
@@ -267,7 +267,7 @@ async def _on_a_bad_disk(rig: FaultRig, file: Path, content: bytes) -> None:
     _unchanged(rig, file, content, "a file whose index cannot be made")
     _remove(index)
     if not await _mounts("-t", "tmpfs", "-o", f"size={DISK}", "none", str(file.parent)):
-        rig.figures.notes["not played"] = "no right to mount a disk of its own"
+        rig.figures.not_played = "the read-only and the full disk: no right to mount one"
         return
     try:
         _put(file, content)

@@ -3,15 +3,23 @@
 import asyncio
 
 from tests.store_faults.evidence_checker import ENDED, UNKNOWN
-from tests.store_faults.fault_rig import PATIENCE, FaultRig, Load, Witness
+from tests.store_faults.fault_rig import PATIENCE, SQLITE, FaultRig, Load, Node, Witness
 from tests.store_faults.numbered_model import Script
 
 THREADS = 4
+WRITES = (
+    '"id":"call_{run}_0"',  # before the call is stored, so before it is made
+    '"call_id":"call_{run}_0"',  # between the result and its commit
+    '"content":"{answer}"',  # between that commit and the one of the answer with the run's ending
+)
 RESTART_SECONDS = 2.0
 
 
 async def killed_at_random(rig: FaultRig) -> None:
-    """S01. Runs have 0 to 3 tool calls; in every third round a tool itself kills its server, before or after it acted."""
+    """S01. Runs have 0 to 3 tool calls; in every third round a tool itself kills its server, before or after it acted.
+
+    With PostgreSQL the server is also killed before single writes, which the link to the database holds back.
+    """
     deadly: list[str] = []
 
     def script() -> Script:
@@ -35,7 +43,31 @@ async def killed_at_random(rig: FaultRig) -> None:
             if not node.runs:  # a deadly call was made in the last round
                 await node.restart()
         await ending
+        if rig.store != SQLITE:
+            for number in range(max(len(WRITES), rig.rounds // 3)):
+                await _killed_before_a_write(rig, node, WRITES[number % len(WRITES)], thread=f"written{number}")
         await rig.settle(node)
+
+
+async def _killed_before_a_write(rig: FaultRig, node: Node, write: str, *, thread: str) -> None:
+    """Killed when the database has been sent, and has not got, what this script's run writes at this moment."""
+    script = rig.script(act=1, say=5)
+    client = rig.witness(script, thread=thread)
+    node.database.hold_at(write.format(run=script.run, answer=script.answer).encode())
+    reading = asyncio.create_task(client.post(node))
+    await asyncio.wait_for(node.database.is_held.wait(), PATIENCE)
+    await node.kill()
+    node.database.cut()  # what is held never arrives
+    await reading
+    rig.require(
+        (f"call_{script.run}_0" in rig.acts) == (write != WRITES[0]),
+        f"killed before the write of {write}, the tool had acted: {rig.acts[-1:]}",
+    )
+    node.database.heal()
+    node.database.let_go()
+    rig.in_time(await node.restart(), RESTART_SECONDS, "the restart")
+    await client.see_through(rig.any_node)
+    rig.figures.rounds += 1
 
 
 async def killed_after_the_ending(rig: FaultRig) -> None:

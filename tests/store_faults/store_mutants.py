@@ -60,6 +60,10 @@ MUTANTS = (
     StoreMutant("S09", POSTGRES, "runs of one session do not take turns in the order in which they were accepted", (
         (STATEMENTS, "AND (other.state = 'running' OR other.key < runs.key)", "AND other.state = 'running'"),
     )),
+    StoreMutant("S09", POSTGRES, "two runs of one session run at once", (
+        ("stores/postgres_schema.py", "CREATE UNIQUE INDEX one_at_a_time", "CREATE INDEX one_at_a_time"),
+        (STATEMENTS, "  AND NOT EXISTS (SELECT 1 FROM holodeck.runs other WHERE {SAME_SESSION}\n    AND (other.state = 'running' OR other.key < runs.key))\n", ""),
+    )),
     StoreMutant("S02", CLUSTER, "a run that was taken over shows no snapshot of what is stored", (
         ("runs/interrupted_runs.py", "(*remains.closings, correction(events, history_now))", "remains.closings"),
     )),
@@ -114,7 +118,7 @@ MUTANTS = (
         ("agent/run_ending.py", 'could not be stored: %s", self._context.run_id, error.message)\n            self._context.not_stored(ending)\n', 'could not be stored: %s", self._context.run_id, error.message)\n'),
     )),
     StoreMutant("S21", SQLITE, "another ending than the one that a client saw is stored, which the memory of the server hides", (
-        ("runs/unstored_endings.py", "await self._records.end(record, record.ending)", "await self._records.end(record, msgspec.structs.replace(record.ending, code='interrupted'))"),
+        ("runs/unstored_endings.py", "await self._records.end(record, ending_kept(record.request, record.ending))", "await self._records.end(record, msgspec.structs.replace(record.ending, code='interrupted'))"),
     )),
     StoreMutant("S22", SQLITE, "a session of a newer version is read as if it were of this one", (
         ("stores/records.py", "if version > VERSION:", "if False:"),
@@ -126,7 +130,7 @@ MUTANTS = (
         ("stores/stored_conversation.py", "return self._offset + time.monotonic()", "return time.time()"),
     )),
     StoreMutant("S25", CLUSTER, "a server that stops leaves its streams without an ending", (
-        ("runs/runs.py", "            if run not in left:\n                self.stop(run, why)", "            if run not in left:\n                pass"),
+        ("runs/runs.py", "            if run not in left:\n                self.stop(run, self._shutdown_of(run))", "            if run not in left:\n                pass"),
     )),
     StoreMutant("S26", SQLITE, "a second server uses the file of the first", (
         ("stores/sqlite_file.py", "fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass"),
@@ -136,6 +140,7 @@ MUTANTS = (
     )),
     StoreMutant("S28", CLUSTER, "each server counts for itself", (
         ("limits/valkey.py", "answer = await self._ask(_TAKE, uses)", "answer = None"),
+        ("limits/valkey.py", "limit // self.processes()", "limit"),
     )),
     StoreMutant("S29", CLUSTER, "runs and sessions are found by their ids alone, not by their owners", (
         ("stores/postgres_database.py", 'OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"', 'OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s"'),

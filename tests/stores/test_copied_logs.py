@@ -12,6 +12,7 @@ from holodeck.runs.log import RunLog
 from holodeck.runs.recovery import PART_STRIDE
 from holodeck.runs.remote_runs import RemoteRuns
 from holodeck.runs.run_settings import RunSettings
+from holodeck.stores import log_copier
 from holodeck.stores.log_copier import LogCopier, LogPiece
 from tests.stores.processes import ENDING, opened
 from tests.stores.stored_sessions import run
@@ -90,6 +91,54 @@ async def test_a_run_that_continues_under_its_own_id_is_read_to_its_last_ending(
     assert shown == [[RunStarted("r", "s"), ENDING], [RunStarted("r", "s"), TextAdded("m", "a"), ENDING]]
 
 
+async def test_a_run_that_was_not_stored_and_begins_again_under_its_id_has_only_its_new_log(opened):
+    """Its client sends it again at once, before the copy of the first attempt is written."""
+    one, other = await opened(), await opened()
+    refused, stored, another = RunLog(), RunLog(), RunLog()
+    for name in ("r", "another"):
+        await one.runs.begin(run(name, session=name))
+    one.runs.follow(run(), refused)
+    for event in (RunStarted("r", "s"), RunFailed("r", "s", "store-unavailable", "not stored")):
+        refused.append(event)
+    await one.runs.remove("r", owner=ME)
+    one.runs.release(run())
+    await one.runs.begin(run())
+    one.runs.follow(run(), stored)
+    one.runs.follow(run("another"), another)
+    for log in (stored, another):
+        log.append(TextAdded("m", "a"))
+    async with asyncio.timeout(50):
+        while not (await other.runs.events(run()) and await other.runs.events(run("another"))):
+            await asyncio.sleep(0.02)
+    stored.append(ENDING)
+    await one.runs._copier.close()
+    assert [event for _, events in await other.runs.events(run()) for event in events] == [TextAdded("m", "a"), ENDING]
+
+
+async def test_a_reader_that_waits_for_the_end_is_noted_also_after_another_process_has_continued_the_run(
+    opened, monkeypatch
+):
+    """It reads the first part, as an answer in one piece does: the process that continues the run must not take it for unread."""
+    one, other = await opened(), await opened()
+    monkeypatch.setattr("holodeck.runs.remote_runs.NOTE_SECONDS", 0.0)
+    await one.runs.begin(run())
+    read = await RemoteRuns(other, other.runs, RunSettings()).open(run())
+    read.attach()
+    continues, note, noted = RunLog(), other.runs.note_followed, asyncio.Event()
+
+    async def note_and_set(runs):
+        await note(runs)
+        if read.later is not None:
+            noted.set()
+
+    monkeypatch.setattr(other.runs, "note_followed", note_and_set)
+    one.runs.follow(run(), continues, PART_STRIDE)
+    continues.append(RunStarted("r", "s"))
+    await asyncio.wait_for(noted.wait(), 50)
+    continues.append(ENDING)
+    await asyncio.wait_for(read.done(), 50)
+
+
 async def test_a_defect_in_the_reading_of_a_copy_ends_its_readers(opened, monkeypatch):
     one, other = await opened(), await opened()
     await one.runs.begin(run())
@@ -126,6 +175,34 @@ async def test_an_event_that_cannot_be_written_takes_nothing_from_the_copies_of_
             await asyncio.sleep(0.001)
     assert written == [((ME, "b"), 0, 1), ((ME, "b"), 1, 1)], "without a gap"
     await copier.close()
+
+
+async def test_a_store_that_is_away_for_hours_does_not_collect_the_logs_of_all_runs_that_end(monkeypatch):
+    monkeypatch.setattr(log_copier, "MAX_ENDED", 2)
+    monkeypatch.setattr(log_copier, "RETRY_SECONDS", 0.0)
+    attempts, works = [], asyncio.Event()
+
+    async def write(pieces):
+        attempts.append([piece.run[1] for piece in pieces])
+        if not works.is_set():
+            raise StoreUnavailable("locked")
+        return ()
+
+    copier = LogCopier(write)
+    copier.seconds = 0.0
+    logs = {name: RunLog() for name in ("goes on", "1", "2", "3", "4")}
+    for name, log in logs.items():
+        copier.follow((ME, name), log)
+        log.append(TextAdded("m", "1"))
+        if name != "goes on":
+            log.append(ENDING)
+    async with asyncio.timeout(50):
+        while len(attempts) < 2:
+            await asyncio.sleep(0)
+    works.set()
+    await copier.close()
+    assert attempts[0] == [*logs]
+    assert attempts[-1] == ["goes on", "3", "4"]
 
 
 @pytest.mark.parametrize("why", ["it ends", "it is read elsewhere"])

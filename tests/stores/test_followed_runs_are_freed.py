@@ -203,7 +203,7 @@ async def test_a_write_that_failed_is_gone_without_the_collector():
         writes[0].set_exception(SessionDeleted())
         write = weakref.ref(writes[0])
         with suppress(SessionDeleted):
-            await RunEnding(None, None, None)._durable(writes.pop())
+            await RunEnding(None, None, None).durable(writes.pop())
         return write
 
     gone = await failed()

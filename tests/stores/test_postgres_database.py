@@ -25,7 +25,7 @@ from holodeck.stores.postgres_schema import MIGRATIONS
 from holodeck.stores.postgres_sessions import PostgresSessionStore
 from tests.ports import free_port
 from tests.postgres_server import socket_of
-from tests.store_faults.failover_backends import postgres_pair
+from tests.store_faults.failover_backends import postgres_pair, wait_until
 from tests.store_faults.fault_proxy import FaultProxy
 from tests.stores.processes import opened_on_postgres, sql
 from tests.stores.stored_sessions import begun, run, say, texts
@@ -169,12 +169,38 @@ async def test_the_state_of_standbys_is_reported_as_unknown_to_a_role_that_may_n
         database = PostgresDatabase(pair.url("one").replace("postgres@", "app@"))
         await database.open()
         try:
-            unknown = await database.durability()
+            unknown, is_doubtful = await database.durability()
             assert "is not known" in unknown
+            assert is_doubtful
             sql(pair.url("one"), unknown[unknown.index("GRANT") : unknown.index(" (")])
-            assert "a failover loses nothing" in await database.durability()
+            known = await database.durability()
+            assert "a failover loses nothing" in known.sentence
+            assert not known.is_doubtful
         finally:
             await database.close()
+
+
+@pytest.mark.req("D07")
+async def test_a_server_warns_at_its_start_if_no_standby_is_synchronous(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with postgres_pair() as pair:
+        for expected in ([], ["a failover may lose the last messages: no standby is synchronous"]):
+            database = PostgresDatabase(pair.url("one"))
+            store = PostgresSessionStore(database, "tester", runs=PostgresRunStore(database, "tester"))
+            await store.start()
+            await asyncio.wait({store._warning})
+            await store.close()
+            assert [text for text in expected if text not in caplog.text] == []
+            assert len(caplog.records) == len(expected)
+            sql(pair.url("one"), "ALTER SYSTEM RESET synchronous_standby_names")
+            sql(pair.url("one"), "SELECT pg_reload_conf()")
+            wait_until(lambda: sql(pair.url("one"), "SHOW synchronous_standby_names") == [("",)], "the new setting")
+
+
+async def test_a_start_does_not_wait_for_the_state_of_the_standbys(opened, monkeypatch):
+    monkeypatch.setattr(PostgresDatabase, "durability", lambda _self: asyncio.Event().wait())
+    store = await asyncio.wait_for(opened(), 30)
+    await asyncio.wait_for(store.close(), 30)
 
 
 @pytest.mark.req("D07")

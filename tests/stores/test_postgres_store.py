@@ -1,16 +1,29 @@
 """What only a store in a database has to show: commits that are repeated, what a run costs, changes during a read."""
 
 import asyncio
+import time
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 import psycopg
 import pytest
 
 from holodeck.core.events import RunFinished
-from holodeck.core.messages import AssistantMessage, UserMessage
+from holodeck.core.messages import (
+    AssistantMessage,
+    KeptAnswer,
+    MediaPart,
+    PendingStep,
+    Summary,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.owner import Owner
+from holodeck.core.usage import TokenUsage
 from holodeck.errors import (
     InvalidRequest,
     LostClaim,
@@ -33,14 +46,15 @@ __all__ = ["opened_on_postgres"]
 
 
 @contextmanager
-def connection_lost_once(between=None):
-    """The connection breaks after the database has carried the next statement out."""
-    real, broken = PostgresDatabase._once, []
+def connection_lost_once(between=None, *, at=1, is_done=True):
+    """The connection breaks after the database has carried a statement out, the first one or that number, or before."""
+    real, sent = PostgresDatabase._once, []
 
     async def breaks(self, job, lane):
-        done = await real(self, job, lane)
-        if not broken:
-            broken.append(True)
+        sent.append(job)
+        is_lost = len(sent) == at
+        done = await real(self, job, lane) if is_done or not is_lost else None
+        if is_lost:
             if between is not None:
                 await between()
             raise psycopg.OperationalError("the connection is lost")
@@ -73,6 +87,31 @@ async def test_a_run_knows_that_its_ending_is_stored_although_another_writer_cam
         await conversation.commit([AssistantMessage(content="once")], ending=ENDING)
     assert await texts(store) == ["first", "once", "later"]
     assert (await other.runs.find("r", owner=ME)).ending == ENDING
+
+
+@pytest.mark.req("D07")
+@pytest.mark.parametrize("ending", [None, ENDING])
+@pytest.mark.parametrize("fate", ["done", "not done", "another has written"])
+async def test_a_commit_that_first_cuts_the_history_counts_once_as_well(opened, fate, ending):
+    """The user edits a message while the database fails over."""
+    store, other = await opened(), await opened()
+    for text in ("kept", "to be edited"):
+        await say(store, text)
+    before = (await store.read("s", owner=ME)).messages[1].id
+    conversation = await begun(store, run())
+    await conversation.rewind(before)
+    if fate == "another has written":
+        await say(other, "by another")
+        with pytest.raises(LostClaim):
+            await conversation.commit([UserMessage(content="edited")], ending=ending)
+    else:
+        with connection_lost_once(at=2, is_done=fate == "done"):  # the first one reads the whole history
+            await conversation.commit([UserMessage(content="edited")], ending=ending)
+    written = ["to be edited", "by another"] if fate == "another has written" else ["edited"]
+    if ending is None and fate != "another has written":
+        await conversation.commit([AssistantMessage(content="once")])
+        written.append("once")
+    assert await texts(store) == ["kept", *written]
 
 
 @pytest.mark.req("D07")
@@ -128,6 +167,7 @@ def statements(monkeypatch):
 
 async def test_a_run_is_three_statements_on_a_new_session_and_on_one_that_is_there(opened, statements):
     store = await opened()
+    await asyncio.wait({store._warning})  # beside the start
     for number in range(3):
         statements.clear()
         conversation = await begun(store, run(f"r{number}"), last=2)
@@ -372,17 +412,56 @@ async def test_a_run_that_was_deleted_before_its_first_commit_stores_nothing(ope
     assert await texts(store) is None
 
 
-async def test_a_session_moved_from_one_store_to_the_other_and_back_is_the_same(opened, tmp_path):
-    store, file = await opened(), SqliteSessionStore(SqliteFile(tmp_path / "sessions.db"), "tester")
+ODD_TEXT = "NUL \x00, CR LF \r\n, \u2028, U+FFFE \ufffe, U+FFFF \uffff, emoji \U0001f469\u200d\U0001f680, e\u0301, \u202eright to left"
+"""Messages are UTF-8: half a surrogate pair is U+FFFD before it gets here (tests/wires/agui/test_agui_hostile.py)."""
+
+
+async def test_a_session_moved_from_a_file_to_the_database_and_back_is_the_same(opened, tmp_path):
+    earlier = time.time() - 60  # a session is never younger than its store's clock, and two clocks differ by a little
+    database = await opened()
+    file = SqliteSessionStore(SqliteFile(tmp_path / "sessions.db"), "tester", clock=lambda: earlier)
     await file.start()
     try:
-        conversation = await store.open("s", owner=ME, create=True)
-        await conversation.commit([UserMessage(content="hi \x00 😀")], state={"a": 1})
-        before = await store.read("s", owner=ME)
-        await file.restore(before)
-        await store.delete("s", owner=ME)
-        await store.restore(await file.read("s", owner=ME))
-        assert await store.read("s", owner=ME) == before
+        extra = {"extra_content": {"google": {"thought_signature": ODD_TEXT}}}
+        made, waiting = (
+            ToolCall(id=name, name="act", arguments='{"a": "\\u0000"}', extra=extra) for name in ("c1", "c2")
+        )
+        document = MediaPart(mime_type="application/pdf", data="JVBERi0=", filename="a \u202e\x00.pdf")
+        usage = TokenUsage(prompt_tokens=3, completion_tokens=5)
+        question = UserMessage(content=(TextPart(ODD_TEXT), document), id="u1", run_id="r1")
+        step = AssistantMessage(
+            content=ODD_TEXT, reasoning=ODD_TEXT, tool_calls=(made,), tokens_used=usage, extra=extra, run_id="r1"
+        )
+        result = ToolMessage(call_id="c1", name="act", content=(TextPart(ODD_TEXT), document), failed=True, run_id="r1")
+        cut = AssistantMessage(content="half an", cut="interrupted", id="a2", run_id="r1")
+        adopted = AssistantMessage(content="by a client", from_client=True)
+        pending = PendingStep(
+            assistant=AssistantMessage(tool_calls=(made, waiting), run_id="r2"),
+            results=(ToolMessage(call_id="c1", name="act", content="42", run_id="r2"),),
+            approvals={"i1": "c2"},
+            expires_at=datetime(2030, 1, 2, 3, 4, 5, 6, UTC),
+            answers={"i0": KeptAnswer(approved=True, payload={"n": ODD_TEXT}, reason=ODD_TEXT)},
+            run_id="r2",
+        )
+        conversation = await file.open("s", owner=ME, create=True)
+        await conversation.commit([question, step, result, cut])
+        await conversation.commit(
+            [adopted, UserMessage(content="go on", run_id="r2")],
+            pending,
+            state={"text": ODD_TEXT, "numbers": [1, -1.5, 2**63, None, True], "deep": {"a": [{}]}},
+            summary=Summary(content=ODD_TEXT, until="u1", messages=1, tokens_used=usage),
+        )
+        conversation.close()
+        before = await file.read("s", owner=ME)
+        assert (len(before.messages), before.pending, before.messages[2]) == (6, pending, result)
+        assert (before.summary.content, before.state["text"]) == (ODD_TEXT, ODD_TEXT)
+
+        await database.restore(before)
+        moved = await database.read("s", owner=ME)
+        assert moved == before
+        await file.delete("s", owner=ME)
+        await file.restore(moved)
+        assert await file.read("s", owner=ME) == before
     finally:
         await file.close()
 

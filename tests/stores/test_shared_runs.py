@@ -9,12 +9,15 @@ import pytest
 
 from holodeck.agent.definition import AgentDefinition
 from holodeck.config.agent_schema import ClusterSettings
+from holodeck.config.build_stores import Stores
+from holodeck.config.load import load_config
 from holodeck.core.events import RunFinished, RunStarted, StepStarted
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
-from holodeck.errors import SessionBusy, ShuttingDown, StoreUnavailable
+from holodeck.errors import RunInterrupted, SessionBusy, ShuttingDown, StoreUnavailable
+from holodeck.limits.window import MINUTE, Full, Use, Window
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs import executor, interrupted_runs, unstored_endings
 from holodeck.runs import runs as runs_module
@@ -29,10 +32,12 @@ from holodeck.runs.shared_entry import SharedEntry
 from holodeck.runs.stored_runs import StoredRuns
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.options import ServerSettings
+from holodeck.server.process import build_server
 from holodeck.stores.log_copier import LogPiece
 from holodeck.stores.session_watches import SessionWatches
 from holodeck.tools.catalogue import Catalogue
 from tests.agent.agent_fixture import PlainTools
+from tests.loop_clock import SteppedClock
 from tests.runs.following import more
 from tests.stores.processes import ENDING, opened
 from tests.stores.stored_sessions import begun, on_file, run, texts
@@ -312,6 +317,58 @@ async def test_a_process_that_takes_runs_up_still_beats():
     await asyncio.wait_for(replica.close(), 50)
 
 
+class LostStore:
+    """Is cut off after the first heartbeat: a refused one takes as long as the pool waits for a connection, or hangs."""
+
+    def __init__(self, clock, refusal):
+        self.clock, self.refusal, self.reached, self.ended, self.on_pulse = clock, refusal, None, [], None
+
+    async def beat(self):
+        if self.reached is None:
+            self.reached = self.clock.now
+            return Pulse()
+        await (asyncio.sleep(self.refusal) if self.refusal is not None else asyncio.Event().wait())
+        raise StoreUnavailable("The database cannot be used.")
+
+    def stop_all(self, why, *, also_queued):
+        assert isinstance(why, RunInterrupted)
+        assert not also_queued
+        self.ended.append(self.clock.now - self.reached)
+
+
+@pytest.mark.req("D08")
+@pytest.mark.parametrize("refusal", [0, 0.5, 1, 1.5, 2, 2.5, None])
+async def test_a_process_that_loses_its_store_ends_its_runs_before_others_take_them_over(monkeypatch, refusal):
+    """Whenever its heartbeats fail, and also between two of them."""
+    clock = SteppedClock(monkeypatch)
+    store = LostStore(clock, refusal)
+    replica = Replica(store, SimpleNamespace(stop_queued=list), store, take_over_seconds=10)
+    replica.start()
+    await clock.advance(20)
+    assert store.ended[0] == 8
+    assert not replica.is_connected
+    await replica.close()
+
+
+async def test_a_process_that_stood_still_asks_first_whether_it_is_considered_dead(monkeypatch):
+    """After a pause of the machine, no other process may have been there to take its runs over."""
+    clock, beats = SteppedClock(monkeypatch), []
+
+    async def beat():
+        beats.append(clock.now)
+        return Pulse()
+
+    records = SimpleNamespace(beat=beat, on_pulse=None)
+    replica = Replica(Runs.__new__(Runs), SimpleNamespace(stop_queued=list), records, take_over_seconds=10)
+    replica.start()
+    await clock.advance(3)
+    await clock.advance(60, step=60)
+    await clock.advance(3)
+    assert beats[1:] == [1063, 1065.5]
+    assert replica.is_connected
+    await replica.close()
+
+
 async def test_a_server_beats_from_the_moment_at_which_it_joins(path, monkeypatch):
     """Tool servers may need longer to start than other processes wait for a beat."""
     store, has_beaten, done = on_file(path, "tester"), asyncio.Event(), []
@@ -447,6 +504,20 @@ async def test_a_wait_that_is_cancelled_in_the_moment_in_which_it_ends_is_cancel
     waiting.cancel()
     await asyncio.wait({waiting}, timeout=50)
     assert waiting.cancelled(), "a run that waits for its turn can be stopped"
+
+
+async def test_a_server_knows_how_many_share_a_limit_whose_store_is_down(opened, tmp_path):
+    one, other = await opened(), await opened()
+    (tmp_path / "agent.yaml").write_text(
+        "name: tester\nmodel: {provider: demo}\nserver: {limits: {store: 'unix:///nowhere', requests_per_minute: 10}}\n"
+    )
+    server = build_server(load_config(tmp_path), ServerSettings(), stores=Stores(one, one.runs))
+    for store in (one, other, one):
+        await store.runs.beat()
+    window = Window("address-requests", "x", 10, MINUTE)
+    taken = [await server.quotas.take([Use(window, 1)]) for _ in range(6)]
+    assert [isinstance(each, Full) for each in taken] == [False] * 5 + [True]
+    await server.quotas.close()
 
 
 async def test_a_process_that_stops_while_another_leaves_stops():

@@ -336,6 +336,6 @@ async def test_runs_of_equal_requests_are_found_without_reading_the_others(opene
     for name, session, fingerprint in (("a", "s1", b"one"), ("b", "s2", b"two"), ("c", "s3", b"one")):
         record = msgspec.structs.replace(run(name), session_id=session, fingerprint=fingerprint)
         await store.runs.begin(record)
-    assert [each.run_id for each in await store.runs.open_runs(owner=ME, fingerprint=b"one")] == ["a", "c"]
-    assert [each.run_id for each in await store.runs.open_runs(owner=ME, session_id="s3", fingerprint=b"one")] == ["c"]
-    assert await store.runs.open_runs(owner=ME, fingerprint=b"three") == []
+    assert [each.run_id for each in await store.runs.equal_runs(b"one", owner=ME, seconds=9)] == ["a", "c"]
+    assert await store.runs.equal_runs(b"three", owner=ME, seconds=9) == []
+    assert [each.run_id for each in await store.runs.open_runs(owner=ME, session_id="s3")] == ["c"]

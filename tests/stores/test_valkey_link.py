@@ -8,7 +8,6 @@ import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError as LostConnection
 
-from holodeck.config.build_stores import redis_url
 from holodeck.core.events import RunFinished, TextAdded
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.owner import Owner
@@ -26,10 +25,10 @@ from holodeck.stores.postgres_runs import PostgresRunStore
 from holodeck.stores.postgres_sessions import PostgresSessionStore
 from holodeck.stores.valkey_line import ValkeyLine
 from holodeck.stores.valkey_link import ValkeyLink
-from holodeck.stores.valkey_pool import pool_of
+from holodeck.valkey_pool import pool_of
 from tests.limits.valkey_server import valkey
 from tests.ports import free_port
-from tests.stores.processes import on_database
+from tests.stores.processes import on_database, sql
 
 RUN, LOG = (ME, "r"), ((ME, "r"), 1)
 EVENTS = [TextAdded("m", str(number)) for number in range(6)]
@@ -90,6 +89,19 @@ async def test_a_sealed_log_takes_nothing_more_and_the_next_part_follows_it(link
     await taker.append([piece(PART_STRIDE, EVENTS[4:])])
     assert await events(taker) == [(0, EVENTS[:2]), (PART_STRIDE, EVENTS[4:])]
     assert await events(taker, 2) == [(PART_STRIDE, EVENTS[4:])]
+
+
+@pytest.mark.parametrize("policy", ["noeviction", "allkeys-lru", "volatile-lru", "volatile-ttl"])
+async def test_a_start_warns_of_a_store_that_evicts_keys(linked, url, caplog, policy):
+    """Every key has an expiry, so the policies `volatile-*` evict them as well."""
+    with Redis.from_url(url) as client:
+        client.config_set("maxmemory-policy", policy)
+        try:
+            await linked()
+        finally:
+            client.config_set("maxmemory-policy", "noeviction")
+    warned = [f"cluster.valkey evicts keys (maxmemory-policy {policy})"] if policy != "noeviction" else []
+    assert [each.getMessage().partition(":")[0] for each in caplog.records] == warned
 
 
 async def test_a_log_that_the_store_forgot_is_copied_again_from_its_beginning(linked, url):
@@ -192,7 +204,7 @@ async def test_a_master_that_no_sentinel_knows_is_one_short_sentence():
     """The error went on with the representation of a client and its connections."""
     url = f"valkey+sentinel://127.0.0.1:{free_port()}/missing"
     with pytest.raises(StartError) as caught:
-        await ValkeyLink(redis_url(url), "tester", "one", replay_window=120).start()
+        await ValkeyLink(url, "tester", "one", replay_window=120).start()
     assert caught.value.message == "the Valkey of cluster.valkey cannot be reached: No master found for 'missing'"
 
 
@@ -205,6 +217,15 @@ async def test_one_that_is_not_there_is_an_error_at_the_start_and_nothing_later(
     assert await link.read(LOG, 0) == []
     await link.send("other", "stop", RUN)
     await link.close()
+
+
+async def test_an_outage_is_seen_also_between_two_attempts_until_they_succeed(linked, monkeypatch):
+    link = await linked("one")
+    assert not link.is_away
+    link.lost(LostConnection("refused"), retry_seconds=0)
+    assert (link.is_up, link.is_away) == (True, True)
+    monkeypatch.setattr(valkey_link, "AWAY_SECONDS", 0)
+    assert not link.is_away
 
 
 async def test_an_outage_is_logged_once_a_minute_and_not_with_each_attempt(linked, caplog, monkeypatch):
@@ -241,7 +262,7 @@ async def test_a_log_that_lost_its_end_in_a_failover_is_copied_again(linked, url
     ],
 )
 def test_the_address_of_sentinels(url, places, settings):
-    pool = pool_of(redis_url(url), seconds=1, answer_seconds=1, max_connections=1)
+    pool = pool_of(url, seconds=1, answer_seconds=1, max_connections=1)
     sentinels = [each.connection_pool.connection_kwargs for each in pool.sentinel_manager.sentinels]
     assert [(each["host"], each["port"]) for each in sentinels] == places
     assert pool.service_name == "name"
@@ -252,7 +273,7 @@ def test_the_address_of_sentinels(url, places, settings):
 @pytest.mark.parametrize("url", ["valkey+sentinel://a", "valkey+sentinel:///name", "valkey+sentinel://a:b/name"])
 def test_an_invalid_sentinel_address_is_refused(url):
     with pytest.raises(ValueError, match=r"missing|invalid literal"):
-        pool_of(redis_url(url), seconds=1, answer_seconds=1, max_connections=1)
+        pool_of(url, seconds=1, answer_seconds=1, max_connections=1)
 
 
 async def test_a_log_that_is_gone_when_its_run_ends_is_copied_again_as_a_whole(postgres_database, url):
@@ -361,6 +382,35 @@ async def test_a_run_that_is_withdrawn_leaves_nothing_in_memory(linked_store):
     runs.register(record)
     await runs.begin(record)
     await runs.withdraw(record)
+    assert (runs._logs, runs._keys, runs._records) == ({}, {}, {})
+
+
+async def test_a_run_that_continues_before_its_first_ending_is_copied_is_copied_to_its_last_one(
+    linked_store, linked, postgres_database
+):
+    """A program answers the question of a run at once, under the run's own id."""
+    runs, record = linked_store.runs, RunRecord(run_id="r", owner=ME, session_id="s")
+    first, later, other = RunLog(), RunLog(), await linked("other")
+    await runs.begin(record)
+    runs.follow(record, first)
+    for event in (EVENTS[0], ENDING):
+        first.append(event)
+    await runs.end(record, ENDING)
+    runs.release(record)
+    await runs.begin(record, continues=ENDING)
+    runs.follow(record, later, 2)
+    ((key,),) = sql(postgres_database, "SELECT key FROM holodeck.runs")
+    shown = [(0, [EVENTS[0], ENDING])]
+    async with asyncio.timeout(50):
+        for event in (EVENTS[1], ENDING):
+            while await events(other, log=(RUN, key)) != shown:
+                await asyncio.sleep(0.01)
+            later.append(event)
+            shown.append((len(shown) + 1, [event]))
+        runs.release(record)
+        while await events(other, log=(RUN, key)) != shown:
+            await asyncio.sleep(0.01)
+    await runs._copier.close()
     assert (runs._logs, runs._keys, runs._records) == ({}, {}, {})
 
 

@@ -260,7 +260,15 @@ class OverlappingCommit:
         error = self._failure
         return error if isinstance(error, HoloDeckError) else InternalError("The run's messages could not be stored.")
 
+    def finish(self) -> None:
+        """Takes note of a commit that is done. Its callback may not have come yet, and the run ends now."""
+        if self.stored is not None and self.stored.done():
+            self._task, self._waiter = None, None
+            self._settled(self.stored)
+
     def _settled(self, stored: "asyncio.Future[Any]") -> None:
+        if self.stored is not stored:
+            return
         self.stored = None
         failure = asyncio.CancelledError() if stored.cancelled() else stored.exception()
         if failure is None:
@@ -272,8 +280,9 @@ class OverlappingCommit:
             self._emitter.discard()
             if not self._waiter.done():
                 self._waiter.set_exception(failure)
-        elif self._task is not None:
-            self._emitter.lose()
+            return
+        self._emitter.lose()
+        if self._task is not None:
             self._failure = failure
             self._task.cancel()
 

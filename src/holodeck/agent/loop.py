@@ -27,6 +27,7 @@ from holodeck.agent.prompting import Compaction, initial_state, length_of, promp
 from holodeck.agent.run_ending import RunEnding, show_history
 from holodeck.agent.structured_output import BadOutputError, repair_request
 from holodeck.agent.tool_calls import Batch, KeptResults, ToolRunner, server_tools
+from holodeck.core.cancellations import noticing_cancellation
 from holodeck.core.events import (
     HISTORY,
     CustomSent,
@@ -322,13 +323,25 @@ class _Run:
         if pending is not None:
             try:
                 await self._settle()
-            except asyncio.CancelledError:  # the run has shown events already, so nothing says that its message is lost
-                if self.context.input and self.context.conversation.pending is None:
-                    with suppress(SessionDeleted):
-                        await self._commit(self.context.input)
+            except (asyncio.CancelledError, HoloDeckError):
+                with suppress(HoloDeckError):
+                    await self._store_late(self.context.input)
                 raise
-            if new := self._new_messages():
-                await self._commit(new)
+            await self._store_late(self._new_messages())
+
+    async def _store_late(self, new: Sequence[Message]) -> None:
+        """Stores the user's message after the step that was pending, also if the run has failed in that step.
+
+        The run has shown events by then. So its ending says if the message is not stored.
+        """
+        self.ending.lacks_message = bool(new)
+        if new and self.context.conversation.pending is None:
+            storing = asyncio.ensure_future(self._commit(new))
+            try:
+                await noticing_cancellation(self.ending.durable(storing))  # a stop waits: is the message stored or not?
+            finally:
+                self.ending.lacks_message = not storing.done() or storing.exception() is not None
+                del storing  # the traceback of its error leads to this frame: the cycle would keep the run
 
     def _new_messages(self) -> Sequence[Message]:
         new = self.context.input
@@ -479,11 +492,13 @@ class _Run:
     def _judge_empty(self, reply: ModelReply) -> None:
         """Raises EmptyReply unless tools ran: their work is done, and a client that retries would do it twice."""
         has_thoughts = reply.reasoning.strip() or (reply.usage is not None and reply.usage.reasoning_tokens)
-        why = ONLY_THOUGHTS if has_thoughts else "The model returned an empty answer."
+        why = (
+            ONLY_THOUGHTS if has_thoughts or reply.finish_reason == "length" else "The model returned an empty answer."
+        )
         stored = self.context.conversation.messages
         if not (self.emitter.tools_ran or (stored and isinstance(stored[-1], ToolMessage))):
             raise EmptyReply(" ".join([*self.warnings, why]))
-        self.warnings.append(why)
+        self._warn("empty-reply", why)
 
     async def _wait_for_input(self, batch: Batch, reply: ModelReply) -> LoopResult:
         step = PendingStep(

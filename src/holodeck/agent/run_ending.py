@@ -32,6 +32,7 @@ class RunEnding:
     _context: AgentContext
     _emitter: RunEmitter
     _overlap: OverlappingCommit
+    lacks_message: bool = False  # events were shown, and then the user's message could not be stored
 
     async def settle(
         self,
@@ -60,10 +61,10 @@ class RunEnding:
         """
         try:
             with suppress(HoloDeckError):  # after a failed commit the step stays pending
-                await self._durable(self._overlap.stored)
-            if self._overlap.stored is None:
-                self._emitter.release()
-            if not self._emitter.started:
+                await self.durable(self._overlap.stored)
+            self._overlap.finish()
+            self._emitter.release()
+            if self.lacks_message or not self._emitter.started:
                 ending = before_anything_is_stored(ending)
             await self._store(ending, (), KEEP, state)
         except SessionDeleted as error:
@@ -88,9 +89,9 @@ class RunEnding:
         self, ending: Ending, messages: Sequence[Message], pending: PendingStep | Keep | None, state: Any
     ) -> None:
         if not self._context.is_over():
-            await self._durable(self._context.conversation.end(messages, pending, state=state, ending=ending))
+            await self.durable(self._context.conversation.end(messages, pending, state=state, ending=ending))
 
-    async def _durable(self, stored: "asyncio.Future[Any] | None") -> None:
+    async def durable(self, stored: "asyncio.Future[Any] | None") -> None:
         """Waits until the store has written it, and raises its error. Only a run that is over stops waiting."""
         try:
             while stored is not None and not stored.done():

@@ -27,7 +27,7 @@ from holodeck.cli.conversation.local_chat import Chat
 from holodeck.cli.conversation.remote_chat import HELP as REMOTE_COMMANDS
 from holodeck.cli.conversation.remote_chat import RemoteChat, RemoteContext
 from holodeck.cli.conversation.remote_server import RemoteServer
-from holodeck.cli.conversation.session import MAX_MESSAGES, ChatConfig, ChatSession, SessionState, counted
+from holodeck.cli.conversation.session import MAX_MESSAGES, NEW_ID, ChatConfig, ChatSession, SessionState, counted
 from holodeck.cli.conversation.validation import InputChecks
 from holodeck.cli.lines import Lines, OneMessage, PipedLines, TypedAnswers, silence, whole_input
 from holodeck.cli.paint import Paint
@@ -223,7 +223,10 @@ async def chat_here(config: LoadedConfig, asked: ChatConfig) -> int:
 
 async def chat_with_server(server: RemoteServer, asked: ChatConfig) -> int:
     interactive, session_id = _is_interactive(asked), asked.session_id or new_ulid()
-    context = RemoteContext(server=server, session_id=session_id, quiet=asked.quiet, **_around(asked))
+    is_named = asked.session_id is not None
+    context = RemoteContext(
+        server=server, session_id=session_id, is_named=is_named, quiet=asked.quiet, **_around(asked)
+    )
     for name in asked.attach:
         context.attach(name)
     try:
@@ -277,6 +280,8 @@ def _greet(shared: ChatContext, config: LoadedConfig) -> None:
     if shared.session.message_count:
         shared.say(shared.paint.dim(f"{counted(shared.session.message_count)}: {shared.session.title}"))
         shared.show_last_exchange()
+    elif shared.config.session_id is not None:
+        shared.say(shared.paint.dim(NEW_ID))
 
 
 async def _lines(

@@ -25,6 +25,7 @@ from holodeck.core.tools import Approval
 from holodeck.core.zones import local_zone
 from holodeck.errors import HoloDeckError, StartError
 from holodeck.server.process import reach_limits_store
+from holodeck.sessions.port import Durability
 
 
 @click.command("check")
@@ -106,13 +107,15 @@ class Report:
     def note(self, text: str) -> None:
         click.echo(self._paint.dim(f"  {one_line(text, 300)}"))
 
-    async def attempt(self, work: Awaitable[str]) -> bool:
+    async def attempt(self, work: Awaitable[str | Durability]) -> bool:
         """Prints the result of the work, or why it failed. Returns whether it worked."""
         try:
-            self.good(await work)
+            found = await work
         except HoloDeckError as error:
             self.bad(error.message)
             return False
+        sentence, is_doubtful = (found, False) if isinstance(found, str) else found
+        (self.warn if is_doubtful else self.good)(sentence)
         return True
 
     def attempt_access(self, config: LoadedConfig) -> bool:

@@ -22,7 +22,7 @@ from holodeck.config.build_stores import WorkersStore, open_for_workers
 from holodeck.config.serving import WORKER_VARIABLE, ServeOptions, WorkerSeat
 from holodeck.core.ids import new_ulid
 from holodeck.errors import StartError
-from holodeck.server.listen import bind
+from holodeck.server.listen import PortBusy, bind
 from holodeck.telemetry import logs
 from holodeck.telemetry.logs import event_log
 from holodeck.telemetry.worker_figures import socket_of
@@ -38,12 +38,23 @@ def serve_with(count: int, words: Sequence[str], options: ServeOptions) -> int:
     if options.uds:
         raise StartError("--workers cannot be combined with --uds; listen on a port")
     with (
-        bind(options.host, options.port) as listener,
+        _bound(options) as listener,
         open_for_workers(options.config) as store,
         tempfile.TemporaryDirectory(prefix="holodeck-", dir=_folder_of_folders()) as folder,
         closing(logs.configure(level=options.log_level, style=options.log_format)),
     ):
         return _Workers(count, words, listener, store, folder).run()
+
+
+def _bound(options: ServeOptions) -> socket.socket:
+    try:
+        return bind(options.host, options.port)
+    except PortBusy as error:
+        seconds = options.config.agent.server.shutdown_timeout
+        raise PortBusy(
+            f"{error.message}. If the parent process of workers was killed here, they keep the port until their runs have"
+            f" ended, about {seconds:g} seconds at most."
+        ) from error
 
 
 def _folder_of_folders() -> str | None:

@@ -16,7 +16,7 @@ from holodeck.core.owner import Owner
 from holodeck.core.sizes import MB
 from holodeck.errors import StartError
 from holodeck.runs.port import RunStore
-from holodeck.sessions.port import SessionStore, StoreLimits
+from holodeck.sessions.port import Durability, SessionStore, StoreLimits
 
 if TYPE_CHECKING:
     from holodeck.stores.postgres_database import PostgresDatabase
@@ -145,11 +145,11 @@ def sessions_path(config: LoadedConfig) -> Path:
     return config.folder / (config.agent.sessions.path or config.environment.get(PATH_VARIABLE) or FILE)
 
 
-async def durability_of(config: LoadedConfig) -> str:
+async def durability_of(config: LoadedConfig) -> Durability:
     """Describes where a server stores sessions, and what they survive. Raises StartError if it could not use the store."""
     sessions = config.agent.sessions
     if sessions.store == "memory":
-        return "sessions are kept in memory; they end with the process"
+        return Durability("sessions are kept in memory; they end with the process")
     if sessions.store != "postgres":
         from holodeck.stores.sqlite_file import check_usable
 
@@ -158,11 +158,12 @@ async def durability_of(config: LoadedConfig) -> str:
         if sessions.durability == "process":
             survives = "kill -9 loses nothing that was acknowledged, a power failure may"
         where = f"sessions are kept in the file {sessions_path(config)}, which workers share"
-        return f"{where}; {survives} (durability {sessions.durability})"
+        return Durability(f"{where}; {survives} (durability {sessions.durability})")
     database = _database_of(config)
     await database.open()
     try:
-        return f"sessions are kept in {database.name} and {await database.durability()}"
+        sentence, is_doubtful = await database.durability()
+        return Durability(f"sessions are kept in {database.name} and {sentence}", is_doubtful)
     finally:
         await database.close()
 
@@ -226,9 +227,7 @@ def _link_of(config: LoadedConfig, url: str, replica: str) -> "ValkeyLink":
     try:
         from holodeck.stores.valkey_link import ValkeyLink
 
-        return ValkeyLink(
-            redis_url(url), config.agent.name, replica, replay_window=config.agent.server.runs.replay_window
-        )
+        return ValkeyLink(url, config.agent.name, replica, replay_window=config.agent.server.runs.replay_window)
     except ImportError as error:
         raise StartError("cluster.valkey needs the package redis: pip install 'holodeck-agents[cluster]'") from error
     except ValueError as error:
@@ -252,10 +251,3 @@ def _database_of(config: LoadedConfig) -> "PostgresDatabase":
         raise StartError("sessions.store: postgres needs psycopg: pip install 'holodeck-agents[postgres]'") from error
     url = config.agent.sessions.url
     return PostgresDatabase("" if url is None else url.get_secret_value())
-
-
-def redis_url(url: str) -> str:
-    """Renames `valkey://` and `valkeys://` to Redis's schemes. Any other address stays unchanged."""
-    scheme, separator, rest = url.partition("://")
-    name, plus, kind = scheme.partition("+")  # +sentinel
-    return {"valkey": "redis", "valkeys": "rediss"}.get(name, name) + plus + kind + separator + rest

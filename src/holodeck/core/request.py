@@ -83,7 +83,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     warnings: tuple[str, ...] = ()  # parts of the newest messages that cannot be used; clients are shown each
     detached: bool = False  # it continues without readers: no grace timer
     time_limit: float | None = None  # in seconds, including the time in the queue
-    throw_away: bool = False  # its session is deleted when it ends
+    throw_away: bool = False  # it has no session: its client has the messages, and the store never does
     wire: str = ""  # the protocol of the request; readers of the run get it in this protocol, even after a restart
     encoding: Mapping[str, Any] = {}  # what that wire has to know to encode the run again: JSON, each member optional
     rewind_to: str | None = None  # the user message to answer again: the stored messages after it are dropped
@@ -94,6 +94,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     shortened: bool = False  # in storage: the parts for the model were too long and were left out
     handovers: int = 0  # in storage: how often a stopping server has left the run to another process
     compared: bool = False  # in storage: `messages` are those that the run adds to its session
+    acted: bool = False  # in storage, of a run without a session: it was about to call tools
     new_session: bool = False  # in storage: the session that the client named has expired, or is unknown
     answered: tuple[bytes, ...] = ()  # in storage: fingerprints of the resumes that continued it under its own id
     agent_version: str = ""  # in storage: `AgentDefinition.version` of the agent that began the run

@@ -117,7 +117,8 @@ class ValkeyLeases:
         keys = [key_of(each.name, each.subject) for each in shares]
         number = await self._store.run_script(ACQUIRE, keys, [round(LEASE_SECONDS * 1000), lease.id, *limits])
         if number is None:
-            return await self._local.acquire(shares)
+            parts = [msgspec.structs.replace(each, limit=self._store.part_of(each.limit)) for each in shares]
+            return await self._local.acquire(parts)
         if number:
             return shares[int(number) - 1]
         self._mine[lease.id] = lease

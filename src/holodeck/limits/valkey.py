@@ -12,6 +12,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
+import msgspec
+
 from holodeck.limits.window import Full, Level, MemoryWindows, StoreDown, Taken, Use, Window
 
 if TYPE_CHECKING:
@@ -99,19 +101,24 @@ _REFUSED = -1
 
 
 class ValkeyWindows:
-    """Counts in the store. While the store is down, counts in this process if the agent's file allows it."""
+    """Counts in the store. While the store is down, counts in this process if the agent's file allows it.
+
+    Then each process allows its part of a limit, if it knows how many share it.
+    """
 
     def __init__(self, url: str, when_down: WhenDown = "local", *, seconds: float = SECONDS) -> None:
         """`seconds` limits one round trip. A burst shares a few connections instead of opening many."""
-        from redis.asyncio import BlockingConnectionPool, Redis  # noqa: PLC0415  an extra
+        from redis.asyncio import Redis  # noqa: PLC0415  an extra
         from redis.exceptions import RedisError  # noqa: PLC0415
 
-        pool = BlockingConnectionPool.from_url(
+        from holodeck.valkey_pool import pool_of  # noqa: PLC0415
+
+        pool = pool_of(
             url,
+            seconds=seconds,
+            answer_seconds=seconds,
+            wait_seconds=5 * seconds,
             max_connections=MAX_CONNECTIONS,
-            timeout=5 * seconds,
-            socket_timeout=seconds,
-            socket_connect_timeout=seconds,
         )
         self._client: Redis = Redis.from_pool(pool)
         self._errors = (RedisError, OSError, TimeoutError)
@@ -119,6 +126,7 @@ class ValkeyWindows:
         self._when_down, self._local = when_down, MemoryWindows()
         self._settling: set[asyncio.Task[Any]] = set()
         self._down_until = 0.0
+        self.processes: Callable[[], int] = lambda: 1  # how many share the limits, as far as this one knows
         self._complained = -_COMPLAIN_EVERY
 
     @property
@@ -137,7 +145,9 @@ class ValkeyWindows:
     async def _take(self, uses: Sequence[Use]) -> Taken | Full:
         answer = await self._ask(_TAKE, uses)
         if answer is None:
-            return await self._local.take(uses)
+            return await self._local.take(
+                [msgspec.structs.replace(use, window=self._part_of(use.window)) for use in uses]
+            )
         if answer[0] == _REFUSED:
             _, number, wait = answer
             return Full(uses[number - 1].window, wait / 1000)
@@ -150,16 +160,25 @@ class ValkeyWindows:
         in_background(self._settle(uses), self._settling)
 
     async def _settle(self, uses: Sequence[Use]) -> None:
+        """Gives back here first: what was counted here while the store was down, others did not use there."""
+        uses = self._local.give_back(uses)
         with contextlib.suppress(StoreDown):
-            if await self._ask(_SETTLE, uses) is None:
+            if uses and await self._ask(_SETTLE, uses) is None:
                 self._local.settle(uses)
 
     async def levels(self, windows: Sequence[Window]) -> list[Level]:
         answer = await self._ask(_LEVELS, [Use(window, 0) for window in windows])
         if answer is None:
-            return await self._local.levels(windows)
+            return await self._local.levels([self._part_of(window) for window in windows])
         levels = zip(windows, answer, strict=True)
         return [Level(window, max(0, window.limit - used), max(0, reset) / 1000) for window, (used, reset) in levels]
+
+    def _part_of(self, window: Window) -> Window:
+        return msgspec.structs.replace(window, limit=self.part_of(window.limit))
+
+    def part_of(self, limit: int) -> int:
+        """What this process allows while the store is down: without the others, no more than the limit together."""
+        return max(min(1, limit), limit // self.processes())
 
     async def ping(self) -> None:
         """Raises StoreDown if the store does not answer."""
@@ -206,7 +225,8 @@ class ValkeyWindows:
         now = time.monotonic()
         if now - self._complained >= _COMPLAIN_EVERY:
             self._complained = now
-            log.error("limits_store_down", extra={"details": {"error": type(error).__name__, "then": self._when_down}})
+            details = {"error": type(error).__name__, "then": self._when_down, "processes": self.processes()}
+            log.error("limits_store_down", extra={"details": details})
 
 
 def in_background(work: Coroutine[Any, Any, T], tasks: set[asyncio.Task[Any]]) -> asyncio.Task[T]:

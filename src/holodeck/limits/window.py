@@ -169,6 +169,21 @@ class MemoryWindows:
         for use in uses:
             self._of(use.window, now).add(now, use.amount)
 
+    def give_back(self, uses: Sequence[Use]) -> list[Use]:
+        """Subtracts what is given back, but no more than is counted here. Returns the rest of the uses."""
+        now, left = self._clock(), list[Use]()
+        for use in uses:
+            buckets = self._windows.get((use.window.name, use.window.subject))
+            amount = use.amount
+            if amount < 0 and buckets is not None:
+                buckets.forget(now)
+                part = min(-amount, buckets.used)
+                buckets.add(now, -part)
+                amount += part
+            if amount:
+                left.append(Use(use.window, amount, use.partly))
+        return left
+
     async def levels(self, windows: Sequence[Window]) -> list[Level]:
         now = self._clock()
         found = [(window, self._of(window, now)) for window in windows]

@@ -134,8 +134,6 @@ class Answer(GrowingAnswer):
         if calls and self._reasoning_member == "reasoning_content":
             # DeepSeek and Kimi answer 400 when the thinking before a tool call does not come back.
             self._extra["reasoning_content"] = str(self._reasoning)
-        if not (calls or self._text or self._calls or self._images):
-            self._warn("empty-reply", "The model returned an empty answer.")
         return ModelReply(
             text=str(self._text),
             reasoning=str(self._reasoning),

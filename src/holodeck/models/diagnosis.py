@@ -28,9 +28,10 @@ from holodeck.http.failures import NoConnection, NoHost, NoProxy, NotHttp, NoTru
 from holodeck.models.chunks import error_in
 
 _LONGEST_QUOTE = 200
-_REDIRECTS = range(300, 400)
-_PROXY_WANTS_CREDENTIALS = 407
-_SERVER_ERRORS = range(500, 600)
+REDIRECTS = range(300, 400)
+PROXY_WANTS_CREDENTIALS = 407
+SERVER_ERRORS = range(500, 600)
+PAYMENT_REQUIRED = 402
 _PASSING = frozenset({408, 409, 424, 425})  # retried as by the official SDKs; 424 is Bedrock's, for a failed model
 _OVERLOADED = frozenset({429, 503, 529})
 _AUTH = frozenset({401, 403})
@@ -124,7 +125,7 @@ class Diagnosis:
         text = refusal.text
         quote = self._quote(text)
         status = refusal.status
-        if status in _REDIRECTS or status == _PROXY_WANTS_CREDENTIALS:
+        if status in REDIRECTS or status == PROXY_WANTS_CREDENTIALS:
             return self._of_detour(refusal)
         if (known := self._of_words(text, quote, status)) is not None:
             return known
@@ -138,7 +139,7 @@ class Diagnosis:
                 retry_after=refusal.retry_after if refusal.retry_after is not None else _retry_delay(text),
             )
         is_broken_call = status in _OF_REQUEST and _BROKEN_CALL.search(text)
-        if status in _PASSING or is_broken_call or (status in _SERVER_ERRORS and status != _NOT_IMPLEMENTED):
+        if status in _PASSING or is_broken_call or (status in SERVER_ERRORS and status != _NOT_IMPLEMENTED):
             return ModelUnreachable(
                 f"The model endpoint {self.where} failed ({status}). Try again later.{quote}",
                 retry_after=refusal.retry_after,
@@ -183,7 +184,7 @@ class Diagnosis:
 
     def _of_detour(self, refusal: EndpointRefusal) -> ModelError:
         """The error for an answer that a proxy gave, or for a redirect."""
-        if refusal.status == _PROXY_WANTS_CREDENTIALS:
+        if refusal.status == PROXY_WANTS_CREDENTIALS:
             return ModelRejected(
                 f"{self.where} cannot be reached: the proxy requires authentication (407). Check HTTPS_PROXY and HTTP_PROXY."
             )
@@ -195,11 +196,11 @@ class Diagnosis:
 
     def _of_words(self, text: str, quote: str, status: int | None) -> ModelError | None:
         """The error that the words of a response describe, if they are more exact than its status."""
-        if _NO_CREDIT.search(text) or status == 402:  # noqa: PLR2004  payment required
+        if _NO_CREDIT.search(text) or status == PAYMENT_REQUIRED:
             return _rejected_model(f"The account at {self.where} has no credit left, or none for this model.{quote}")
         if status in _AUTH or (_BAD_KEY.search(text) and (status is None or status == 400)):  # noqa: PLR2004  Gemini and xAI say 400 for a bad key
             return ModelAuthFailed(self._about_key(quote))
-        if status is not None and status in _SERVER_ERRORS:
+        if status is not None and status in SERVER_ERRORS:
             return None
         says_too_long = status != 429 and _OVERFLOW.search(text)  # noqa: PLR2004  limits per minute speak of tokens too
         if says_too_long or _TOO_LARGE.search(text):

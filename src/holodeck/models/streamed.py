@@ -36,7 +36,14 @@ from holodeck.http.client import NO_HEADERS, Client, Exchange
 from holodeck.http.client_connection import Response
 from holodeck.http.failures import HttpError
 from holodeck.models.chunks import InBandError, Malformed
-from holodeck.models.diagnosis import Diagnosis, EndpointRefusal
+from holodeck.models.diagnosis import (
+    PAYMENT_REQUIRED,
+    PROXY_WANTS_CREDENTIALS,
+    REDIRECTS,
+    SERVER_ERRORS,
+    Diagnosis,
+    EndpointRefusal,
+)
 from holodeck.models.endpoint_settings import EndpointSettings
 from holodeck.models.offered import MAX_LIST, MAX_MODELS, MAX_PAGES, OfferedModel, read_page
 from holodeck.models.port import Listener, ModelReply, Prompt
@@ -68,6 +75,7 @@ DRAIN = 0.05  # seconds for the end of the body that follows [DONE]; with it the
 REFUSAL = 5.0  # seconds to read the text of a refusal; after that only its status is used
 NOT_FOUND = 404
 _SUCCESS = range(200, 300)
+_UNUSABLE = frozenset({PAYMENT_REQUIRED, PROXY_WANTS_CREDENTIALS, *SERVER_ERRORS})  # no request would be answered
 _COMPLAINTS = frozenset({400, 404, 422, 500, 501})  # llama.cpp answers 500 for a schema that it cannot follow
 _MAX_REFUSAL = 65_536
 _LONGEST_LOGGED = 200
@@ -183,9 +191,9 @@ class StreamedModel(ABC):
             await self._sleep(pause)
 
     async def check(self) -> None:
-        """GETs the list of models. If that is 404, POSTs an empty body (free) to see whether a model API answers."""
+        """GETs the list of models. If it is not there, POSTs an empty body (free) to see whether a model API answers."""
         refusal = await self._probe(self._models_url)
-        if refusal.is_page and refusal.status == NOT_FOUND:
+        if refusal.status in REDIRECTS or (refusal.is_page and refusal.status == NOT_FOUND):
             refusal = await self._probe(self._url, b"{}")
         self._check_answer(refusal)
 
@@ -199,7 +207,7 @@ class StreamedModel(ABC):
         if refusal.status in _SUCCESS:
             return
         failure = self._diagnosis.of_response(refusal)
-        if isinstance(failure, ModelAuthFailed) or refusal.status >= 500:  # noqa: PLR2004  the server's own failure
+        if isinstance(failure, ModelAuthFailed) or refusal.status in _UNUSABLE or refusal.status in REDIRECTS:
             raise failure
 
     async def offered(self) -> tuple[OfferedModel, ...]:

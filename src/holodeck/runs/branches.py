@@ -7,9 +7,11 @@ session is one path of that tree. Every other path is a session of its own: a co
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from holodeck.core.messages import Message, UserMessage
+from holodeck.agent.pending import decide
+from holodeck.core.messages import Message, PendingStep, UserMessage
 from holodeck.core.owner import Owner
-from holodeck.errors import RunNotFound, SessionBusy
+from holodeck.core.request import Resume
+from holodeck.errors import InvalidRequest, RunNotFound, SessionBusy
 from holodeck.sessions.port import Conversation, SessionStore, StoredSession
 
 
@@ -21,12 +23,19 @@ class Branch(NamedTuple):
 
 
 async def branch_after(
-    run_id: str, session_id: str, store: SessionStore, *, owner: Owner, in_progress: Sequence[str] = ()
+    run_id: str,
+    session_id: str,
+    store: SessionStore,
+    *,
+    owner: Owner,
+    in_progress: Sequence[str] = (),
+    resume: Sequence[Resume] = (),
 ) -> Branch:
     """Returns the session that continues the conversation after this run: its own, or a copy that ends with it.
 
     `in_progress` are the session's runs that have not ended, in their order. The next run comes after all of them.
-    Raises RunNotFound if the session, or the messages of the run, no longer exist.
+    Raises RunNotFound if the session, or the messages of the run, no longer exist; InvalidRequest if the copy would not
+    wait for these answers. Then nothing is copied.
     """
     if in_progress and in_progress[-1] == run_id:
         return Branch(session_id, run_id)
@@ -36,7 +45,9 @@ async def branch_after(
     stored = await store.read(session_id, owner=owner)
     if stored is None or not is_in(run_id, stored):
         raise RunNotFound(f"The messages of run {run_id!r} are no longer stored.")
-    return Branch(await store.fork(session_id, next_question(stored.messages, {run_id}), owner=owner))
+    end_before = next_question(stored.messages, {run_id})
+    decide(stored.pending if end_before is None else None, resume, ())
+    return Branch(await store.fork(session_id, end_before, owner=owner))
 
 
 def is_in(run_id: str, stored: StoredSession) -> bool:
@@ -61,3 +72,9 @@ def check_head(follows: str, conversation: Conversation) -> None:
     """Refuses to add to a conversation that has continued since its client was given a branch."""
     if head_of(conversation) != follows:
         raise SessionBusy("Another request has continued the conversation in the meantime; try again.")
+
+
+def check_waits_for_nothing(pending: PendingStep | None) -> None:
+    """Refuses to continue without a message while the client has to answer: its question would be withdrawn."""
+    if pending is not None and (pending.approvals or pending.client_calls):
+        raise InvalidRequest("The conversation waits for an answer; send that answer, or a message.", field="run_id")

@@ -21,7 +21,7 @@ from holodeck.core.owner import OwnedId
 from holodeck.core.request import RunRequest
 from holodeck.core.zones import is_zone, local_zone
 from holodeck.errors import HoloDeckError, InternalError, StoreUnavailable
-from holodeck.runs.branches import check_head
+from holodeck.runs.branches import check_head, check_waits_for_nothing
 from holodeck.runs.client_history import (
     Change,
     ClientHistory,
@@ -31,7 +31,8 @@ from holodeck.runs.client_history import (
     results_for,
 )
 from holodeck.runs.port import RunRecord, RunResult, RunState, RunStore, SharedRunStore
-from holodeck.runs.run import Run, ending_of
+from holodeck.runs.recorded_transcript import RecordedTranscript
+from holodeck.runs.run import Run, ending_of, kept_after_end
 from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.unstored_endings import UnstoredEndings
 from holodeck.sessions.port import Conversation, SessionStore
@@ -98,12 +99,14 @@ class RunExecutor:
         The store is rewound in the transaction that stores the new messages.
         """
         request = run.request
-        conversation = Transcript() if request.throw_away else await self.open(run)
+        conversation = self._without_session(run) if request.throw_away else await self.open(run)
         is_empty = not conversation.messages and conversation.pending is None
-        run.is_new_session = is_empty and request.session_id is not None
+        run.is_new_session = is_empty and request.session_id is not None and not request.throw_away
         try:
             if request.follows is not None:
                 check_head(request.follows, conversation)
+            if not (request.messages or request.resume):
+                check_waits_for_nothing(conversation.pending)
             change = await self._change(run, conversation)
             await self._join_chain(run, conversation.pending)
             if change.rewind_before is not None:
@@ -170,6 +173,11 @@ class RunExecutor:
         shown = self.agent.max_messages
         return await self._store.open(run.session_id, owner=run.owner, run_id=run.run_id, last=shown, create=True)
 
+    def _without_session(self, run: Run) -> Conversation:
+        if self._records is None or run.record is None:
+            return Transcript()
+        return RecordedTranscript(run, self._records, is_begun=self._shared is not None)
+
     async def _store_record(self, run: Run) -> None:
         """Stores the record of this run. A shared store has it already, from the run's start."""
         if self._records is not None and self._shared is None and run.record is not None:
@@ -180,7 +188,7 @@ class RunExecutor:
 
         It has the new messages only: the session has the rest, or the server does not take it from a client.
         """
-        if self._records is None or run.record is None:
+        if self._records is None or run.record is None or request.throw_away:
             return
         kept = msgspec.structs.replace(
             run.record.request,
@@ -257,8 +265,14 @@ class RunExecutor:
             await self.end(run, InternalError("The run failed because of an internal error; see the server's log."))
 
     def keep_ending(self, run: Run, ending: Ending) -> None:
-        """Keeps an ending that is shown although the store has not taken it, until it does."""
-        if run.record is not None:
+        """Keeps an ending that is shown although the store has not taken it, until it does.
+
+        Without the run's messages: those of thousands of runs would fill the memory while the store is away.
+        """
+        if run.record is not None and self._records is not None and self._records.outlives_process:
+            request = kept_after_end(run.record.request)
+            run.record = msgspec.structs.replace(run.record, request=request)
+            self._records.register(run.record)
             self._unstored.keep(run.record, ending)
 
     def release_record(self, record: RunRecord) -> None:

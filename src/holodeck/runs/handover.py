@@ -21,9 +21,9 @@ def may_be_handed_over(run: Run, records: RunStore | None, *, is_waiting: bool) 
 
     A client that would see its connection end in the middle gets an ending instead, unless it reconnects by itself
     (an EventSource does) and another process is there to show it the rest. A run that `is_waiting` for a reader after a
-    crash has nothing to finish.
+    crash has nothing to finish. One without a session cannot continue elsewhere: only this process has its messages.
     """
-    if records is None or run.record is None or not records.outlives_process:
+    if records is None or run.record is None or run.request.throw_away or not records.outlives_process:
         return False
     has_others = isinstance(records, SharedRunStore) and records.has_others
     return (run.request.detached and not is_waiting) or (has_others and run.readers == run.returning)

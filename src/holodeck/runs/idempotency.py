@@ -17,11 +17,12 @@ from weakref import WeakValueDictionary
 from holodeck.core.events import NOT_STORED, says_not_stored
 from holodeck.core.owner import Owner
 from holodeck.errors import HoloDeckError, InvalidRequest, StoreUnavailable
-from holodeck.runs.port import RunExists, RunKey, RunRecord
+from holodeck.runs.port import RunExists, RunKey, RunRecord, SharedRunStore
 from holodeck.runs.resumed_parts import part_of
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
 
+_MAX_REFUSED = 1000
 _LOST_SECONDS = 15.0  # how long after a run's end a client may still ask for it again: the SDKs wait at most 8 seconds
 
 
@@ -44,20 +45,29 @@ class Idempotency:
         self,
         runs: Runs,
         restored: Callable[[RunRecord], Awaitable[Run]],
-        elsewhere: Callable[[str, Owner, bytes], Awaitable[Run | None]],
+        elsewhere: Callable[[str, Owner, bytes, float], Awaitable[Run | None]],
     ) -> None:
         """`restored` makes a run of a record that another process, or an earlier one, has stored.
 
-        `elsewhere` returns the run in progress that another process has begun for the same request.
+        `elsewhere` returns the stored run of the same request that is in progress, or ended in the last seconds.
         """
         self.runs, self._restored, self._elsewhere = runs, restored, elsewhere
         self.claims: dict[RunKey, Claim] = {}
         # `Runs` decides how long a run is kept.
         self.started: WeakValueDictionary[RunKey, Run] = WeakValueDictionary()
         self._attempted: WeakValueDictionary[tuple[str, Owner, bytes], Run] = WeakValueDictionary()
+        self._refused: dict[tuple[str, Owner, bytes], None] = {}  # requests whose last first attempt was refused here
 
-    def note_attempt(self, sent: SentRequest, run: Run) -> None:
-        self._attempted[sent.wire, sent.owner, sent.fingerprint] = run
+    def note_attempt(self, sent: SentRequest, run: Run | None) -> None:
+        """Notes the run of an attempt. None if the attempt was refused."""
+        request = sent.wire, sent.owner, sent.fingerprint
+        if run is not None:
+            self._attempted[request] = run
+            self._refused.pop(request, None)
+        elif sent.attempt == 0:
+            self._refused[request] = None
+            if len(self._refused) > _MAX_REFUSED:
+                del self._refused[next(iter(self._refused))]
 
     async def earlier_attempt(self, sent: SentRequest, attempt: int) -> Run | None:
         """The run of a request that has no key but an attempt number, as OpenAI's SDKs send it.
@@ -65,29 +75,34 @@ class Idempotency:
         These SDKs repeat a request by themselves when the connection breaks or a proxy gives up. Without this, the tools
         would act twice. People also write the same thing twice, so a first attempt always starts a run. A later attempt
         joins only a run that is in progress or has just ended, since a first attempt in between may have been refused
-        before it came here. Runs of other processes are found if the store is shared, while they are in progress.
+        before it came here. Runs of other processes, and of this one before a crash, are found in the store.
         """
         request = sent.wire, sent.owner, sent.fingerprint
         if attempt == 0:
             self._attempted.pop(request, None)  # if this attempt is refused, the next one must not find an older run
             return None
+        if request in self._refused:
+            return None
         run = self._attempted.get(request)
         if run is None or not self.runs.knows(run) or says_not_stored(run.log.ending):
-            return await self._elsewhere(*request)
+            return await self._elsewhere(*request, _LOST_SECONDS)
         is_over = run.ended is not None and time.monotonic() - run.ended >= _LOST_SECONDS
-        return await self._elsewhere(*request) if is_over else run
+        return await self._elsewhere(*request, _LOST_SECONDS) if is_over else run
 
     async def stored(self, key: RunKey, fingerprint: bytes) -> Run | None:
         """The run that another process, or an earlier one, has started for this key. Raises NotStored."""
         records = self.runs.records
         if records is None:
             return None
-        if key.part:  # a resume under a run's own id is not the request that began the run
-            record = await records.find(key.name, owner=key.owner)
-            if record is None or fingerprint not in (record.fingerprint, *record.request.answered):
-                return None
-            return await part_of(await self._restored(record), record, fingerprint)
         unstored = self.runs.unstored
+        if key.part:  # a resume under a run's own id is not the request that began the run
+            record = unstored.kept.get((key.owner, key.name)) or await records.find(key.name, owner=key.owner)
+            begun_by = () if record is None else (record.fingerprint, *record.request.answered)
+            if record is None or fingerprint not in begun_by:
+                return None
+            if fingerprint == begun_by[-1] and says_not_stored(unstored.seen(record).ending):
+                return None  # it has answered nothing
+            return await part_of(await self._restored(record), record, fingerprint)
         record = unstored.by_key(key) if unstored.kept else None
         record = record or await records.by_key(key.wire, key.name, owner=key.owner)
         if record is None:
@@ -97,6 +112,20 @@ class Idempotency:
             await self.runs.remove(record)
             raise NotStored(NOT_STORED)
         return await self._restored(record)
+
+    async def was_deleted(self, run: Run) -> bool:
+        """Whether another process has deleted a run that ended here. It does not say so, as for one in progress."""
+        records = self.runs.records
+        is_kept = (run.owner, run.run_id) in self.runs.unstored.kept
+        if not isinstance(records, SharedRunStore) or run.record is None or is_kept:
+            return False
+        try:
+            found = await records.find(run.run_id, owner=run.owner)
+        except HoloDeckError:  # it cannot be read at the moment
+            return False
+        if found is None:
+            self.runs.forget(run)
+        return found is None
 
     async def _has_messages(self, record: RunRecord) -> bool:
         """Whether another process has stored messages of the run, after it took it over."""
@@ -141,16 +170,14 @@ class Claim:
                 await other.wait()
             run = of.started.get(key)
             if run is not None and of.runs.knows(run):
-                if not key.part:  # other answers have another key
-                    _check(key, fingerprint, run.fingerprint)
-                if key.part or not says_not_stored(run.log.ending):
-                    self.run = run
+                self._take(run, key)
+                if self.run is not None and not run.log.ended:
                     return self
-                of.runs.forget(run)
-                self._looks = True
             of.claims[key] = self
         try:
-            if key is not None and self._looks:
+            if self.run is not None and await of.was_deleted(self.run):
+                self.run, self._looks = None, True
+            if self.run is None and key is not None and self._looks:
                 with suppress(NotStored):
                     self.run = await of.stored(key, fingerprint)
             if self.run is None and self._sent.attempt is not None:
@@ -159,6 +186,16 @@ class Claim:
             self._release(keep=False)
             raise
         return self
+
+    def _take(self, run: Run, key: RunKey) -> None:
+        """Joins the run of an earlier duplicate in this process, unless its message was not stored."""
+        if not key.part:  # other answers have another key
+            _check(key, self.fingerprint, run.fingerprint)
+        if not says_not_stored(run.log.ending):
+            self.run = run
+        elif not key.part:
+            self._of.runs.forget(run)
+            self._looks = True
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -180,8 +217,8 @@ class Claim:
 
     def _release(self, *, keep: bool) -> None:
         key, run = self._sent.key, self.run
-        if keep and run is not None and self._sent.attempt is not None:
-            self._of.note_attempt(self._sent, run)
+        if self._sent.attempt is not None:
+            self._of.note_attempt(self._sent, run if keep else None)
         if key is None or self._of.claims.get(key) is not self:
             return
         del self._of.claims[key]
@@ -198,5 +235,7 @@ class Claim:
 def _check(key: RunKey, fingerprint: bytes, first: bytes) -> None:
     if fingerprint != first:
         raise InvalidRequest(
-            f"{key.header_name} {key.name!r} was already used for a different request.", field=key.header_name
+            f"{key.header_name} {key.name!r} was already used for a different request; send a new one with each "
+            "message, such as a UUID.",
+            field=key.header_name,
         )

@@ -17,7 +17,7 @@ import msgspec
 
 from holodeck.agent.definition import AgentContext
 from holodeck.agent.tool_calls import server_tools
-from holodeck.core.events import ENDINGS, Ending, RunStarted, WarningRaised, failure
+from holodeck.core.events import ENDINGS, Ending, RunStarted, WarningRaised, before_anything_is_stored, failure
 from holodeck.core.messages import Message, PendingStep, UserMessage
 from holodeck.core.owner import OwnedId
 from holodeck.core.request import RunRequest
@@ -34,6 +34,7 @@ from holodeck.runs.client_history import Change, change_of, results_for
 from holodeck.runs.executor import AGAIN_SECONDS, take_turn
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, RunState, SharedRunStore
+from holodeck.runs.recorded_transcript import LOST
 from holodeck.runs.recovery import Remains, correction, remains_of
 from holodeck.runs.remote_runs import Pieces, flattened, part_after_crash, run_of
 from holodeck.runs.run import Run, cancel_all, stopped
@@ -45,6 +46,7 @@ log = logging.getLogger(__name__)
 
 INTERRUPTED_TEXT = "The server was stopped in the middle of this run. The session has the part that was stored; a new message continues from there."
 CHANGED_TEXT = "The agent file was changed while this run was in progress, so it does not continue; a new message continues the session."
+UNKEPT_TEXT = "The server was stopped in the middle of this run, which cannot continue: its messages are not stored."
 LONGEST_PAUSE = 5  # times `AGAIN_SECONDS`: between two attempts to recover a run
 TAKEN_UP = "taken-up"  # the warning in the log of a run that continues after a crash
 
@@ -179,6 +181,9 @@ class InterruptedRuns:
 
     async def _recover(self, record: RunRecord, *, may_continue: bool) -> None:
         """Stores the remains of a run, then ends it or lets it wait for a reader that wants it to continue."""
+        if record.request.throw_away:
+            await self._end_without_session(record)
+            return
         pieces, stored = await self._left_of(record)
         events, history = flattened(pieces), () if stored is None else stored.messages
         change = None if record.request.compared else self._change(record, stored)
@@ -194,7 +199,9 @@ class InterruptedRuns:
             return  # the next process continues it
         run = part_after_crash(record, pieces, history, self._runs.settings.max_log_events)
         if not events or type(events[-1]) in ENDINGS:
-            run.emit(RunStarted(record.run_id, record.session_id, record.request.parent_run_id))
+            request = record.request
+            new = request.new_session and not events
+            run.emit(RunStarted(record.run_id, record.session_id, request.parent_run_id, is_new_session=new))
         for event in (*remains.closings, correction(events, history_now)):
             run.emit(event)
         if ending is None:
@@ -205,6 +212,25 @@ class InterruptedRuns:
             self._show_ended(run, record, ending)
         for call in self.on_taken_up:
             call(run)
+
+    async def _end_without_session(self, record: RunRecord) -> None:
+        """Ends a run whose messages only its client has. If it was about to call no tool, its request may run again."""
+        pieces = [] if self._records is None else await self._records.events(record)
+        ending = (
+            stopped(record)
+            if record.stop_wanted
+            else failure(record.run_id, record.session_id, RunInterrupted(UNKEPT_TEXT))
+        )
+        if not record.request.acted:
+            ending = before_anything_is_stored(ending)
+        if self._records is not None and not await self._records.end(record, ending):
+            raise LostClaim(LOST)
+        run, events = part_after_crash(record, pieces, (), self._runs.settings.max_log_events), flattened(pieces)
+        if not events or type(events[-1]) in ENDINGS:
+            run.emit(RunStarted(record.run_id, record.session_id))
+        for event in remains_of(record, events, None).closings:
+            run.emit(event)
+        self._show_ended(run, record, ending)
 
     async def _is_last(self, record: RunRecord) -> bool:
         """Whether no other run of its session is in progress. One that waits elsewhere for this one's end goes first."""

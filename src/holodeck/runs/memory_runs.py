@@ -4,6 +4,7 @@ The messages of the session are enough to rebuild what a run showed, so a record
 """
 
 from collections.abc import Sequence
+from datetime import timedelta
 from itertools import islice
 from typing import TypeVar
 
@@ -14,10 +15,11 @@ from holodeck.core.messages import now
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
 from holodeck.runs.log import RunLog
-from holodeck.runs.port import Begun, RunRecord
+from holodeck.runs.port import Begun, RunExists, RunRecord
 from holodeck.runs.run import state_after
 
 MAX_RUNS = 100_000
+KEY_TIME = timedelta(days=1)
 
 K = TypeVar("K")
 
@@ -37,10 +39,13 @@ class MemoryRunStore:
 
     def register(self, record: RunRecord) -> None:
         name = record.owner, record.run_id
-        if name in self._records:
-            self._records[name] = self._of_first_request(record)
-        else:
+        earlier = self._records.get(name)
+        if earlier is None:
             self._noted[name] = record
+        elif earlier.ending is None or record.request.answered:
+            self._records[name] = self._of_first_request(record)
+        else:  # another wire has the id, which the key of this run does not find
+            raise RunExists(f"Run id {record.run_id!r} is already used by another request.")
 
     async def begin(self, record: RunRecord) -> Begun:
         self._store(record)
@@ -49,8 +54,9 @@ class MemoryRunStore:
     async def stored(self, record: RunRecord) -> None:
         self._store(self._noted.get((record.owner, record.run_id), record))
 
-    async def store_request(self, record: RunRecord) -> None:
+    async def store_request(self, record: RunRecord) -> bool:
         self.register(record)
+        return True
 
     def release(self, record: RunRecord) -> None:
         """Stores the ending from the run's log. Without one, drops the record: nothing of the run was stored."""
@@ -77,7 +83,9 @@ class MemoryRunStore:
 
     async def by_key(self, wire: str, key: str, *, owner: Owner) -> RunRecord | None:
         run_id = self._by_key.get((wire, owner, key))
-        return None if run_id is None else self._records.get((owner, run_id))
+        record = None if run_id is None else self._records.get((owner, run_id))
+        is_free = record is not None and record.finished_at is not None and now() - record.finished_at > KEY_TIME
+        return None if is_free else record
 
     async def runs_of(
         self, *, owner: Owner, session_id: str | None = None, root: str | None = None, limit: int = 100
@@ -86,6 +94,9 @@ class MemoryRunStore:
         newest_first = map(self._records.__getitem__, ((owner, run_id) for run_id in reversed(ids)))
         wanted = (each for each in newest_first if root is None or root in (each.run_id, each.root))
         return list(islice(wanted, limit))
+
+    async def equal_runs(self, fingerprint: bytes, *, owner: Owner, seconds: float) -> Sequence[RunRecord]:  # noqa: ARG002  see the port
+        return ()
 
     async def remove(self, run_id: str, *, owner: Owner) -> bool:
         return self._drop((owner, run_id))
@@ -142,6 +153,9 @@ def _ended(record: RunRecord, ending: Ending) -> RunRecord:
         owner=record.owner,
         wire=given.wire,
         keeps_history=given.keeps_history,
+        throw_away=given.throw_away,
+        encoding=given.encoding if given.throw_away else {},
+        acted=given.acted,
         new_session=given.new_session,
         answered=given.answered,
     )

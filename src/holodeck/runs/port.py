@@ -112,10 +112,10 @@ class RunStore(Protocol):
     async def stored(self, record: RunRecord) -> None:
         """Waits until a run that was just registered or begun is durable: its client is about to get its id."""
 
-    async def store_request(self, record: RunRecord) -> None:
+    async def store_request(self, record: RunRecord) -> bool:
         """Stores the current request of a run that is in progress. Durable when it returns.
 
-        Does nothing if the run has ended meanwhile, or was deleted.
+        Does nothing and returns False if the run has ended meanwhile, was deleted, or is another process's by now.
         """
 
     def release(self, record: RunRecord) -> None:
@@ -139,6 +139,12 @@ class RunStore(Protocol):
         self, *, owner: Owner, session_id: str | None = None, root: str | None = None, limit: int = 100
     ) -> Sequence[RunRecord]:
         """The owner's runs, newest first. With a session or a chain, only its runs."""
+
+    async def equal_runs(self, fingerprint: bytes, *, owner: Owner, seconds: float) -> Sequence[RunRecord]:
+        """The owner's runs of equal requests that have not ended, or did so in the last seconds, oldest first.
+
+        A store in memory returns none: its process knows them.
+        """
 
     async def remove(self, run_id: str, *, owner: Owner) -> bool:
         """Deletes one record and its copy of the log, and returns whether it existed.
@@ -177,6 +183,8 @@ class SharedRunStore(RunStore, Protocol):
 
     replica: str  # this process
     has_others: bool  # whether another process can take over what this one leaves when it stops
+    processes: int  # how many share the store, this one included, as far as it knows
+    carrier_is_up: bool | None  # whether the Valkey that carries logs responds; None without one
     clock: Callable[[], float]  # the clock of the store, in seconds since 1970: it dates the ends of runs
     on_pulse: Callable[[Pulse], None]  # called between two beats with what other processes want of its runs
 
@@ -199,10 +207,8 @@ class SharedRunStore(RunStore, Protocol):
     async def withdraw(self, record: RunRecord) -> None:
         """Removes a run that was begun and then refused, which frees its key."""
 
-    async def open_runs(
-        self, *, owner: Owner, session_id: str | None = None, fingerprint: bytes | None = None
-    ) -> Sequence[RunRecord]:
-        """The owner's runs that have not ended, oldest first; of one session, or of equal requests, if it is given."""
+    async def open_runs(self, *, owner: Owner, session_id: str | None = None) -> Sequence[RunRecord]:
+        """The owner's runs that have not ended, oldest first; of one session, if it is given."""
 
     async def want_stop(self, record: RunRecord) -> bool:
         """Asks the process that has the run to stop it. False if it has ended."""

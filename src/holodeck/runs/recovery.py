@@ -28,12 +28,14 @@ from holodeck.core.messages import (
     text_of,
 )
 from holodeck.core.tools import arguments_shown
+from holodeck.runs.log import ReplayGone
 from holodeck.runs.port import RunRecord, RunResult
 from holodeck.sessions.port import StoredSession
 
 M = TypeVar("M", bound=Message)
 
 CALL_AGAIN = "Interrupted by a restart of the server; it may be called again."
+ANSWER_GONE = "This run is complete, but its answer is no longer stored: its conversation has expired or was cut."
 PART_STRIDE = 1_000_000_000
 """Event numbers restart at the next multiple of this after a crash.
 
@@ -115,6 +117,10 @@ def remains_of(
     has_moved_on = stored is not None and _is_behind(stored.messages, record.run_id)
     partial = [] if step is not None or has_moved_on else _partial(seen, known, record.run_id)
     results = {message.call_id: message for message in settled if isinstance(message, ToolMessage)}
+    if record.request.acted:  # no step was stored, so any of its calls may have been made
+        results = {
+            id_: _unknown(id_, name, record.run_id) for id_, name in seen.calls.items() if id_ not in seen.open_calls
+        }
     return Remains(
         closings=_closings(seen, results),
         messages=[*settled, *asked, *partial],
@@ -146,6 +152,10 @@ def _settled(step: PendingStep, is_repeatable: Callable[[str], bool]) -> list[Me
                 call_id=call.id, name=call.name, content=text, failed=True, run_id=step.run_id
             )
     return [step.assistant, *(results[call.id] for call in step.assistant.tool_calls)]
+
+
+def _unknown(call_id: str, name: str, run_id: str) -> ToolMessage:
+    return ToolMessage(call_id=call_id, name=name, content=OUTCOME_UNKNOWN, failed=True, run_id=run_id)
 
 
 def _of_run(message: M, run_id: str) -> M:
@@ -189,7 +199,10 @@ def correction(events: Sequence[e.Event], history: Sequence[Message]) -> e.Messa
 
 def log_of(record: RunRecord, messages: Sequence[Message]) -> list[e.Event]:
     """Builds a log from the stored messages of a finished run whose own copy is gone."""
-    events: list[e.Event] = [e.RunStarted(record.run_id, record.session_id, record.request.parent_run_id)]
+    request = record.request
+    events: list[e.Event] = [
+        e.RunStarted(record.run_id, record.session_id, request.parent_run_id, is_new_session=request.new_session)
+    ]
     own = _made_by(record, messages)
     calls: dict[str, str] = {}
     step = 0
@@ -203,6 +216,20 @@ def log_of(record: RunRecord, messages: Sequence[Message]) -> list[e.Event]:
             events.append(e.ToolFinished(message.call_id, message.name, message.id, message.content, message.failed))
     events += [e.StepFinished(step)] if step else []
     return events
+
+
+def shown_ending(record: RunRecord, ending: e.Ending, messages: Sequence[Message]) -> e.Ending:
+    """The ending of a run whose log is gone, as readers are shown it: a lost answer must not look like an empty one.
+
+    A record may be kept longer than the messages: the session has expired, made room for another, or was cut. Of a run
+    without a session the store never had them, nor the question with which it may have ended.
+    """
+    outcome = ending.outcome if isinstance(ending, e.RunFinished) else e.Outcome.CANCELLED
+    has_question = record.request.throw_away and outcome is not e.Outcome.CANCELLED
+    has_answer = has_question or outcome in (e.Outcome.COMPLETED, e.Outcome.MAX_ITERATIONS)
+    if not has_answer or any(message.run_id == record.run_id for message in messages):
+        return ending
+    return e.failure(record.run_id, record.session_id, ReplayGone(ANSWER_GONE))
 
 
 def _shown(message: AssistantMessage, step: int) -> list[e.Event]:

@@ -17,7 +17,7 @@ from holodeck.core.owner import OwnedId
 from holodeck.errors import HoloDeckError, InternalError
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, SharedRunStore
-from holodeck.runs.recovery import PART_STRIDE, correction, log_of, remains_of, result_of
+from holodeck.runs.recovery import PART_STRIDE, correction, log_of, remains_of, result_of, shown_ending
 from holodeck.runs.resumed_parts import is_continued_elsewhere, lacks_part
 from holodeck.runs.run import Run, cancel_all
 from holodeck.runs.run_settings import RunSettings
@@ -63,7 +63,10 @@ class RemoteRuns:
                 run.task = asyncio.create_task(
                     self._follow(run, record), name=f"copy of run {record.run_id}", context=Context()
                 )
-        return self._followed[key]
+        run = self._followed[key]
+        if not run.log.ended:  # its turn may have come since it was opened
+            run.state = record.state
+        return run
 
     def may_be_copied_yet(self, record: RunRecord) -> bool:
         """Whether a run has ended so recently that its process may still be copying its last events.
@@ -87,7 +90,7 @@ class RemoteRuns:
             while not run.log.ended:
                 moment = time.monotonic()
                 try:
-                    if run.readers and moment - noted >= NOTE_SECONDS:
+                    if moment - noted >= NOTE_SECONDS and any(part.readers for part in run.parts):
                         noted = moment
                         await self.records.note_followed([key])
                     pieces = await self.records.events(record, run.next_number)
@@ -165,7 +168,8 @@ class RemoteRuns:
         history, events = await self._history(record), [event for part in run.parts for event in part.log.kept]
         closings = remains_of(record, events, None).closings if events else log_of(record, history)
         deleted = RunFailed(record.run_id, record.session_id, INTERRUPTED, "This run was deleted with its session.")
-        for event in (*closings, correction(events, history), record.ending or deleted):
+        ending = deleted if record.ending is None else shown_ending(record, record.ending, history)
+        for event in (*closings, correction(events, history), ending):
             run.emit(event)
 
     async def _complete(self, run: Run, record: RunRecord) -> None:

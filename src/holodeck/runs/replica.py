@@ -8,8 +8,7 @@ most of that time ends its runs itself, so that no run is ever in two processes.
 import asyncio
 import contextlib
 import logging
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from holodeck.core.owner import OwnedId
 from holodeck.errors import HoloDeckError, LostClaim, RunInterrupted
@@ -31,7 +30,8 @@ class Replica:
         self, runs: Runs, interrupted: InterruptedRuns, records: SharedRunStore, take_over_seconds: float
     ) -> None:
         self._runs, self._interrupted, self._records, self._seconds = runs, interrupted, records, take_over_seconds
-        self._beaten = time.monotonic()
+        self._beaten = 0.0  # the last beat, by the loop's clock
+        self._silence: asyncio.TimerHandle | None = None  # from the first attempt to beat until one succeeds
         self._beating: asyncio.Task[None] | None = None
         self._is_due = asyncio.Event()  # set early if another process has left
         self._taking_up: set[asyncio.Task[int]] = set()
@@ -40,10 +40,12 @@ class Replica:
         records.on_pulse = self._apply
 
     def start(self) -> None:
+        self._beaten = asyncio.get_running_loop().time()
         self._beating = asyncio.create_task(self._beat_regularly(), name="replica")
 
     async def close(self) -> None:
         await cancel_all([self._beating])  # first: it starts the others
+        self._was_reached()
         await cancel_all(self._taking_up)
 
     async def _beat_regularly(self) -> None:
@@ -52,11 +54,13 @@ class Replica:
                 async with asyncio.timeout(self._seconds / BEATS):  # `wait_for` may lose a cancellation
                     await self._is_due.wait()
             self._is_due.clear()
+            if self._silence is None:  # a process that stood still itself may ask first whether it counts as dead
+                self._end_in(max(self._seconds / BEATS, self._left()))
             reached = False
             try:
-                with self._watched():
-                    await self.beat()
+                await self.beat()
                 reached = True
+                self._was_reached()
             except HoloDeckError as error:
                 if self.is_connected:
                     log.warning("heartbeat failed: %s", error.message)
@@ -66,25 +70,24 @@ class Replica:
             if self._left() <= 0:
                 self._lost_store()
 
-    @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Ends the runs of this process in time if the store does not answer: a statement may wait forever."""
-        silent = asyncio.create_task(self._end_when_silent(), name="silence of the store")
-        try:
-            yield
-        finally:
-            silent.cancel()
+    def _end_in(self, seconds: float) -> None:
+        """Ends the runs of this process in time, whether beats fail or wait for an answer that never comes."""
+        self._silence = asyncio.get_running_loop().call_later(seconds, self._end_if_silent)
 
-    async def _end_when_silent(self) -> None:
-        left = max(self._seconds / BEATS, self._left())
-        while left > 0:
-            await asyncio.sleep(left)
-            left = self._left()  # above zero if the counter was raised meanwhile
-        self._lost_store()
+    def _was_reached(self) -> None:
+        if self._silence is not None:
+            self._silence.cancel()
+            self._silence = None
+
+    def _end_if_silent(self) -> None:
+        if (left := self._left()) > 0:  # the counter was raised meanwhile
+            self._end_in(left)
+        else:
+            self._lost_store()
 
     def _left(self) -> float:
         """Seconds until this process ends its runs, unless it raises its counter."""
-        return self._beaten + OWN_SHARE * self._seconds - time.monotonic()
+        return self._beaten + OWN_SHARE * self._seconds - asyncio.get_running_loop().time()
 
     def _lost_store(self) -> None:
         """Ends the runs of this process before another may take them over. Those that wait for their turn wait on."""
@@ -92,7 +95,7 @@ class Replica:
         self._runs.stop_all(RunInterrupted(LOST_TEXT), also_queued=False)
 
     async def beat(self) -> None:
-        begun = time.monotonic()
+        begun = asyncio.get_running_loop().time()
         pulse = await self._records.beat()
         if not pulse.is_alive:
             log.warning("other processes considered this one dead; its runs are stopped")

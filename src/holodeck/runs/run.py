@@ -238,12 +238,17 @@ class Run:
         return parts[::-1]
 
     @property
+    def request_parts(self) -> "list[Run]":
+        """The parts of its last request, oldest first. They are several after a crash; only the first one has the start."""
+        parts = [self]
+        while (earlier := parts[-1].earlier) is not None and earlier.log.ending is None:
+            parts.append(earlier)
+        return parts[::-1]
+
+    @property
     def beginning(self) -> int:
-        """The number of the first event of its request. After a crash the run continues in another part."""
-        part = self
-        while part.earlier is not None and part.earlier.log.ending is None:
-            part = part.earlier
-        return part.first_number
+        """The number of the first event of its request."""
+        return self.request_parts[0].first_number
 
     @property
     def events(self) -> int:
@@ -299,12 +304,15 @@ def kept_of(request: RunRequest, agent_version: str = "") -> RunRequest:
     """Returns the part of a request that is stored: only what a run needs to continue after a crash.
 
     The only client property that it keeps is the time zone. If tools, context, state and answers are too long, they are
-    left out and the request is marked: its run cannot continue.
+    left out and the request is marked: its run cannot continue. So is that of a run without a session: the store gets
+    no message, context or state of it.
     """
     zone = request.properties.get("timezone")
     properties = {"timezone": zone} if isinstance(zone, str) and is_zone(zone) else {}
     encoding = _shortened(request.encoding, MAX_ENCODING_BYTES)
     kept = msgspec.structs.replace(request, properties=properties, encoding=encoding, agent_version=agent_version)
+    if request.throw_away:
+        return msgspec.structs.replace(kept_after_end(kept), files=(), warnings=(), shortened=True)
     shown = (request.client_tools, request.context, request.state, request.resume)
     if shown == ((), (), None, ()) or len(msgspec.json.encode(shown)) <= MAX_KEPT_BYTES:
         return kept
@@ -317,6 +325,13 @@ def kept_after_end(request: RunRequest) -> RunRequest:
     return msgspec.structs.replace(
         request, messages=(), client_tools=(), context=(), state=None, resume=(), encoding=encoding
     )
+
+
+def ending_kept(request: RunRequest, ending: Ending) -> Ending:
+    """Returns the ending as it is stored: the store gets no answer and no question of a run without a session."""
+    if not request.throw_away or isinstance(ending, RunFailed):
+        return ending
+    return msgspec.structs.replace(ending, interrupts=(), pending_calls=(), warning=None, output=None)
 
 
 def _shortened(encoding: Mapping[str, Any], limit: int) -> Mapping[str, Any]:

@@ -7,6 +7,8 @@ readers get events.
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Callable, Container, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
@@ -23,6 +25,7 @@ from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import (
     HoloDeckError,
+    InvalidRequest,
     RunInterrupted,
     RunNotFound,
     RunTimeout,
@@ -112,22 +115,22 @@ class Runs:
         *,
         key: RunKey | None = None,
         fingerprint: bytes = b"",
+        may_repeat: bool = False,
         meter: RunMeter | None = None,
     ) -> Run:
         """Starts a run. Its id must be new; `Idempotency` finds the run of a duplicate request.
 
-        `key` is the request's idempotency key, which is stored with the run. `meter` counts what the run spends.
+        `key` is the request's idempotency key, which is stored with the run. `may_repeat`: its client may also send it
+        again without one. Otherwise a run without a session is not stored. `meter` counts what the run spends.
         Raises RunExists if another process has started the same run.
         """
         self._refuse_at_end()
         owner = request.owner
-        session_id = request.session_id or new_ulid()
-        session = (owner, session_id)
+        session = (owner, session_id := request.session_id or new_ulid())
         earlier = self._part_before(request, session)
         self._refuse_behind(session_id, self.queue.waiting(session))
         if request.resume and not self.queue.busy(session):  # refuses an answer to nothing before the first byte
-            stored = await self.store.read(session_id, owner=owner, last=1)
-            decide(None if stored is None else stored.pending, request.resume, ())
+            await self._check_answers(request, session)
             self._refuse_behind(session_id, self.queue.waiting(session))  # another request may have come meanwhile
             earlier = self._part_before(request, session) or earlier  # it may be past its replay window by now
         if earlier is not None:
@@ -147,14 +150,14 @@ class Runs:
         )
         for other in others:
             self.give_up(other)
-        self._register(run, key)
+        self._register(run, key, may_repeat=may_repeat)
         run.slot = self.queue.take(session)
         if self._shared is not None and run.record is not None:
-            self._beginning.add((owner, run.run_id))
-            try:
-                await self._shared.begin(run, run.record)
-            finally:
-                self._beginning.discard((owner, run.run_id))
+            await self._begin(run, run.record, self._shared)
+        if self.records is not None and run.record is not None:
+            if earlier is not None:
+                self._copy_again(earlier, run.record, self.records)
+            self.records.follow(run.record, run.log, run.first_number)
         self.launch(run, self.executor.prepare)
         if request.time_limit is not None:
             why = RunTimeout(f"The answer took longer than {request.time_limit:g} s.", "run_timeout")
@@ -166,6 +169,25 @@ class Runs:
                 self.stop(run, error)
                 raise
         return run
+
+    async def _check_answers(self, request: RunRequest, session: OwnedId) -> None:
+        """Raises InvalidRequest unless the session waits for these answers."""
+        owner, session_id = session
+        stored = await self.store.read(session_id, owner=owner, last=1)
+        if stored is None:
+            asked = request.resume[0].interrupt_id
+            raise InvalidRequest(
+                f"There is no open interrupt {asked!r}: the session is unknown, or has expired.", field="resume"
+            )
+        decide(stored.pending, request.resume, ())
+
+    async def _begin(self, run: Run, record: RunRecord, shared: SharedEntry) -> None:
+        """Adds a run to those of all processes. Meanwhile its id is taken here."""
+        self._beginning.add((run.owner, run.run_id))
+        try:
+            await shared.begin(run, record)
+        finally:
+            self._beginning.discard((run.owner, run.run_id))
 
     def observe(self, run: Run) -> None:
         run.log.observers = self._observe(run) if self._observe else ()
@@ -184,8 +206,9 @@ class Runs:
         run.task = loop.create_task(self.executor.execute(run, prepare), name=f"run {run.run_id}")
         run.task.add_done_callback(partial(self._ended, run))
 
-    def _register(self, run: Run, key: RunKey | None) -> None:
-        if self.records is None or run.request.throw_away:
+    def _register(self, run: Run, key: RunKey | None, *, may_repeat: bool) -> None:
+        may_repeat = may_repeat and self.records is not None and self.records.outlives_process  # else it is known here
+        if self.records is None or (run.request.throw_away and key is None and not may_repeat):
             return
         run.record = RunRecord(
             run_id=run.run_id,
@@ -200,7 +223,16 @@ class Runs:
         if (run.owner, run.run_id) in self.unstored.kept:
             self.unstored.drop(run.run_id, owner=run.owner)
         self.records.register(run.record)
-        self.records.follow(run.record, run.log, run.first_number)
+
+    def _copy_again(self, earlier: Run, record: RunRecord, records: RunStore) -> None:
+        """Copies the parts that a run continues under its own id, if they ended so long ago that their copy may be gone.
+
+        The copy of the new part alone would begin behind a gap, and could not be read.
+        """
+        age = math.inf if earlier.ended is None or earlier.is_rebuilt else time.monotonic() - earlier.ended
+        if records.outlives_process and age >= self.settings.replay_window / 2:
+            for part in earlier.parts:
+                records.follow(record, part.log, part.first_number)
 
     def get(self, run_id: str, *, owner: Owner) -> Run:
         run = self._runs.get((owner, run_id))
@@ -282,10 +314,9 @@ class Runs:
         """
         self.is_closing = True
         self.feeds.close()
-        why = ShuttingDown("The server is shutting down.")
         for run in self._waiting:
             if not self._is_left(run):
-                self.stop(run, why)
+                self.stop(run, self._shutdown_of(run))
         tasks = {run.task for run in self.active if run.task is not None and run not in self._waiting}
         if tasks:
             await asyncio.wait(tasks, timeout=drain)
@@ -293,7 +324,7 @@ class Runs:
         leaving = [asyncio.create_task(each) for each in left.values()]
         for run in self.active:
             if run not in left:
-                self.stop(run, why)
+                self.stop(run, self._shutdown_of(run))
         remaining = {run.task: run for run in self._live if run.task is not None}
         if remaining:
             _, stuck = await asyncio.wait({*remaining, *leaving}, timeout=STOP_SECONDS)
@@ -332,6 +363,12 @@ class Runs:
         except Exception:  # a bug of the store: it must not keep the server from stopping
             log.exception("the end of run %s could not be stored", run.run_id)
         return False
+
+    def _shutdown_of(self, run: Run) -> ShuttingDown:
+        """The error of a run that the server ends when it stops. It says how to continue, if the session is kept."""
+        kept = self.records is not None and self.records.outlives_process and not run.request.throw_away
+        then = " When it is back, a new message continues the conversation." if kept else ""
+        return ShuttingDown(f"The server is shutting down.{then}")
 
     def _left_to_others(self) -> dict[Run, Coroutine[Any, Any, None]]:
         """The runs that are left to another process, with the work that does it."""
@@ -438,13 +475,22 @@ class Runs:
                 run.record = None
 
     async def remove(self, run: Run | RunRecord) -> None:
-        """Deletes everything about a run that has ended. Its session keeps its messages."""
-        known = self._runs.get((run.owner, run.run_id))
+        """Deletes everything about a run that has ended. Its session keeps its messages.
+
+        If the store does not delete it, it keeps the run's row, so an ending that is not stored yet is kept for it as well.
+        """
+        name = run.owner, run.run_id
+        known, unstored = self._runs.get(name), self.unstored.kept.get(name)
         if known is not None:
             self.forget(known)
         self.unstored.drop(run.run_id, owner=run.owner)
-        if self.records is not None:
-            await self.records.remove(run.run_id, owner=run.owner)
+        try:
+            if self.records is not None:
+                await self.records.remove(run.run_id, owner=run.owner)
+        except HoloDeckError:
+            if unstored is not None and unstored.ending is not None:
+                self.unstored.keep(unstored, unstored.ending)
+            raise
 
     def forget(self, run: Run) -> None:
         self.finished.discard(run)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from holodeck.core.events import ENDINGS, Ending, Outcome, RunFailed, RunFinished, failure
+from holodeck.core.events import ENDINGS, Ending, RunFailed, says_not_stored
 from holodeck.core.ids import is_valid_id
 from holodeck.core.messages import Message, UserMessage, can_be_answered
 from holodeck.core.owner import OwnedId, Owner
@@ -23,9 +23,8 @@ from holodeck.errors import (
     ShuttingDown,
     StoreUnavailable,
 )
-from holodeck.runs.log import ReplayGone
 from holodeck.runs.port import RunRecord, RunState, RunStore, SharedRunStore
-from holodeck.runs.recovery import correction, log_of, remains_of, result_of
+from holodeck.runs.recovery import correction, log_of, remains_of, result_of, shown_ending
 from holodeck.runs.remote_runs import Pieces, RemoteRuns, flattened, part_after_crash, parts_of
 from holodeck.runs.resumed_parts import is_continued_elsewhere, lacks_part
 from holodeck.runs.run import Run
@@ -36,7 +35,6 @@ from holodeck.sessions.port import SessionStore, StoredSession
 log = logging.getLogger(__name__)
 
 CUT = (RunInterrupted.code, ShuttingDown.code)  # the server ended, not the agent
-ANSWER_GONE = "This run is complete, but its answer is no longer stored: its conversation has expired or was cut."
 STOP_SECONDS = 5.0  # for a run to end after a client has stopped it, before the client is answered
 
 
@@ -230,13 +228,16 @@ class StoredRuns:
             return kept
         return await self._records.find(run_id, owner=owner)
 
-    async def elsewhere(self, wire: str, owner: Owner, fingerprint: bytes) -> Run | None:
-        """The newest run in progress that another process has begun for the same request."""
-        if self.remote is None:
+    async def elsewhere(self, wire: str, owner: Owner, fingerprint: bytes, seconds: float) -> Run | None:
+        """The newest run of the same request in another process, or in this one before a crash.
+
+        One that has not ended, or did so in the last seconds.
+        """
+        if self._records is None:
             return None
-        records = self.remote.records
-        for record in reversed(await records.open_runs(owner=owner, fingerprint=fingerprint)):
-            if record.wire == wire and record.replica != records.replica:
+        for found in reversed(await self._records.equal_runs(fingerprint, owner=owner, seconds=seconds)):
+            record = self._runs.unstored.seen(found)
+            if record.wire == wire and not says_not_stored(record.ending):
                 return await self.restored(record)
         return None
 
@@ -263,7 +264,7 @@ class StoredRuns:
             run = part_after_crash(record, pieces, history, self._runs.settings.max_log_events)
             run.is_rebuilt = not events
             closings = remains_of(record, events, None).closings if events else log_of(record, (*history, *waiting))
-            ending = _shown_ending(record, record.ending, (*history, *waiting))
+            ending = shown_ending(record, record.ending, (*history, *waiting))
             for event in (*closings, correction(events, history), ending):
                 run.emit(event)
         run.end_as(record, result_of(record, history))
@@ -283,17 +284,6 @@ class StoredRuns:
             return pieces, (), ()
         step = stored.pending if stored.pending is not None and stored.pending.run_id == record.run_id else None
         return pieces, stored.messages, () if step is None else (step.assistant, *step.results)
-
-
-def _shown_ending(record: RunRecord, ending: Ending, messages: Sequence[Message]) -> Ending:
-    """The ending of a run whose log is gone, as readers are shown it: a lost answer must not look like an empty one.
-
-    A record may be kept longer than the messages: the session has expired, made room for another, or was cut.
-    """
-    has_answer = isinstance(ending, RunFinished) and ending.outcome in (Outcome.COMPLETED, Outcome.MAX_ITERATIONS)
-    if not has_answer or any(message.run_id == record.run_id for message in messages):
-        return ending
-    return failure(record.run_id, record.session_id, ReplayGone(ANSWER_GONE))
 
 
 def _joined(stored: Sequence[RunRecord], here: Sequence[str]) -> list[str]:

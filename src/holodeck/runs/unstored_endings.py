@@ -17,7 +17,7 @@ from holodeck.core.messages import now
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.errors import HoloDeckError, StorageFull, StoreUnavailable
 from holodeck.runs.port import RunKey, RunRecord, RunStore
-from holodeck.runs.run import state_after
+from holodeck.runs.run import ending_kept, state_after
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class UnstoredEndings:
             if self.kept.get(run) is not record or record.ending is None or self._records is None:
                 continue  # dropped meanwhile
             try:
-                await self._records.end(record, record.ending)
+                await self._records.end(record, ending_kept(record.request, record.ending))
             except (StoreUnavailable, StorageFull):  # the next attempt begins with the other endings
                 if self.kept.get(run) is record:
                     self.kept[run] = self.kept.pop(run)

@@ -26,6 +26,7 @@ from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import InvalidRequest, SessionNotFound, ShuttingDown
 from holodeck.runs.kept_answers import withdraw
+from holodeck.runs.port import RunRecord
 from holodeck.runs.run import Run
 from holodeck.server.a2a_tasks import (
     MAX_LISTED,
@@ -33,6 +34,7 @@ from holodeck.server.a2a_tasks import (
     UpdateForm,
     chain_of,
     changed_at,
+    state_of,
     task_of,
     task_stream,
 )
@@ -177,29 +179,47 @@ async def subscribe(request: Request, params: JsonObject, form: UpdateForm) -> R
 
 
 async def list_tasks(request: Request, params: JsonObject) -> JsonObject:
-    """The caller's tasks, most recently changed first. Looks at the newest thousand only."""
+    """The caller's tasks, most recently changed first. Looks at the newest thousand runs only.
+
+    Records of runs decide which tasks are on a page; only those are read as a whole.
+    """
     server, wanted, owner = server_of(request), list_request(params), owner_of(request)
     require(request, RUNS_READ)
     records = server.runs.records
     found = (
         [] if records is None else await records.runs_of(owner=owner, session_id=wanted.context_id, limit=MAX_LISTED)
     )
-    roots = list(dict.fromkeys(each.root or each.run_id for each in found))
-    listed = []
-    for root in roots:
-        listed.append(await _listed(server, root, owner, wanted))
-        await asyncio.sleep(0)  # a store in memory never waits: a thousand tasks would hold the event loop
-    tasks = [each for each in listed if each is not None and wanted.state in (None, each["status"]["state"])]
-    tasks.sort(key=lambda task: str(task["status"]["timestamp"]), reverse=True)
+    newest: dict[str, RunRecord] = {}
+    for record in map(server.runs.unstored.seen, found):
+        if not record.request.throw_away:
+            newest.setdefault(record.root or record.run_id, record)
+    roots = [root for root, record in newest.items() if await _is_wanted(server, root, record, wanted)]
+    roots.sort(key=lambda root: changed_at(newest[root]), reverse=True)
     start = int(wanted.page_token or 0)
-    page = tasks[start : start + wanted.page_size]
-    after = start + len(page)
+    after = min(start + wanted.page_size, len(roots))
+    page = []
+    for root in roots[start:after]:
+        page.append(await _listed(server, root, owner, wanted))
+        await asyncio.sleep(0)  # a store in memory never waits: a hundred tasks would hold the event loop
     return {
-        "tasks": page,
-        "nextPageToken": str(after) if after < len(tasks) else "",
+        "tasks": [each for each in page if each is not None],
+        "nextPageToken": str(after) if after < len(roots) else "",
         "pageSize": wanted.page_size,
-        "totalSize": len(tasks),
+        "totalSize": len(roots),
     }
+
+
+async def _is_wanted(server: AgentServer, root: str, record: RunRecord, wanted: ListRequest) -> bool:
+    """Whether a list shows the task whose newest run has this record."""
+    if wanted.after is not None and changed_at(record) <= wanted.after:
+        return False
+    if wanted.state is None:
+        return True
+    state = state_of(record, server.runs.find(record.run_id, owner=record.owner))
+    if state is None:
+        task = await _listed(server, root, record.owner, wanted)
+        state = None if task is None else task["status"]["state"]
+    return state == wanted.state
 
 
 async def _listed(server: AgentServer, root: str, owner: Owner, wanted: ListRequest) -> JsonObject | None:
@@ -207,8 +227,6 @@ async def _listed(server: AgentServer, root: str, owner: Owner, wanted: ListRequ
     try:
         chain = await chain_of(server, root, owner)
     except type(task_not_found(root)):
-        return None
-    if wanted.after is not None and changed_at(chain[-1]) <= wanted.after:
         return None
     return await task_of(server, chain, history_length=wanted.history_length or 0, artifacts=wanted.include_artifacts)
 

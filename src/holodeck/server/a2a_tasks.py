@@ -12,12 +12,12 @@ from typing import Any
 
 from starlette.responses import Response
 
-from holodeck.core.events import RunFinished, interrupts_of
+from holodeck.core.events import Outcome, RunFinished, interrupts_of
 from holodeck.core.json_values import JsonObject
 from holodeck.core.messages import Message, UserMessage
 from holodeck.core.owner import Owner
 from holodeck.errors import HoloDeckError, RunNotFound
-from holodeck.runs.port import RunState
+from holodeck.runs.port import RunRecord, RunState
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.run_feed import RunFeed
@@ -60,12 +60,13 @@ async def task_of(
     history: list[JsonObject] = []
     stored = await _messages(server, chain) if history_length != 0 else {}
     status: JsonObject = {}
+    metadata: JsonObject = {}
     for run in chain:
         reader = _reader(first.run_id, run)
         for event in server.shown_events(run):
             reader.read(event)
         found |= reader.artifacts
-        status = reader.status
+        status, metadata = reader.status, metadata or reader.metadata
         if status["state"] == SUBMITTED and (run.state is not RunState.QUEUED or run.earlier is not None):
             status = {**status, "state": WORKING}  # it began in a part of the log that is not copied, or of a crash
         history += [message_json(each, first.run_id, first.session_id) for each in stored.get(run.run_id, ())]
@@ -81,6 +82,7 @@ async def task_of(
         artifacts=list(found.values()) if artifacts else (),
         history=history,
         history_length=history_length,
+        metadata=metadata,
     )
 
 
@@ -104,8 +106,27 @@ def _reader(task_id: str, run: Run) -> TaskReader:
     return TaskReader(task_id, run.session_id, run.run_id, clock=lambda: changed_at(run))
 
 
-def changed_at(run: Run) -> datetime:
+def changed_at(run: Run | RunRecord) -> datetime:
     return run.finished_at or run.created_at
+
+
+def state_of(record: RunRecord, run: Run | None) -> str | None:
+    """The state of the task whose newest run has this record. `run` is that run, if this process has it.
+
+    None if the text of the run decides.
+    """
+    is_going = run is not None and not run.log.ended
+    state = run.state if run is not None and is_going else record.state
+    if state is RunState.CANCELLED:
+        return CANCELED
+    if is_going or record.ending is None:
+        is_first = run is None or run.earlier is None
+        return SUBMITTED if state is RunState.QUEUED and is_first else WORKING
+    if isinstance(record.ending, RunFinished) and record.ending.outcome is Outcome.MAX_ITERATIONS:
+        return None
+    reader = TaskReader(record.root, record.session_id, record.run_id)
+    reader.read(record.ending)
+    return str(reader.status["state"])
 
 
 async def task_stream(server: AgentServer, chain: Sequence[Run], form: UpdateForm) -> Response:

@@ -255,9 +255,10 @@ class AgentServer:
     def middleware(self) -> EventMiddleware:
         return NO_STAGES if self._middleware is None else self._middleware()
 
-    def shown_events(self, run: Run) -> Iterator[Event]:
-        """The events of a run that readers may see. If it has more than the log keeps, the oldest are missing."""
-        return (bare(event) for _, event in self.middleware()(enumerate(run.log.kept)))
+    def shown_events(self, *parts: Run) -> Iterator[Event]:
+        """The events of a run, or of its parts, that readers may see. The oldest are missing if a log did not keep them."""
+        kept = (event for part in parts for event in part.log.kept)
+        return (bare(event) for _, event in self.middleware()(enumerate(kept)))
 
     def shown_tools(self) -> Sequence[ToolSchema]:
         """The tools that clients may know of: those whose calls the middleware shows. Asks it once for each listing."""
@@ -293,6 +294,20 @@ class AgentServer:
             if each.required and not each.ready
         )
         return lacking
+
+    def weakened(self) -> list[str]:
+        """Returns what runs have to do without, as sentences for an operator. They work nevertheless."""
+        if self.carrier_is_up is False:
+            return [
+                "The Valkey of cluster.valkey does not respond: the database carries streams and stops, more slowly."
+            ]
+        return []
+
+    @property
+    def carrier_is_up(self) -> bool | None:
+        """Returns whether `cluster.valkey` responds, or None if there is none."""
+        records = self.runs.records
+        return records.carrier_is_up if isinstance(records, SharedRunStore) else None
 
     @property
     def retry_after(self) -> int:

@@ -104,7 +104,7 @@ async def start(request: Request, body: bytes, accept: str | None = None) -> Eve
         server,
         server.runs.latest(run),
         accept=accept,
-        first=run.beginning,
+        first=run.beginning if key.part else 0,  # the request that began the run gets all of its parts
         returns=is_terminal,  # `holodeck chat --url` reconnects
     )
 

@@ -152,7 +152,7 @@ async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
     given = await decoded(decode, body, server.settings.block.limits.message_characters)
     await slot_of(request).take(request, owner_of(request))
     found = _readable(await server.stored_runs.of_session(given.thread_id, owner=owner_of(request)))
-    cursors = [await _cursor(each, given.profile, server.middleware()) for each in found]
+    cursors = [cursor for each in found for cursor in await _cursors(each, given.profile, server.middleware())]
     if cursors and isinstance(cursors[0], LateCursor):
         prefix = cursors[0].so_far()
     else:
@@ -161,19 +161,24 @@ async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
     return EventStream(server.runs, cursors, server.settings.block, content_type=sse.CONTENT_TYPE, prefix=prefix)
 
 
+def _is_whole(run: Run) -> bool:
+    return all(part.log.is_whole for part in run.request_parts)
+
+
 def _readable(runs: Sequence[Run]) -> Sequence[Run]:
     """The runs from the newest truncated one on. A truncated run that has ended is skipped; the stored history contains it."""
-    cut = next((i for i in reversed(range(len(runs))) if not runs[i].log.is_whole), None)
+    cut = next((i for i in reversed(range(len(runs))) if not _is_whole(runs[i])), None)
     if cut is None:
         return runs
     return runs[cut + 1 :] if runs[cut].log.ended else runs[cut:]
 
 
-async def _cursor(run: Run, profile: Profile, middleware: EventMiddleware) -> Cursor:
+async def _cursors(run: Run, profile: Profile, middleware: EventMiddleware) -> Sequence[Cursor]:
+    """One for each part of the run's request: after a crash, only the first part has its start."""
     encoder = ReplayEncoder(run, profile)
-    if run.log.is_whole:
-        return Cursor(run, encoder, middleware=middleware)
-    return await LateCursor(run, encoder, middleware=middleware).with_history()
+    if _is_whole(run):
+        return [Cursor(part, encoder, middleware=middleware) for part in run.request_parts]
+    return [await LateCursor(run, encoder, middleware=middleware).with_history()]
 
 
 def _before(history: Sequence[Message], kept: Sequence[Run], given: AguiInput, middleware: EventMiddleware) -> bytes:
@@ -195,7 +200,8 @@ def _ids_of(run: Run) -> set[str]:
     """The messages that a reader of the run gets: those of its request, and those that it produced."""
     made = {
         event.message_id
-        for event in run.log.since(0)
+        for part in run.request_parts
+        for event in part.log.since(0)
         if isinstance(event, e.TextStarted | e.ToolCallStarted | e.ToolFinished)
     }
     return made | {message.id for message in run.request.messages[-1:]}

@@ -215,8 +215,9 @@ async def _started(server: AgentServer, arrival: Arrival, sent: SentRequest) -> 
             require(request, APPROVE)
         if key is not None and key.part:  # it continues a run under its own id, which another process may have started
             with suppress(RunNotFound):
-                await server.stored_runs.find(key.name, owner=owner)
-        run = await server.runs.start(wanted, key=key, fingerprint=sent.fingerprint, meter=meter)
+                await server.stored_runs.find_settled(key.name, owner=owner)
+        may_repeat = sent.attempt is not None
+        run = await server.runs.start(wanted, key=key, fingerprint=sent.fingerprint, meter=meter, may_repeat=may_repeat)
         if wanted.resume:
             note_approvals(owner, wanted.resume)
     return run

@@ -189,7 +189,7 @@ def _stream(server: AgentServer, call: McpCall, run: Run, stop: Callable[[], obj
 
 def _result_of(server: AgentServer, run: Run, call: McpCall) -> dict[str, Any]:
     reader = _reader(server, call.caller)
-    for event in server.shown_events(run):
+    for event in server.shown_events(*run.request_parts):
         reader.read(event)
     if reader.result is None:
         raise InvalidRequest("The stored events of this run have no end.")

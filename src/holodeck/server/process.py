@@ -29,7 +29,7 @@ from holodeck.access.authenticator import Authenticator
 from holodeck.agent.definition import AgentDefinition
 from holodeck.config.auth import API_KEY_VARIABLE, build_access
 from holodeck.config.build import build_agent, build_files, build_middleware, build_run_settings
-from holodeck.config.build_stores import Stores, build_stores, redis_url
+from holodeck.config.build_stores import Stores, build_stores
 from holodeck.config.load import LoadedConfig, secrets_of
 from holodeck.config.serving import ServeOptions, WorkerSeat
 from holodeck.core.events import Observer
@@ -39,6 +39,7 @@ from holodeck.errors import StartError
 from holodeck.limits.leases import LeaseStore, ValkeyLeases
 from holodeck.limits.valkey import ValkeyWindows
 from holodeck.limits.window import StoreDown
+from holodeck.runs.port import SharedRunStore
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.app import Application
@@ -59,7 +60,7 @@ log = logging.getLogger(__name__)
 LOG_KEY = "HOLODECK_LOG_KEY"  # salts the hash that names users if `logs.user_ids` is hashed
 ALLOWED_HOSTS = "HOLODECK_ALLOWED_HOSTS"
 GC_THRESHOLDS = (2_000, 5, 200)  # streams pause during a collection: 50 ms if it has 100,000 new objects to visit
-_SECURE = ("rediss://", "valkeys://", "unix://")
+_SECURE = ("rediss", "valkeys", "unix")  # schemes, also with +sentinel
 _LIMITS = ("server", "limits")  # the place in the agent file
 FLUSH_SECONDS = 2  # for clients to read the last events after the runs have ended
 CANCEL_SECONDS = 1.0  # seconds for the remaining tasks to end at shutdown
@@ -176,6 +177,8 @@ def build_server(
     """Builds the server of a file. `agent` replaces the agent that the file describes."""
     metrics, stores = Metrics(config.agent.observability.tenants), stores or build_stores(config)
     windows, leases = open_store(config)
+    if windows is not None and isinstance(records := stores.runs, SharedRunStore):
+        windows.processes = lambda: records.processes
     return AgentServer(
         agent
         or build_agent(
@@ -257,13 +260,13 @@ def open_store(config: LoadedConfig) -> tuple[ValkeyWindows | None, LeaseStore |
         return None, None
     url = file.store.get_secret_value()
     try:
-        windows = ValkeyWindows(redis_url(url), file.when_store_is_down)
+        windows = ValkeyWindows(url, file.when_store_is_down)
     except ModuleNotFoundError as error:
         raise StartError("limits.store needs the package redis: pip install 'holodeck-agents[valkey]'") from error
     except ValueError as error:
         text = "this is not the address of a Valkey or Redis; write e.g. valkeys://user:password@host:6379/0"
         raise StartError(str(config.error((*_LIMITS, "store"), text))) from error
-    if not url.startswith(_SECURE) and urlsplit(url).hostname not in LOOPBACK:
+    if url.partition(":")[0].partition("+")[0] not in _SECURE and urlsplit(url).hostname not in LOOPBACK:
         log.warning(
             "limits.store is used without TLS: others on the network can read and change the counts; use rediss://"
         )

@@ -72,8 +72,8 @@ Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
 class HealthResponse(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the agent can serve (SRV-10). A client that may not see more gets `status` alone."""
 
-    status: Literal["healthy", "unhealthy"]
-    reasons: Annotated[list[str], msgspec.Meta(description="Why it is unhealthy")] | UnsetType = UNSET
+    status: Literal["healthy", "degraded", "unhealthy"]
+    reasons: Annotated[list[str], msgspec.Meta(description="Why it is not healthy")] | UnsetType = UNSET
     agent_name: str | UnsetType = UNSET
     agent_ready: bool | UnsetType = UNSET
     active_sessions: int | UnsetType = UNSET

@@ -145,7 +145,8 @@ class EventStream(Response):
             while not self._left:
                 if cursor.position < len(run_log):
                     body = cursor.take()
-                    await self._write(body, final=last and run_log.has_ending and not cursor.has_more)
+                    is_over = last and run_log.has_ending and cursor.run.later is None
+                    await self._write(body, final=is_over and not cursor.has_more)
                 elif run_log.ended:
                     return
                 else:

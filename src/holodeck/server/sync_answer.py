@@ -9,8 +9,17 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from holodeck.core.encoder import bare
-from holodeck.core.events import Ending, RunFailed, RunFinished, StepStarted, TextAdded, ToolCallEnded, ToolFinished
-from holodeck.core.messages import ToolCall, ToolExecution
+from holodeck.core.events import (
+    Ending,
+    Event,
+    RunFailed,
+    RunFinished,
+    StepStarted,
+    TextAdded,
+    ToolCallEnded,
+    ToolFinished,
+)
+from holodeck.core.messages import ToolCall, ToolExecution, ToolStatus, text_of
 from holodeck.core.tools import arguments_shown
 from holodeck.errors import ShuttingDown
 from holodeck.runs.middleware import EventMiddleware
@@ -44,12 +53,11 @@ def _last(run: Run) -> Ending:
 
 def answer_of(run: Run, ending: Ending, middleware: EventMiddleware) -> tuple[str, Sequence[ToolExecution]]:
     """Returns the run's own text and tools or, with a middleware, those of the events that it lets through."""
-    result = run.result
-    executions = result.executions if result is not None else ()
+    result, executions = run.result, _executions_of(run)
     if middleware.is_empty:
         return (result.text if result is not None else None) or "", executions
     text, names, arguments = ReplyText(), dict[str, str](), dict[str, str]()
-    for event in map(bare, (event for _, event in middleware(enumerate(run.log.kept)))):
+    for event in map(bare, (event for _, event in middleware(enumerate(_events_of(run))))):
         if isinstance(event, StepStarted):
             text.step_started()
         elif isinstance(event, TextAdded):
@@ -67,6 +75,33 @@ def answer_of(run: Run, ending: Ending, middleware: EventMiddleware) -> tuple[st
                 given = middleware.shown_arguments(ToolCall(id=each.call_id, name=each.tool_name, arguments=sent))
             shown.append(replace(each, tool_name=names[each.call_id], parameters=arguments_shown(given)))
     return text.answer(ending), shown
+
+
+def _events_of(run: Run) -> Sequence[Event]:
+    return [event for part in run.request_parts for event in part.log.kept]
+
+
+def _executions_of(run: Run) -> Sequence[ToolExecution]:
+    """The calls of a run that have a result, in the order of the results, also those before a crash."""
+    if len(run.request_parts) == 1:
+        return run.result.executions if run.result is not None else ()
+    arguments, found = dict[str, str](), list[ToolExecution]()
+    for event in _events_of(run):  # the result has only what came after the crash
+        if isinstance(event, ToolCallEnded):
+            arguments[event.call_id] = event.arguments
+        elif isinstance(event, ToolFinished):
+            text = text_of(event.content)
+            found.append(
+                ToolExecution(
+                    tool_name=event.name,
+                    call_id=event.call_id,
+                    parameters=arguments_shown(arguments.get(event.call_id, "{}")),
+                    status=ToolStatus.FAILED if event.failed else ToolStatus.SUCCESS,
+                    result=None if event.failed else text,
+                    error_message=(text or "failed") if event.failed else None,
+                )
+            )
+    return found
 
 
 async def has_left(receive: Receive, ends: "set[asyncio.Future[None]]", seconds: float | None = None) -> bool:

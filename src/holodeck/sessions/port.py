@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from enum import Enum
-from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypedDict
 
 import msgspec
 
@@ -132,6 +132,13 @@ class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
     pending: PendingStep | None = None
     state: Any = None
     summary: Summary | None = None
+
+
+class Durability(NamedTuple):
+    """What a store promises, in a sentence, and whether a setting outside the agent file weakens it."""
+
+    sentence: str
+    is_doubtful: bool = False
 
 
 class StoreLimits(TypedDict, total=False):

@@ -133,11 +133,13 @@ class HeldParts:
 class AddedAtOnce(Committing):
     """A conversation in memory: what is added is there at once, and no ending is stored with it."""
 
-    def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> None:
+    def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> "asyncio.Future[Any] | None":
         self._add(SessionChange(messages, state=state))
+        return None
 
-    def _begin_commit(self, change: SessionChange, ending: Ending | None) -> None:  # noqa: ARG002  see above
+    def _begin_commit(self, change: SessionChange, ending: Ending | None) -> "asyncio.Future[Any] | None":  # noqa: ARG002  see above
         self._add(change)
+        return None
 
     @abstractmethod
     def _add(self, change: SessionChange) -> None: ...

@@ -42,6 +42,11 @@ class Heartbeats:
     def has_others(self) -> bool:
         return bool(self._others)
 
+    @property
+    def processes(self) -> int:
+        """How many processes share the store, by the last heartbeat of this one, which counts too."""
+        return 1 + len(self._others)
+
     def see(self, others: Iterable[tuple[str, int]]) -> None:
         """Notes the counters of all other processes."""
         now, seen = time.monotonic(), self._others

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 COPY_SECONDS = 0.25
 HURRIED_SECONDS = 0.02
 RETRY_SECONDS = 1.0
+MAX_ENDED = 1000  # logs that have ended and wait for a store that cannot be used
 
 
 @dataclass(slots=True)
@@ -91,6 +92,10 @@ class LogCopier:
             self._is_due(copy)
         else:
             log.call_at_next(partial(self._is_due, copy))
+
+    def follows(self, run: OwnedId) -> bool:
+        """Whether something of this run's log is still to be copied, or may be added to it."""
+        return run in self._copies
 
     def hurry(self, run: OwnedId) -> None:
         """Copies this run more often from now on: another process has a reader of it. It may have ended meanwhile."""
@@ -170,7 +175,8 @@ class LogCopier:
                 self._is_failing = True
                 for copy, piece in some:
                     copy.position = piece.first - copy.first_number
-                    self._due[copy] = None
+                self._due = {**dict.fromkeys([copy for copy, _ in some]), **self._due}
+                self._drop_oldest()
             except Exception as error:  # noqa: BLE001  a defect, or an event that cannot be written: likewise
                 batches += _apart(some, error)
             else:
@@ -179,6 +185,12 @@ class LogCopier:
                         copy.position = 0
                         self._due[copy] = None
         self._end_copy()
+
+    def _drop_oldest(self) -> None:
+        """Each attempt encodes all logs that wait. Without a limit, a store that is away for hours would block the loop."""
+        ended = [copy for copy in self._due if copy.log.ended]
+        for copy in ended[: max(0, len(ended) - MAX_ENDED)]:
+            del self._due[copy]
 
     def _end_copy(self) -> None:
         self._is_writing = False
@@ -191,6 +203,9 @@ class LogCopier:
         due, self._due = self._due, {}
         taken: _Batch = []
         for copy in due:
+            latest = self._copies.get(copy.run)
+            if latest is not None and latest is not copy and latest.first_number <= copy.first_number:
+                continue  # the run was not stored, and has begun again under its id
             try:
                 events = copy.log.since(copy.position)
             except ReplayGone:  # it writes faster than it can be copied: the beginning is enough

@@ -19,8 +19,8 @@ from holodeck.stores.postgres_database import PostgresConnection
 from holodeck.stores.postgres_run_statements import RunClause
 from holodeck.stores.stored_conversation import LOST, SessionRow, Step, size_of_steps, steps_of
 
-# A run's first commit raises the session's epoch by 1, that of any other writer by 2. After a commit without effect, the
-# epoch therefore shows whether our own commit succeeded before the connection broke.
+# A run's first commit raises the session's epoch by 1, or by 3 if it cuts the history; that of any other writer by 2.
+# After a commit without effect, the epoch therefore shows whether our own commit succeeded before the connection broke.
 RAISED_BY_RUN, RAISED_BY_OTHERS = 1, 2
 USUAL_STEPS = 4  # most commits have no more steps; a history that is adopted from a client may have thousands
 
@@ -66,10 +66,16 @@ class Commit:
             values |= {f"seq{i}": row.steps + i, f"count{i}": count, f"by_user{i}": by_user, f"body{i}": body}
         return values
 
-    async def after_cut(self, connection: PostgresConnection, kept: StoredSession) -> SessionRow:
-        """The commit for a history that is cut first, within a transaction."""
-        row = await fill(connection, self.row, kept, self.now)
-        commit = replace(self, row=row, epoch=row.epoch)
+    def behind(self, kept: StoredSession) -> "Commit":
+        """The commit after the history is cut to these messages: `store_cut` does both in one transaction."""
+        row = _filled(self.row, kept, self.now)
+        has_run = self.run is not None and not self.run.has_ended
+        return replace(self, row=row, epoch=row.epoch + RAISED_BY_RUN if has_run else row.epoch)
+
+    async def store_cut(self, connection: PostgresConnection, kept: StoredSession) -> SessionRow:
+        """Cuts the history and makes the commit, within a transaction. Raises LostClaim if it has no effect."""
+        commit = self.behind(kept)
+        await fill(connection, self.row, kept, self.now)
         if await (await connection.execute(commit.statement, commit.values)).fetchone() is None:
             raise LostClaim(LOST)
         return commit.row_after
@@ -149,5 +155,10 @@ async def fill(connection: PostgresConnection, row: SessionRow, content: StoredS
             "INSERT INTO holodeck.steps (session, seq, messages, by_user, v, body) VALUES (%s, %s, %s, %s, %s, %s)",
             [(row.key, seq, *step[:2], records.VERSION, step[2]) for seq, step in enumerate(steps)],
         )
+    return _filled(row, content, used)
+
+
+def _filled(row: SessionRow, content: StoredSession, used: float) -> SessionRow:
+    """The row of a session after `fill`."""
     empty = msgspec.structs.replace(row, messages=0, steps=0, size=0)
-    return empty.grown(steps, epoch=row.epoch + RAISED_BY_OTHERS, used=used)
+    return empty.grown(steps_of(content.messages), epoch=row.epoch + RAISED_BY_OTHERS, used=used)

@@ -22,6 +22,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from holodeck.core.cancellations import noticing_cancellation
 from holodeck.errors import HoloDeckError, StartError, StorageFull, StoreRefused, StoreUnavailable
+from holodeck.sessions.port import Durability
 from holodeck.stores.postgres_schema import LOCK, MIGRATIONS
 
 log = logging.getLogger(__name__)
@@ -126,7 +127,7 @@ class PostgresDatabase:
         place = f"{f'[{host}]' if ':' in host else host}:{port}" if host else f"this machine, port {port}"
         return f"PostgreSQL on {place}, database {given.get('dbname') or given.get('user') or 'postgres'},"
 
-    async def durability(self) -> str:
+    async def durability(self) -> Durability:
         """Whether an acknowledged commit survives a power loss and a failover, by the database's own settings."""
         found = await self.row(
             "SELECT current_setting('fsync'), current_setting('synchronous_commit'),"
@@ -137,17 +138,30 @@ class PostgresDatabase:
         )
         fsync, commit, names, synchronous, standbys, hidden, role = found or ("off", "off", "", 0, 0, 0, "")
         if fsync != "on" or commit == "off":
-            return f"a power failure may lose the last messages (fsync {fsync}, synchronous_commit {commit})"
+            lost = f"a power failure may lose the last messages (fsync {fsync}, synchronous_commit {commit})"
+            return Durability(lost, is_doubtful=True)
         if names and commit != "local" and synchronous:
-            return f"a power failure or a failover loses nothing (synchronous_commit {commit}, synchronous standby)"
+            sentence = f"a power failure or a failover loses nothing (synchronous_commit {commit}, synchronous standby)"
+            return Durability(sentence)
         if hidden:
-            return (
+            unknown = (
                 "what a failover loses is not known, because this role may not see the state of the standbys: "
                 f"GRANT pg_read_all_stats TO {role} (synchronous_commit {commit})"
             )
+            return Durability(unknown, is_doubtful=True)
         if standbys or names:
-            return f"a failover may lose the last messages: no standby is synchronous (synchronous_commit {commit})"
-        return f"a power failure loses nothing that was acknowledged (synchronous_commit {commit}, no standby)"
+            lost = f"a failover may lose the last messages: no standby is synchronous (synchronous_commit {commit})"
+            return Durability(lost, is_doubtful=True)
+        return Durability(
+            f"a power failure loses nothing that was acknowledged (synchronous_commit {commit}, no standby)"
+        )
+
+    async def warn_of_losses(self) -> None:
+        """Logs if a power failure or a failover may lose messages. A server starts meanwhile, and without the answer."""
+        with contextlib.suppress(HoloDeckError):
+            durability = await self.durability()
+            if durability.is_doubtful:
+                log.warning("%s %s", self.name, durability.sentence)
 
     async def rows(
         self, statement: str, values: Values = NO_VALUES, *, again: bool = False, lane: Lane = Lane.RUN
@@ -169,14 +183,14 @@ class PostgresDatabase:
         found = await self.rows(statement, values, again=again, lane=lane)
         return found[0] if found else None
 
-    async def transaction(self, job: Callable[[PostgresConnection], Awaitable[T]]) -> T:
-        """Executes several statements, all of them or none."""
+    async def transaction(self, job: Callable[[PostgresConnection], Awaitable[T]], *, again: bool = False) -> T:
+        """Executes several statements, all of them or none. `again` as in `rows`."""
 
         async def execute(connection: PostgresConnection) -> T:
             async with connection.transaction():
                 return await job(connection)
 
-        return await noticing_cancellation(self._attempt(execute, again=False, lane=Lane.RUN))
+        return await noticing_cancellation(self._attempt(execute, again=again, lane=Lane.RUN))
 
     async def _attempt(self, job: Callable[[PostgresConnection], Awaitable[T]], *, again: bool, lane: Lane) -> T:
         deadline = time.monotonic() + OUTAGE_SECONDS

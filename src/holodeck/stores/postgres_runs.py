@@ -93,6 +93,14 @@ class PostgresRunStore:
     def has_others(self) -> bool:
         return self._replicas.has_others
 
+    @property
+    def carrier_is_up(self) -> bool | None:
+        return None if self._link is None else not self._link.is_away
+
+    @property
+    def processes(self) -> int:
+        return self._replicas.processes
+
     def connect(self, link: "ValkeyLink") -> None:
         """Lets a Valkey carry logs and commands. Called before `join`."""
         self._link = link
@@ -216,7 +224,7 @@ class PostgresRunStore:
                     continue  # another one began just now: this one waits behind it
                 raise RunExists(f"Run {record.run_id!r} was started by another request.") from None
             if found is None or found[0] is None:
-                raise RunExists(f"Run id {record.run_id!r} is already used by another request.")
+                raise RunExists(f"Run id {record.run_id!r} is already used by another request; send a new one.")
             key, state, ahead, is_unchanged, *session = found
             run = record.owner, record.run_id
             self._keys[run], self._records[run], self._logs[run] = key, record, key
@@ -238,16 +246,17 @@ class PostgresRunStore:
     async def stored(self, record: RunRecord) -> None:
         """Does nothing: `begin` has stored it."""
 
-    async def store_request(self, record: RunRecord) -> None:
+    async def store_request(self, record: RunRecord) -> bool:
         run = record.owner, record.run_id
         if run in self._records:
             self._records[run] = record
-        await self._database.rows(
+        stored = await self._database.rows(
             "UPDATE holodeck.runs SET request = %(request)s, v = %(v)s, root = %(root)s"
-            " WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL",
+            " WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL RETURNING 1",
             {**self._values(record), "key": self._keys.get(run), "me": self.replica},
             again=True,
         )
+        return bool(stored)
 
     async def turn(self, record: RunRecord) -> None:
         seconds, watch = LOOK_SECONDS[0], self.watch_session(record.session_id, owner=record.owner)
@@ -282,6 +291,8 @@ class PostgresRunStore:
         self._keys.pop(run, None)
         self._found.pop(run, None)
         self._changed.discard(run)
+        if not self._copier.follows(run):  # else its ending is copied later
+            self._logs.pop(run, None)
         if self._link is not None:
             self._copier.has_ended()
         self._sessions.changed((record.owner, record.session_id))
@@ -317,6 +328,12 @@ class PostgresRunStore:
         where += "" if root is None else " AND (id = %(root)s OR root = %(root)s)"
         return await self._select(where, values, f"ORDER BY key DESC LIMIT {int(limit)}")
 
+    async def equal_runs(self, fingerprint: bytes, *, owner: Owner, seconds: float) -> Sequence[RunRecord]:
+        equal = f"SELECT key FROM holodeck.runs WHERE {OF_OWNER} AND fingerprint = %(fingerprint)s AND ended"
+        where = f"key IN ({equal} IS NULL UNION ALL {equal} > %(after)s)"  # there is an index for each
+        values = {**self._name(owner, ""), "fingerprint": fingerprint, "after": self.clock() - seconds}
+        return await self._select(where, values)
+
     async def remove(self, run_id: str, *, owner: Owner) -> bool:
         statement = f"DELETE FROM holodeck.runs WHERE {NAMED} RETURNING 1"
         return bool(await self._database.rows(statement, self._name(owner, run_id)))
@@ -324,12 +341,9 @@ class PostgresRunStore:
     async def unfinished(self) -> Sequence[RunRecord]:
         return await self._select("agent = %(agent)s AND ended IS NULL", {"agent": self._agent})
 
-    async def open_runs(
-        self, *, owner: Owner, session_id: str | None = None, fingerprint: bytes | None = None
-    ) -> Sequence[RunRecord]:
+    async def open_runs(self, *, owner: Owner, session_id: str | None = None) -> Sequence[RunRecord]:
         where = f"{OF_OWNER} AND ended IS NULL" + ("" if session_id is None else " AND session = %(id)s")
-        where += "" if fingerprint is None else " AND fingerprint = %(fingerprint)s"
-        return await self._select(where, {**self._name(owner, session_id or ""), "fingerprint": fingerprint})
+        return await self._select(where, self._name(owner, session_id or ""))
 
     def watch_session(self, session_id: str, *, owner: Owner) -> SessionWatch:
         """Watches a session.
@@ -493,7 +507,12 @@ class PostgresRunStore:
             " AND ended <= %(old)s ORDER BY ended LIMIT %(batch)s FOR UPDATE SKIP LOCKED) RETURNING 1",
             values,
         )
-        return len(gone), max(len(gone), len(keys), len(copies)) >= BATCH
+        brief = await self._database.rows(
+            "DELETE FROM holodeck.runs WHERE key IN (SELECT key FROM holodeck.runs WHERE agent = %(agent)s AND without_session"
+            " AND ended <= %(keys)s ORDER BY ended LIMIT %(batch)s FOR UPDATE SKIP LOCKED) RETURNING 1",
+            values,
+        )
+        return len(gone) + len(brief), max(len(gone), len(brief), len(keys), len(copies)) >= BATCH
 
     async def _one(self, where: str, values: dict[str, Any]) -> RunRecord | None:
         """One run. Raises if it cannot be read."""
@@ -546,8 +565,8 @@ class PostgresRunStore:
         return ()
 
     def _forget_ended(self, pieces: Sequence[LogPiece]) -> None:
-        for piece in pieces:
-            if piece.events and type(piece.events[-1]) in ENDINGS:
+        for piece in pieces:  # a run that this process has continues under its own id, or `release` drops its log
+            if piece.run not in self._keys and piece.events and type(piece.events[-1]) in ENDINGS:
                 self._logs.pop(piece.run, None)
 
     def _piece(self, piece: LogPiece) -> list[tuple[str, Any]]:
@@ -568,6 +587,7 @@ class PostgresRunStore:
             "v": records.VERSION,
             "request": records.encode(record.request),
             "root": record.root or None,
+            "brief": record.request.throw_away or None,
         }
 
 

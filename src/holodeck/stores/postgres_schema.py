@@ -77,4 +77,9 @@ MIGRATIONS = (
         WHERE s.agent = $1 AND s.tenant = $2 AND s.user_name = $3 AND s.id = $4), $5 IS NULL);
     END $$
     """,
+    # Runs whose records are kept for a day only.
+    """
+    ALTER TABLE holodeck.runs ADD COLUMN without_session boolean;
+    CREATE INDEX runs_without_session ON holodeck.runs (agent, ended) WHERE without_session;
+    """,
 )

@@ -27,6 +27,7 @@ from holodeck.errors import (
     SessionDeleted,
     SessionNotFound,
 )
+from holodeck.runs.run import cancel_all
 from holodeck.sessions.port import Conversation, ServerSession, StoredSession
 from holodeck.sessions.transcript import cut_before, wanted_messages
 from holodeck.stores import records
@@ -91,6 +92,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         self.values = PostgresValues(database, agent, self.now)
         self._unchecked: dict[Owner, int] = {}  # bytes that an owner has added since the total was read
         self._evicting: dict[Owner, asyncio.Task[None]] = {}
+        self._warning: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await self.database.open()
@@ -104,6 +106,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         if self.runs is not None:
             self.runs.clock = self.now
             await self.runs.join()
+            self._warning = asyncio.create_task(self.database.warn_of_losses(), name="durability of the database")
         self._start_cleaning()
 
     async def close(self) -> None:
@@ -114,6 +117,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
         await leaving
 
     async def _leave(self) -> None:
+        await cancel_all([self._warning])
         if self._cleaner is not None:
             self._cleaner.cancel()
             await asyncio.wait({self._cleaner, *self._evicting.values()})
@@ -354,7 +358,7 @@ class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
                 f"WITH gone AS (DELETE FROM holodeck.sessions s WHERE key = ANY(%(keys)s) AND NOT {_OPEN_RUN}"
                 f" RETURNING {_NAME}), {_FORGOTTEN} SELECT count(*) FROM gone"
             )
-            await self.database.rows(statement, {"keys": list(keys)})
+            await self.database.rows(statement, {"keys": list(keys)}, again=True)
 
     async def _by_last_use(self, owner: Owner) -> Sequence[tuple[int, int, bool]]:
         """Key, size and whether it is in use, the least recently used first."""
@@ -520,9 +524,11 @@ class _PostgresConversation(StoredConversation[PostgresSessionStore]):
         )
         if cut is not None:
             whole = stored_session(self._owner, self._session_id, row, await store.messages_of(row))
-            return await store.database.transaction(
-                lambda connection: commit.after_cut(connection, cut_before(whole, cut))
-            )
+            kept = cut_before(whole, cut)
+            try:
+                return await store.database.transaction(lambda c: commit.store_cut(c, kept), again=has_run)
+            except LostClaim:
+                return await self._without_effect(commit.behind(kept), ending)
         found = await store.database.row(commit.statement, commit.values, again=has_run)
         if found is None:
             return await self._without_effect(commit, ending)

@@ -9,13 +9,13 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from holodeck.core.events import Ending, Event
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.errors import SessionBroken, StoreUnavailable
 from holodeck.runs.log import RunLog
-from holodeck.runs.port import Begun, RunRecord, RunState
+from holodeck.runs.port import Begun, RunExists, RunRecord, RunState
 from holodeck.runs.run import kept_after_end, state_after
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
@@ -24,7 +24,10 @@ from holodeck.stores.migrations import next_key
 from holodeck.stores.records import COLUMNS, KEY_SECONDS, run_of
 from holodeck.stores.sqlite_file import NAMED, OF_AGENT, Job, SqliteFile
 
+T = TypeVar("T")
+
 FIRST_COMMIT_SECONDS = 0.05  # for the first commit of a run whose client is about to be answered
+RECENT_RUNS = 20_000  # runs that `equal_runs` looks at: 10 ms
 SHORT_REQUEST = 1024  # bytes; a request that is no longer stays as it is when its run has ended
 RUN_COLUMNS = COLUMNS.format(user="user")
 # A key is the id of its run, or the client's own. The values are agent, tenant, user, wire, key, and for own keys the end of
@@ -39,11 +42,16 @@ _FREE_KEY = f"UPDATE runs SET repeat_key = NULL WHERE {_IS_OWN} AND NOT {_HOLDS_
 NEXT_KEY = next_key("runs")
 _INSERT = (
     "INSERT INTO runs (key, agent, tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, ended,"
-    f" ending, v, request, root) VALUES ({NEXT_KEY}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    f" ending, v, request, root, without_session) VALUES ({NEXT_KEY}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (agent, tenant, user, id) DO UPDATE SET state = excluded.state, request = excluded.request,"
     " root = excluded.root, v = excluded.v, replica = NULL, ended = excluded.ended, ending = excluded.ending"
 )
 _INSERT_UNENDED = f"{_INSERT} WHERE runs.ended IS NULL"
+
+_REMOVE_BRIEF = (
+    "DELETE FROM runs WHERE key IN (SELECT key FROM (SELECT key, ended FROM runs WHERE agent = ? AND without_session"
+    " ORDER BY key LIMIT ?) WHERE ended <= ?)"
+)
 
 # Indexes that a run's commit does not change: rows are added to them afterwards. A commit writes one page for each index
 # that it changes, and a client waits for it. Only the clean-up and rare reads need these indexes, so a new row is not in
@@ -110,7 +118,8 @@ class SqliteRunStore:
 
     async def begin(self, record: RunRecord) -> Begun:
         self.register(record)
-        await self._store(record, None)
+        run, now = (record.owner, record.run_id), self.clock()
+        await self._written(run, lambda connection: self.store_with_commit(connection, run, None, now))
         return Begun()
 
     async def stored(self, record: RunRecord) -> None:
@@ -129,25 +138,21 @@ class SqliteRunStore:
         finally:
             del self.awaited[run]
 
-    async def store_request(self, record: RunRecord) -> None:
+    async def store_request(self, record: RunRecord) -> bool:
         run, now = (record.owner, record.run_id), self.clock()
         is_stored = run in self._stored
         if run in self._registered:
             self._registered[run] = record
 
-        def job(connection: sqlite3.Connection) -> None:
+        def job(connection: sqlite3.Connection) -> bool:
             if is_stored:
-                self._update_request(connection, record)
-            else:
-                self._insert(connection, record, now, reopens=False)
+                return self._update_request(connection, record)
+            return self._insert(connection, record, now, reopens=False)
 
+        return await self._written(run, job)
+
+    async def _written(self, run: OwnedId, job: Job[T]) -> T:
         future = self._file.write(job)
-        future.add_done_callback(partial(self.committed, run))
-        await future
-
-    async def _store(self, record: RunRecord, ending: Ending | None) -> bool:
-        run, now = (record.owner, record.run_id), self.clock()
-        future = self._file.write(lambda connection: self.store_with_commit(connection, run, ending, now))
         future.add_done_callback(partial(self.committed, run))
         return await future
 
@@ -178,10 +183,17 @@ class SqliteRunStore:
         await self._file.execute(statement, self._name(record.owner, record.run_id))
 
     async def end(self, record: RunRecord, ending: Ending) -> bool:
-        run = record.owner, record.run_id
-        if run not in self._stored:
-            self._registered.setdefault(run, record)
-        return await self._store(record, ending)
+        run, now = (record.owner, record.run_id), self.clock()
+        is_released = run not in self._stored and run not in self._registered
+
+        def job(connection: sqlite3.Connection) -> bool:
+            if not is_released:
+                return self.store_with_commit(connection, run, ending, now)
+            if not self._update_ending(connection, run, ending, now, is_over=True):
+                self._insert(connection, record, now, ending)
+            return True
+
+        return await self._written(run, job)
 
     async def find(self, run_id: str, *, owner: Owner) -> RunRecord | None:
         statement, name = f"SELECT {RUN_COLUMNS} FROM runs WHERE {NAMED}", self._name(owner, run_id)
@@ -208,6 +220,15 @@ class SqliteRunStore:
             where, values = f"{where} AND (id = ? OR root = ?)", [*values, root, root]
         order = f"ORDER BY key DESC LIMIT {int(limit)}"
         return await self._file.read(self._selected(where, values, order, agent=agent))
+
+    async def equal_runs(self, fingerprint: bytes, *, owner: Owner, seconds: float) -> Sequence[RunRecord]:
+        """Looks at the newest `RECENT_RUNS` of the file only: no index has fingerprints."""
+        where = (
+            "tenant = ? AND user = ? AND fingerprint = ? AND (ended IS NULL OR ended > ?)"
+            f" AND key > (SELECT max(key) FROM runs) - {RECENT_RUNS}"
+        )
+        values = owner.tenant, owner.user, fingerprint, self.clock() - seconds
+        return await self._file.read(self._selected(where, values, agent="+agent = ?"))
 
     async def remove(self, run_id: str, *, owner: Owner) -> bool:
         removed = await self._file.execute(f"DELETE FROM runs WHERE {NAMED}", self._name(owner, run_id))
@@ -302,12 +323,14 @@ class SqliteRunStore:
             body = records.encode(kept_after_end(records.request_of(request, records.VERSION)))
             connection.execute("UPDATE runs SET request = ? WHERE key = ?", (body, key))
 
-    def _update_request(self, connection: sqlite3.Connection, record: RunRecord) -> None:
+    def _update_request(self, connection: sqlite3.Connection, record: RunRecord) -> bool:
+        """Returns whether the run is in progress."""
         values = records.encode(record.request), record.root or None, records.VERSION
-        connection.execute(
+        changed = connection.execute(
             f"UPDATE runs SET request = ?, root = ?, v = ? WHERE {NAMED} AND ended IS NULL",
             (*values, *self._name(record.owner, record.run_id)),
         )
+        return changed.rowcount > 0
 
     def _insert(
         self,
@@ -317,8 +340,12 @@ class SqliteRunStore:
         ending: Ending | None = None,
         *,
         reopens: bool = True,
-    ) -> None:
-        """Inserts a run. A part that continues a run under its own id replaces the earlier part, which it `reopens`."""
+    ) -> bool:
+        """Inserts a run, and returns whether it did.
+
+        A part that continues a run under its own id replaces the earlier part, which it `reopens`. Raises RunExists if
+        another run has the id: one of another wire, which the key of this one does not find.
+        """
         name = self._name(record.owner, record.run_id)
         about = record.session_id, record.wire, record.key, record.fingerprint
         state, ended = (RunState.RUNNING, None) if ending is None else (state_after(ending), now)
@@ -326,9 +353,15 @@ class SqliteRunStore:
         if ending is not None and len(request) > SHORT_REQUEST:
             request = records.encode(kept_after_end(record.request))
         body = None if ending is None else records.encode(ending)
-        values = (*name, *about, state, now, ended, body, records.VERSION, request, record.root or None)
-        self.put(connection, record, now, _INSERT if reopens else _INSERT_UNENDED, values)
-        self._inserted[record.owner, record.run_id] = record, ending is not None
+        last = record.root or None, record.request.throw_away or None
+        values = (*name, *about, state, now, ended, body, records.VERSION, request, *last)
+        statement = _INSERT if reopens and record.request.answered else _INSERT_UNENDED
+        if self.put(connection, record, now, statement, values).rowcount:
+            self._inserted[record.owner, record.run_id] = record, ending is not None
+            return True
+        if reopens:
+            raise RunExists(f"Run id {record.run_id!r} is already used by another request.")
+        return False
 
     def put(
         self, connection: sqlite3.Connection, record: RunRecord, now: float, statement: str, values: Sequence[object]
@@ -357,7 +390,12 @@ class SqliteRunStore:
         return None if found is None else int(found[0])
 
     def _selected(
-        self, where: str, values: Sequence[str | bytes], order: str = "ORDER BY key", *, agent: str = "agent = ?"
+        self,
+        where: str,
+        values: Sequence[str | bytes | float],
+        order: str = "ORDER BY key",
+        *,
+        agent: str = "agent = ?",
     ) -> Job[list[RunRecord]]:
         statement = f"SELECT {RUN_COLUMNS} FROM runs WHERE {agent} AND {where} {order}"
         return lambda connection: records.readable_runs(connection.execute(statement, (self._agent, *values)))
@@ -391,6 +429,7 @@ class SqliteRunStore:
             ).fetchall()
             old = [(key,) for key, _, is_old in noted if is_old]
             connection.executemany("DELETE FROM runs WHERE key = ?", old)
+            brief = connection.execute(_REMOVE_BRIEF, (self._agent, BATCH, now - KEY_SECONDS)).rowcount
             later = [(time, key) for key, time, is_old in noted if not is_old]  # it ended after it was noted
             connection.executemany("UPDATE runs SET noted = ? WHERE key = ?", later)
             copies = connection.execute(
@@ -398,7 +437,7 @@ class SqliteRunStore:
                 f" WHERE {OF_AGENT} AND runs.ended <= ? LIMIT ?)",
                 (self._agent, now - self._replay_window, BATCH),
             )
-            return len(old), are_new or max(len(noted), copies.rowcount) >= BATCH
+            return len(old) + brief, are_new or max(len(noted), brief, copies.rowcount) >= BATCH
 
         return await self._file.write(job)
 

@@ -46,7 +46,7 @@ _FIRST = (
 )
 _BEGIN = (
     "INSERT INTO runs (key, agent, tenant, user, id, session, wire, repeat_key, fingerprint, replica, state, accepted, v,"
-    f" request, root) VALUES ({NEXT_KEY}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    f" request, root, without_session) VALUES ({NEXT_KEY}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (agent, tenant, user, id) DO UPDATE SET state = excluded.state, request = excluded.request,"
     " v = excluded.v, root = excluded.root, replica = excluded.replica, stop_wanted = 0, ended = NULL, ending = NULL"
     " WHERE runs.ended IS NOT NULL AND ? RETURNING key"
@@ -59,6 +59,7 @@ _LOST = "Another process has taken this run over, or it was deleted; it can no l
 class SharedSqliteRunStore(SqliteRunStore):
     is_shared = True
     has_others = False  # the workers of a server stop together
+    carrier_is_up = None  # they need none
 
     def __init__(
         self,
@@ -82,6 +83,10 @@ class SharedSqliteRunStore(SqliteRunStore):
         self._copier.seconds = COPY_SECONDS
 
     # this process among the others
+
+    @property
+    def processes(self) -> int:
+        return self._heartbeats.processes
 
     async def join(self) -> None:
         statement = "INSERT OR IGNORE INTO replicas (id, agent, version) VALUES (?, ?, ?)"
@@ -215,22 +220,23 @@ class SharedSqliteRunStore(SqliteRunStore):
         ahead = frozenset(run_id for (run_id,) in others)
         state = RunState.QUEUED if ahead else RunState.RUNNING
         about = record.session_id, record.wire, record.key, record.fingerprint, self.replica, state, now
-        body = records.VERSION, records.encode(record.request), record.root or None
+        brief = record.request.throw_away or None
+        body = records.VERSION, records.encode(record.request), record.root or None, brief
         try:
             put = self.put(connection, record, now, _BEGIN, (*name, *about, *body, replaces)).fetchone()
         except sqlite3.IntegrityError:  # its idempotency key is taken
             raise RunExists(f"Run {record.run_id!r} was started by another request.") from None
         if put is None:
-            raise RunExists(f"Run id {record.run_id!r} is already used by another request.")
+            raise RunExists(f"Run id {record.run_id!r} is already used by another request; send a new one.")
         self._keys[record.owner, record.run_id] = put[0]
         return Begun(is_first=not ahead, ahead=ahead)
 
-    async def store_request(self, record: RunRecord) -> None:
+    async def store_request(self, record: RunRecord) -> bool:
         run = record.owner, record.run_id
         if run in self._registered:
             self._registered[run] = record
         values = records.VERSION, records.encode(record.request), record.root or None, self._keys.get(run), self.replica
-        await self._file.execute(f"UPDATE runs SET v = ?, request = ?, root = ? WHERE {_MINE}", values)
+        return await self._file.execute(f"UPDATE runs SET v = ?, request = ?, root = ? WHERE {_MINE}", values) > 0
 
     async def turn(self, record: RunRecord) -> None:
         mine = self._keys.get((record.owner, record.run_id)), self.replica
@@ -310,14 +316,10 @@ class SharedSqliteRunStore(SqliteRunStore):
             (*changes, *which[1]),
         ).rowcount
 
-    async def open_runs(
-        self, *, owner: Owner, session_id: str | None = None, fingerprint: bytes | None = None
-    ) -> Sequence[RunRecord]:
-        where = "tenant = ? AND user = ? AND ended IS NULL"
-        values: list[str | bytes] = [owner.tenant, owner.user]
-        for column, value in (("session", session_id), ("fingerprint", fingerprint)):
-            if value is not None:
-                where, values = f"{where} AND {column} = ?", [*values, value]
+    async def open_runs(self, *, owner: Owner, session_id: str | None = None) -> Sequence[RunRecord]:
+        where, values = "tenant = ? AND user = ? AND ended IS NULL", [owner.tenant, owner.user]
+        if session_id is not None:
+            where, values = f"{where} AND session = ?", [*values, session_id]
         return await self._file.look(self._selected(where, values))
 
     def watch_session(self, session_id: str, *, owner: Owner) -> SessionWatch:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -26,12 +27,13 @@ from holodeck.errors import StartError
 from holodeck.runs.recovery import PART_STRIDE
 from holodeck.stores.log_copier import LogPiece
 from holodeck.stores.valkey_line import ValkeyLine
-from holodeck.stores.valkey_pool import pool_of
+from holodeck.valkey_pool import pool_of
 
 log = logging.getLogger(__name__)
 
 SECONDS = 2.0  # for one round trip
 RETRY_SECONDS = 2.0  # between two attempts while it is down
+AWAY_SECONDS = 15.0  # after a failure, until `is_away` ends; the next attempt comes earlier
 LOG_SECONDS = 60.0  # between two log lines while it is down
 LIFE_SECONDS = 24 * 3600  # how long the log of a run that never ends is kept
 INBOX_SECONDS, INBOX_LENGTH = 3600, 1000
@@ -44,6 +46,7 @@ STOP, FOLLOW, LOOK = "stop", "follow", "look"
 _LAST_ID = "18446744073709551615-18446744073709551615"
 _SEALED = b"sealed"
 _MUST_EXIST = "NOMKSTREAM"
+_EVICTS = ("allkeys", "volatile")  # all of our keys have an expiry
 # Adds all new pieces of many logs, then an entry to each session with a run that began or ended. ARGV: how long such an
 # entry is kept; for each log the entry's id, first number and body, how long the log is kept, whether it has to exist.
 # Returns 0 for a log that is gone. XADD refuses ids that are not above the last one: then the log is sealed, or has the
@@ -90,7 +93,7 @@ class ValkeyLink:
             pool_of(url, seconds=seconds, answer_seconds=answer_seconds, max_connections=2)
         )
         self._agent, self._replica, self._replay_seconds = agent, replica, max(1, round(replay_window))
-        self._down_until, self._logged_at = 0.0, -LOG_SECONDS
+        self._down_until, self._lost_at, self._logged_at = 0.0, -math.inf, -LOG_SECONDS
         self._complete: set[str] = set()  # logs that are known to be complete there, since it was last down
         self._watched: dict[bytes, tuple[str, asyncio.Event]] = {}  # stream → the last id that was seen, its event
         self._watches: dict[OwnedId, asyncio.Event] = {}
@@ -104,6 +107,11 @@ class ValkeyLink:
     def is_up(self) -> bool:
         return time.monotonic() >= self._down_until
 
+    @property
+    def is_away(self) -> bool:
+        """Whether it failed a moment ago: the listener asks it all the time, also while nothing is sent."""
+        return time.monotonic() - self._lost_at < AWAY_SECONDS
+
     async def start(self) -> None:
         """Connects. Raises StartError if Valkey cannot be reached. Idempotent."""
         if self._listening is not None:
@@ -115,8 +123,12 @@ class ValkeyLink:
             policy = ""
         except _ERRORS as error:
             raise StartError(f"the Valkey of cluster.valkey cannot be reached: {_words_of(error)}") from error
-        if policy.startswith("allkeys"):
-            log.warning("cluster.valkey evicts keys (%s): streams that are read elsewhere may have gaps", policy)
+        if policy.startswith(_EVICTS):
+            log.warning(
+                "cluster.valkey evicts keys (maxmemory-policy %s): streams that are read elsewhere may have gaps;"
+                " set it to noeviction",
+                policy,
+            )
         self._listening = asyncio.create_task(self._listen(), name="valkey inbox")
 
     async def close(self) -> None:
@@ -340,7 +352,7 @@ class ValkeyLink:
         if now - self._logged_at >= LOG_SECONDS:
             self._logged_at = now
             log.warning("cluster.valkey is not available, the database carries the logs: %s", _words_of(error))
-        self._down_until = now + retry_seconds
+        self._down_until, self._lost_at = now + retry_seconds, now
         self._complete.clear()
         self._line.drop()  # the primary may have changed
 

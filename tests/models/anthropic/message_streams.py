@@ -265,7 +265,6 @@ SHAPES = {
         finish="length",
         usage=used(12, 7),
         kept=[SIGNED],
-        warnings=["empty-reply"],
     ),
     "a full context window": Shape(
         [start(), *text_block(0, "Cut o"), *end("model_context_window_exceeded")],
@@ -274,7 +273,7 @@ SHAPES = {
         usage=used(12, 7),
         warnings=["context-window"],
     ),
-    "nothing": Shape([start(), *end()], usage=used(12, 7), warnings=["empty-reply"]),
+    "nothing": Shape([start(), *end()], usage=used(12, 7)),
     "an unknown event and an unknown block": Shape(
         [start(), {"type": "message_mood", "mood": "good"}, block(0, "hologram", data="AA"), delta(0, "hologram_delta", data="BB"), stop(0), *text_block(1, "Hi."), *end()],
         text="Hi.",

@@ -232,12 +232,12 @@ SHAPES = {
         oracle=False,  # has no opinion on a call that is cut
     ),
     "nothing but thinking": Shape(
-        [START, *thought(0, "Hm. Yes."), *end("max_tokens")], reasoning="Hm. Yes.", finish="length", usage=FINE, kept=[SIGNED], warnings=["empty-reply"]
+        [START, *thought(0, "Hm. Yes."), *end("max_tokens")], reasoning="Hm. Yes.", finish="length", usage=FINE, kept=[SIGNED]
     ),
     "a full context window": Shape(
         [START, *text_block(0, "Cut o"), *end("model_context_window_exceeded")], text="Cut o", finish="length", usage=FINE, warnings=["context-window"]
     ),
-    "nothing": Shape([START, *end()], usage=FINE, warnings=["empty-reply"]),
+    "nothing": Shape([START, *end()], usage=FINE),
     "an unknown event": Shape(
         [START, ("contentMood", {"mood": "good"}), *text_block(0, "Hi."), *end()], text="Hi.", usage=FINE
     ),

@@ -278,7 +278,7 @@ SHAPES = {
             ev("image_generation_call.completed", item_id="ig_1", output_index=0),
             ev("output_item.done", output_index=0, item=IMAGE), completed(IMAGE),
         ],
-        shown=[("image_generation", "{}", (MediaPart(mime_type="image/png", data="aGk="),))], items=["image_generation_call"], warnings=["empty-reply"],
+        shown=[("image_generation", "{}", (MediaPart(mime_type="image/png", data="aGk="),))], items=["image_generation_call"],
     ),
     "openai: MCP, list and call": Shape(
         [
@@ -302,7 +302,7 @@ SHAPES = {
     ),
     "openai: MCP call that wants an approval": Shape(
         [*OPENING, ev("output_item.added", output_index=0, item=APPROVAL), ev("output_item.done", output_index=0, item=APPROVAL), completed(APPROVAL)],
-        items=["mcp_approval_request"], warnings=["provider-approval", "empty-reply"],
+        items=["mcp_approval_request"], warnings=["provider-approval"],
     ),
     "openai: custom tool": Shape(
         [
@@ -334,7 +334,7 @@ SHAPES = {
             *OPENING, *reasoning_events(0, ["Hm"]),
             ev("incomplete", response=response("incomplete", [reasoning("Hm")], usage=USAGE, incomplete_details={"reason": "max_output_tokens"})),
         ],
-        reasoning="Hm", finish="length", items=["reasoning"], warnings=["empty-reply"],
+        reasoning="Hm", finish="length", items=["reasoning"],
     ),
     "openai: thoughts as text": Shape(
         [
@@ -474,7 +474,7 @@ SHAPES = {
     "openai: a search for tools that is ours": Shape(
         [*item_events(0, {**SEARCH_OF_TOOLS, "execution": "client"}), completed()],
         shown=[("tool_search", '{"paths": ["look"]}', "The provider did not report a result.")], items=["tool_search_call"], oracle=False,
-        warnings=["provider-tool", "empty-reply"],
+        warnings=["provider-tool"],
     ),
     "openai: a program of the model": Shape(
         [*item_events(0, PROGRAM), *item_events(1, RAN_PROGRAM), ev("output_text.delta", output_index=2, delta="4"), completed()],
@@ -496,7 +496,7 @@ SHAPES = {
         ],
         text="Hi", reasoning="Hm", items=["reasoning", "message"], oracle=False,
     ),
-    "nothing at all": Shape([*OPENING, completed()], warnings=["empty-reply"]),
+    "nothing at all": Shape([*OPENING, completed()]),
     "two parts in one message": Shape(
         [
             *OPENING, ev("output_item.added", output_index=0, item=message("", content=[])),

@@ -175,6 +175,7 @@ test("a frontend tool checks what it is given", () => {
 test("trouble is told in a sentence", () => {
   const health = (fields) => troubleOf({ status: "healthy", state: "running", tool_servers: [], ...fields });
   assert.equal(health({}), null);
+  assert.equal(health({ status: "degraded" }), null);
   assert.match(troubleOf(null).text, /does not answer/);
   assert.match(health({ status: "unhealthy", state: "initializing" }).text, /starting/);
   const down = { name: "todos", ready: false, required: true, detail: "It exited." };

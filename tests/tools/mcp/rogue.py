@@ -163,16 +163,25 @@ TOOLS = {
     "typed": lambda call, a: send({"id": call, "result": {"content": [], "structuredContent": {"n": a["n"]}}}),
 }
 
+HINTS = {
+    "cwd": {"readOnlyHint": True, "destructiveHint": True},
+    "pid": {"readOnlyHint": False, "idempotentHint": True},
+    "environment": {"readOnlyHint": False, "idempotentHint": False},
+    "meta": {"readOnlyHint": "yes", "idempotentHint": 1},
+}
+
 
 def listing() -> list[dict]:
     schema = {"type": "object", "properties": {}}
     names = [*TOOLS, *extra_tools, *(mode("names") or "").split(",")]
-    tools = [
+    tools: list[dict] = [
         {"name": name, "description": descriptions.get(name, f"does {name}"), "inputSchema": schema}
         for name in names
         if name
     ]
     for tool in tools:
+        if tool["name"] in HINTS:
+            tool["annotations"] = HINTS[tool["name"]]
         if tool["name"] == "typed":
             tool["outputSchema"] = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     if mode("describe") is not None and starts() > 1:

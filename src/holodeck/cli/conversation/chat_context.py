@@ -13,19 +13,19 @@ from holodeck.cli.conversation.attachments import Attachments
 from holodeck.cli.conversation.chat_loop import ChatIO
 from holodeck.cli.conversation.chat_store import ChatStore
 from holodeck.cli.conversation.session import (
-    CUT_BY_CRASH,
     NO_ANSWER,
     UNKNOWN_OUTCOME,
     ChatConfig,
     ChatSession,
     SessionState,
+    about_cut,
     counted,
 )
 from holodeck.config.build import build_agent
 from holodeck.config.build_model import build_model, offered_models, shown_tokens
 from holodeck.config.load import LoadedConfig, with_model
 from holodeck.config.model_schema import ModelChoice
-from holodeck.core.messages import INTERRUPTED, AssistantMessage, Content, Message, ToolMessage, UserMessage, text_of
+from holodeck.core.messages import AssistantMessage, Content, Message, ToolMessage, UserMessage, text_of
 from holodeck.core.request import FileNote
 from holodeck.core.text import one_line
 from holodeck.errors import HoloDeckError
@@ -185,10 +185,8 @@ class ChatContext(ChatIO):
             self.show_question(text_of(question.content))
         if reply is not None:
             self.show_answer(reply.content)
-            if reply.cut == INTERRUPTED:
-                self.say(self.paint.dim(CUT_BY_CRASH))
-            elif reply.cut:
-                self.say(self.paint.dim(f"({one_line(reply.cut)}; /retry asks again)"))
+            if reply.cut:
+                self.say(self.paint.dim(about_cut(reply.cut)))
         if unknown := self._calls_of_unknown_outcome():
             self.say(self.paint.dim(UNKNOWN_OUTCOME.format(tools=", ".join(map(one_line, unknown)))))
         elif reply is None and self.session.is_unanswered:

@@ -19,11 +19,10 @@ from holodeck.cli.conversation.attachments import dropped_files, file_bytes, nam
 from holodeck.cli.conversation.chat_loop import COMMAND, LONG_QUESTION, ChatIO, ChatLoop, ReplyCoroutine
 from holodeck.cli.conversation.remote_run import RemoteRun
 from holodeck.cli.conversation.remote_server import RemoteServer, RemoteSession
-from holodeck.cli.conversation.session import CUT_BY_CRASH, NO_ANSWER, UNKNOWN_OUTCOME, counted
+from holodeck.cli.conversation.session import NEW_ID, NO_ANSWER, UNKNOWN_OUTCOME, about_cut, counted
 from holodeck.cli.lines import Lines
 from holodeck.core.events import Ending, Interrupt
 from holodeck.core.ids import new_ulid
-from holodeck.core.messages import INTERRUPTED
 from holodeck.core.request import Resume
 from holodeck.core.text import one_line
 from holodeck.errors import InvalidRequest
@@ -37,6 +36,7 @@ HELP = {
     "/help": "this list",
     "/exit": "exit; the conversation stays on the server",
 }
+EXPIRED = "the server no longer has this conversation: it was deleted or has expired; a new one was started"
 SHOWN_MESSAGES = 6  # messages of a resumed conversation: about its last three exchanges
 AguiContent: TypeAlias = str | list[dict[str, Any]]
 _MEDIA = ("image", "audio", "video")
@@ -48,6 +48,7 @@ class RemoteContext(ChatIO):
 
     server: RemoteServer
     session_id: str
+    is_named: bool = False  # the user named the session
     quiet: bool = False
     files: list[Path] = field(default_factory=list)
     piped: bytes = b""  # standard input, sent with the first message
@@ -68,12 +69,14 @@ class RemoteChat(ChatLoop):
         self._context = context
         self._reading: RemoteRun | None = None  # the run that is being shown
         self._sent: tuple[str, AguiContent] | None = None  # the id and the content of the last message
+        self._is_known = False  # the server has had this conversation
         self._stopping: asyncio.Task[None] | None = None  # referenced, so that the request is not garbage-collected
 
     async def _begin(self) -> Sequence[Interrupt]:
         context = self._context
         agent = await context.server.connect()
         found = await context.server.session(context.session_id)
+        self._is_known = bool(found.messages)
         if self._interactive and not context.quiet:
             context.say(f"{context.paint.bold(one_line(agent))} {context.paint.dim(f'at {context.server.url}; /help')}")
             if found.messages:
@@ -83,8 +86,8 @@ class RemoteChat(ChatLoop):
                     context.say(context.paint.dim(UNKNOWN_OUTCOME.format(tools=", ".join(map(one_line, unknown)))))
                 elif not (found.questions or found.is_active or found.messages[-1].get("role") == "assistant"):
                     context.say(context.paint.dim(NO_ANSWER))
-                elif found.messages[-1].get("cut") == INTERRUPTED and not found.is_active:
-                    context.say(context.paint.dim(CUT_BY_CRASH))
+            elif found.is_missing and context.is_named:
+                context.say(context.paint.dim(NEW_ID))
         return found.questions
 
     @property
@@ -178,14 +181,18 @@ class RemoteChat(ChatLoop):
 
     async def _answered(self, **asked: Any) -> Ending | None:
         context, display = self._context, self._context.display
-        self._reading = RemoteRun(
+        self._reading = run = RemoteRun(
             context.server, context.session_id, emit=display.emit, wait_for=display.wait_for, **asked
         )
         display.wait_for("waiting")
         try:
-            return await self._reading.ending()
+            ending = await run.ending()
         finally:
             self._reading = None
+        if run.is_new_session and self._is_known:
+            context.complain(f"! {EXPIRED}")
+        self._is_known = self._is_known or run.is_stored
+        return ending
 
     def _stop(self, reply: "asyncio.Task[Ending | None]") -> None:
         """Asks the server to end the run, whose last event arrives like any other. Without a connection, leaves it."""
@@ -201,7 +208,10 @@ class RemoteChat(ChatLoop):
             context.say(context.paint.dim(f"session {one_line(context.session_id)} · {seconds:.1f} s"))
 
     def _show(self, session: RemoteSession, last: int | None = None) -> None:
-        """Shows questions and answers, oldest first. Tool calls are left out."""
+        """Shows questions and answers, oldest first. Tool calls are left out.
+
+        With `last`, only so many from the end, and how to continue after an answer that was cut off.
+        """
         context = self._context
         shown = [each for each in session.messages if each.get("role") in ("user", "assistant") and _text(each)]
         for message in shown if last is None else shown[-last:]:
@@ -210,7 +220,9 @@ class RemoteChat(ChatLoop):
             else:
                 context.show_answer(_text(message))
                 if cut := message.get("cut"):
-                    context.say(context.paint.dim(f"({one_line(str(cut), LONG_QUESTION)})"))
+                    explains = last is not None and message is session.messages[-1] and not session.is_active
+                    about = about_cut(str(cut)) if explains else f"({one_line(str(cut), LONG_QUESTION)})"
+                    context.say(context.paint.dim(about))
 
 
 def _calls_of_unknown_outcome(session: RemoteSession) -> list[str]:

@@ -78,6 +78,8 @@ class RemoteRun:
         """A run with a message, or with decisions. `wait_for` shows what the user waits for."""
         self.run_id = new_ulid()
         self.is_connected = False
+        self.is_new_session = False  # the server did not know the session
+        self.is_stored = False  # the server has shown a part of the answer, so it has stored the session
         self._server, self._session_id = server, session_id
         self._body = _body(session_id, content, message_id, resume)
         self._emit, self._wait_for, self._reconnect = emit, wait_for, reconnect or ReconnectLimits()
@@ -154,9 +156,12 @@ class RemoteRun:
         return self._ending is not None
 
     def _notice(self, event: Event) -> None:
+        if isinstance(event, RunStarted):
+            self.is_new_session = self.is_new_session or event.is_new_session
         if isinstance(event, RunStarted | WarningRaised | ActivityShown):
             return  # the message may not be stored yet
         self._has_answer, self._failures, self._lost_at = True, 0, None
+        self.is_stored = self.is_stored or not isinstance(event, RunFailed)
         if isinstance(event, ToolFinished):
             self._is_tool_cut = self._is_tool_cut or event.failed
         elif isinstance(event, TextStarted | ReasoningStarted | ToolCallStarted):

@@ -44,6 +44,7 @@ class RemoteSession:
     messages: Sequence[Mapping[str, Any]] = ()
     questions: Sequence[Interrupt] = ()
     is_active: bool = False  # a run of it has not ended
+    is_missing: bool = False  # the server has no such conversation
 
 
 class RemoteServer:
@@ -73,7 +74,7 @@ class RemoteServer:
             found = await self._json(f"/sessions/{quote(session_id, safe='')}")
         except ServerRefused as error:
             if error.answered in (_MISSING, _FORBIDDEN):
-                return RemoteSession()
+                return RemoteSession(is_missing=error.answered == _MISSING)
             raise
         pending = found.get("pending") or {}
         questions = [] if pending.get("client_calls") else [_question(each) for each in pending.get("questions") or ()]

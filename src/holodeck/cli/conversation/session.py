@@ -11,14 +11,20 @@ from typing import Any
 import msgspec
 
 from holodeck.core.ids import MAX_ID_LENGTH, is_valid_id, new_ulid
-from holodeck.core.messages import AssistantMessage, Message, UserMessage, now
+from holodeck.core.messages import INTERRUPTED, AssistantMessage, Message, UserMessage, now
 from holodeck.core.owner import ANONYMOUS
+from holodeck.core.text import one_line
 from holodeck.core.usage import TokenUsage, total
+from holodeck.errors import ShuttingDown
 from holodeck.sessions.transcript import Transcript, title_of
 
 NO_ANSWER = "(no answer was stored; /retry asks again)"
-CUT_BY_CRASH = "(the last answer was cut by a crash; /retry asks again, or send a message to continue)"
 UNKNOWN_OUTCOME = "({tools}: no result was stored, and whether it took effect is not known; send a message to continue)"
+NEW_ID = "(there is no conversation with this id, or it has expired; your first message begins it)"
+_HOW_CUT = {
+    INTERRUPTED: "was cut by a crash",
+    ShuttingDown.code: "was cut when the server stopped",
+}
 MAX_MESSAGES = 50
 
 
@@ -100,6 +106,14 @@ class ChatSession:
     def until(self, message: UserMessage) -> list[Message]:
         messages = list(self.transcript.messages)
         return messages[: messages.index(message) + 1]
+
+
+def about_cut(cut: str) -> str:
+    """The line about an answer at the end of a conversation that was cut off for this reason."""
+    how = _HOW_CUT.get(cut)
+    if how is None:
+        return f"({one_line(cut)}; /retry asks again)"
+    return f"(the last answer {how}; /retry asks again, or send a message to continue)"
 
 
 def counted(messages: int) -> str:

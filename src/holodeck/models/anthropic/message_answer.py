@@ -297,10 +297,6 @@ class MessageAnswer(GrowingAnswer):
                     "The conversation fills the model's context window. Start a new one or shorten it."
                 )
             self._warn("context-window", "The answer ends where the model's context window was full.")
-        elif silent and stop_reason == "max_tokens":
-            self._warn("empty-reply", "The model thought until its token limit and wrote no answer; raise max_tokens.")
-        elif silent and not any(block.is_provider_call for block in self._blocks):
-            self._warn("empty-reply", "The model returned an empty answer.")
 
     def _joined(self, kind: str) -> str:
         return "".join(str(block.pieces) for block in self._blocks if block.kind == kind)

@@ -93,8 +93,6 @@ class GrowingResponse(GrowingAnswer):
         if calls and reason == "stop":
             reason = "tool_calls"
         text = "".join(map(str, self._texts))
-        if not (calls or text or self._calls):
-            self._listener.warning("empty-reply", "The model returned an empty answer.")
         return ModelReply(
             text=text,
             reasoning="\n\n".join(str(thought) for thought in self._thoughts if thought),

@@ -127,7 +127,7 @@ class Playground {
   async #open() {
     const id = new URLSearchParams(location.hash.slice(1)).get("session") || this.sessions.list()[0]?.id || this.#newSession(); // of this browser
     if (this.room?.id === id) return;
-    history.replaceState(null, "", `#session=${encodeURIComponent(id)}`);
+    history.replaceState(id === this.unused ? { unused: id } : history.state, "", `#session=${encodeURIComponent(id)}`);
     this.#dropIdle(id);
     const isNew = !this.rooms.has(id);
     if (isNew) this.rooms.set(id, this.#makeRoom(id));
@@ -147,7 +147,7 @@ class Playground {
 
   #makeRoom(id) {
     const { server, sessions, log, tabs, tools } = this;
-    return new Room(id, { server, sessions, log, tabs, tools, onChange: () => this.#showRoom(), trouble: () => this.health.look() });
+    return new Room(id, { server, sessions, log, tabs, tools, isUnused: () => history.state?.unused === id, onChange: () => this.#showRoom(), trouble: () => this.health.look() });
   }
 
   async #load(room) {
@@ -182,8 +182,8 @@ class Playground {
   async #refresh() {
     if (!this.room || this.room.id === this.unused || this.room.isBusy || this.room.conversation.items.some((item) => item.id === "lost")) return;
     const { room } = this;
-    const session = await this.server.session(room.id).catch(() => null);
-    if (session === null || room.isBusy) return;
+    const session = await this.server.session(room.id).catch(() => undefined); // no answer
+    if (!session || room.isBusy) return session === null && room.missed();
     const shown = [room.conversation.items.filter((item) => item.kind === "user").length, ...room.conversation.questions.map((question) => question.id)];
     const there = [session.messages.filter((message) => message.role === "user").length, ...(session.pending?.questions ?? []).map((question) => question.interrupt_id)];
     if (String(there) !== String(shown) || session.active_runs.length > 0) await room.open();

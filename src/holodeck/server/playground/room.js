@@ -14,7 +14,7 @@ export class Room {
   conversation = new Conversation();
   connection = "idle"; // idle | live | lost
   refusal = ""; // while it is lost: why the server refuses for now, "" if it does not answer
-  isKnown = true; // false when the server has forgotten what this browser remembers
+  isKnown = true; // false when the server does not have the session that was opened
   isUnread = false; // the session is not loaded yet
   /** @type {any[]} */
   #queue = [];
@@ -23,13 +23,14 @@ export class Room {
   #isFollowing = false;
   #isOurs = false; // whether this tab started the last run: then its frontend tools are for this tab to carry out
 
-  constructor(id, { server, sessions, log, tabs, tools, onChange, trouble }) {
+  constructor(id, { server, sessions, log, tabs, tools, isUnused, onChange, trouble }) {
     this.id = id;
     this.server = server;
     this.sessions = sessions;
     this.log = log;
     this.tabs = tabs;
     this.tools = tools;
+    this.isUnused = isUnused;
     this.onChange = onChange;
     this.trouble = trouble;
   }
@@ -43,14 +44,14 @@ export class Room {
     const session = await this.server.session(this.id);
     if (this.isBusy) return; // a run was started in the meantime; its events bring the rest
     const entry = this.sessions.get(this.id);
-    this.isKnown = session !== null || entry === undefined;
+    this.isKnown = session !== null || (entry === undefined && this.isUnused()); // the id of a page without a message is new
     if (session !== null) this.conversation.load(session);
     const active = session?.active_runs ?? [];
     this.#bringBack(entry?.sending, active);
     active.forEach((runId) => this.#enqueue({ runId, replayed: true }));
   }
 
-  /** Shows what other devices have said meanwhile: the server takes a history without it for an edit, and removes it. */
+  /** Shows the messages of other devices: the server takes a history without them for an edit, and removes them. */
   async #catchUp() {
     /** @type {Promise<null>} */
     const late = new Promise((resolve) => setTimeout(resolve, 1000, null)); // a message does not wait for a server that is away
@@ -65,6 +66,12 @@ export class Room {
     if (!active.includes(sending.runId)) {
       this.conversation.notice("lost", "warning", "This message did not reach the server.", "", { label: "Send again", act: () => this.retry() });
     }
+  }
+
+  /** The server does not have the session any more, if it ever had: nothing is stored of a message that was not accepted. */
+  missed() {
+    if (!this.isBusy && this.conversation.items.some((item) => item.kind === "text" || item.kind === "call")) this.isKnown = false;
+    this.onChange();
   }
 
   leave() {

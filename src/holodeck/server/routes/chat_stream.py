@@ -1,6 +1,7 @@
 """Chat-stream: `POST /chat/stream`. The wire itself is `holodeck.wires.chat_stream`."""
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 from starlette.requests import Request
@@ -46,6 +47,8 @@ async def chat_stream(request: Request) -> Response:
     encoding = {"request_id": current().request_id, "minimal": _prefers_minimal(request)}
     wanted = run_request(chat, session, time_limit=server.settings.chat_stream_timeout, encoding=encoding)
     owner, sent = owner_of(request, chat.user_id), sse.json_bytes(chat)
+    if session is None:  # nothing that a person wrote is stored
+        sent = sha256(sent).digest()
     run = await begin(Arrival(request, NAME, wanted, sent, owner=owner, conversation=chat.conversation_id))
     return follow(server, run, encoder=_encoder_of(run, encoding))  # a duplicate may prefer another form
 

@@ -1,4 +1,4 @@
-"""Health routes (SRV-10): 503 whenever a run that starts now could not be served."""
+"""Health routes (SRV-10): 503 whenever a run that starts now could not be served. A degraded server serves it."""
 
 from collections.abc import Sequence
 
@@ -82,12 +82,13 @@ def _hidden_breakers(server: AgentServer) -> set[str]:
 
 async def _health(server: AgentServer, lacking: Sequence[str] = ()) -> HealthResponse:
     sessions = await server.store_health.sessions()
-    reasons = [*server.lacks(), *lacking, *([] if isinstance(sessions, int) else [sessions.message])]
+    lacks = [*server.lacks(), *lacking, *([] if isinstance(sessions, int) else [sessions.message])]
+    weakened = server.weakened()
     return HealthResponse(
-        status="unhealthy" if reasons else "healthy",
-        reasons=reasons or UNSET,
+        status="unhealthy" if lacks else "degraded" if weakened else "healthy",
+        reasons=[*lacks, *weakened] or UNSET,
         agent_name=server.agent.name,
-        agent_ready=not reasons,
+        agent_ready=not lacks,
         active_sessions=sessions if isinstance(sessions, int) else 0,
         uptime_seconds=round(server.uptime, 3),
     )
@@ -102,6 +103,6 @@ def _shown(request: Request, health: HealthResponse) -> Response:
 
 
 def _answer(server: AgentServer, health: HealthResponse) -> Response:
-    if health.status == "healthy":
+    if health.status != "unhealthy":
         return json_answer(health)
     return json_answer(health, status=503, headers={"Retry-After": str(server.retry_after)})

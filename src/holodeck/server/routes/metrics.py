@@ -72,6 +72,9 @@ async def _present(server: AgentServer) -> list[Series]:
     if (is_up := server.quotas.store_up) is not None:
         meaning = "1 while limits.store responds, else 0"
         found.append(gauge("holodeck_limits_store_up", meaning, float(is_up), together="min"))
+    if (is_up := server.carrier_is_up) is not None:
+        meaning = "1 while cluster.valkey responds, else 0"
+        found.append(gauge("holodeck_cluster_valkey_up", meaning, float(is_up), together="min"))
     return found
 
 

@@ -42,6 +42,7 @@ class ChunkOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     created: int = 0  # seconds since 1970; a store has the time at which it stored the run
     client_tools: tuple[str, ...] = ()
     include_usage: bool = False
+    names_session: bool = False
 
 
 routes = Routes("/v1", tag="OpenAI", responses=PROBLEMS, schemas=schemas.COMPLETION_SCHEMAS, answer_error=answer_error)
@@ -60,7 +61,8 @@ async def chat_completions(request: Request) -> Response:
     server, owner, body = intake.server_of(request), owner_of(request), await intake.json_body(request)
     chat = await intake.decoded(decode, body, server.settings.block.limits.message_characters)
     check_model(server, chat.model)
-    means, encoding = await _session_of(request, owner, chat), _encoding(server, chat)
+    named = _named(request) or chat.session_id
+    means, encoding = await _session_of(request, owner, chat, named), _encoding(server, chat, named)
 
     async def prepare() -> RunRequest:
         branch = await sessions.branch_of(server, owner, means)
@@ -83,15 +85,22 @@ async def chat_completions(request: Request) -> Response:
     return answer
 
 
-def _encoding(server: AgentServer, chat: ChatCompletionRequest) -> dict[str, Any]:
+def _encoding(server: AgentServer, chat: ChatCompletionRequest, named: str | None) -> dict[str, Any]:
     tools = tuple(sorted(own_tools(server, chat.run)))
-    options = ChunkOptions(created=int(time()), client_tools=tools, include_usage=chat.include_usage)
+    options = ChunkOptions(
+        created=int(time()),
+        client_tools=tools,
+        include_usage=chat.include_usage,
+        names_session=named is not None,
+    )
     encoding: dict[str, Any] = msgspec.to_builtins(options)
     return encoding
 
 
-async def _session_of(request: Request, owner: Owner, chat: ChatCompletionRequest) -> sessions.CompletionSession:
-    server, named = intake.server_of(request), _named(request) or chat.session_id
+async def _session_of(
+    request: Request, owner: Owner, chat: ChatCompletionRequest, named: str | None
+) -> sessions.CompletionSession:
+    server = intake.server_of(request)
     if named is not None:
         return sessions.CompletionSession(session_id=named, is_kept=True)
     if hint := intake.text_header(request, schemas.HINT_HEADER):
@@ -116,7 +125,7 @@ async def _whole(request: Request, run: Run) -> Response:
     server, options = intake.server_of(request), _options(run)
     reader = _reader(run, options)
     await ending_of(server.runs, run, request.receive)
-    pieces = (piece for event in server.shown_events(run) for piece in reader.read(event))
+    pieces = (piece for event in server.shown_events(*run.request_parts) for piece in reader.read(event))
     return intake.json_answer(completion(_head(run, server, options), pieces))
 
 
@@ -130,7 +139,9 @@ def _options(run: Run) -> ChunkOptions:
 
 
 def _reader(run: Run, options: ChunkOptions) -> CompletionReader:
-    return CompletionReader(client_tools=options.client_tools, throw_away=run.request.throw_away)
+    return CompletionReader(
+        client_tools=options.client_tools, names_session=options.names_session, throw_away=run.request.throw_away
+    )
 
 
 def _encoder(server: AgentServer, run: Run, _accept: str | None) -> Encoder:

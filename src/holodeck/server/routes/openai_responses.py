@@ -21,7 +21,7 @@ from holodeck.access.route_access import needs
 from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.tool_calls import server_tools
 from holodeck.core.encoder import Encoder
-from holodeck.core.events import ENDINGS, Interrupt, RunFinished, interrupts_of, questions_of
+from holodeck.core.events import Interrupt, RunFinished, interrupts_of, questions_of
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, Message, ToolMessage
 from holodeck.core.owner import Owner
@@ -67,6 +67,7 @@ class ResponseOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     client_tools: tuple[str, ...] = ()
     client_calls: tuple[str, ...] = ()
     asked: tuple[Interrupt, ...] = ()  # open interrupts of the previous run
+    names_conversation: bool = False
 
 
 def _builder(server: AgentServer, run: Run, options: ResponseOptions) -> ResponseBuilder:
@@ -76,6 +77,7 @@ def _builder(server: AgentServer, run: Run, options: ResponseOptions) -> Respons
         model=server.agent.name,
         conversation=None if run.request.throw_away else run.session_id,
         echo=msgspec.convert(options.echo, RequestEcho),
+        names_conversation=options.names_conversation,
     )
     tools = ToolsSeen(
         client_tools=options.client_tools,
@@ -144,7 +146,13 @@ async def create(request: Request) -> Response:
 
 def _encoding(asked: ResponsesRequest, tools: frozenset[str], questions: tuple[Interrupt, ...]) -> dict[str, Any]:
     echo, names = not_default(asked.echo), tuple(sorted(tools))
-    options = ResponseOptions(created=int(time()), echo=echo, client_tools=names, asked=questions)
+    options = ResponseOptions(
+        created=int(time()),
+        echo=echo,
+        client_tools=names,
+        asked=questions,
+        names_conversation=asked.conversation is not None,
+    )
     encoding: dict[str, Any] = msgspec.to_builtins(options)
     return encoding
 
@@ -159,7 +167,9 @@ async def _branch(server: AgentServer, owner: Owner, asked: ResponsesRequest) ->
         raise previous_not_found(message)
     going = await server.stored_runs.active(session_id, owner=owner)
     try:
-        return await branch_after(previous, session_id, server.store, owner=owner, in_progress=going)
+        return await branch_after(
+            previous, session_id, server.store, owner=owner, in_progress=going, resume=asked.run.resume
+        )
     except RunNotFound:
         raise previous_not_found(message) from None
 
@@ -298,24 +308,16 @@ async def _options_of(server: AgentServer, run: Run) -> ResponseOptions:
     )
 
 
-def _parts_of(run: Run) -> Sequence[Run]:
-    """The parts of a run that make its response. If it was resumed under its own id: those after its last ending."""
-    parts = run.parts
-    ends = [place for place, part in enumerate(parts[:-1]) if part.log.kept and type(part.log.kept[-1]) in ENDINGS]
-    return parts[ends[-1] + 1 :] if ends else parts
-
-
 def _follow(server: AgentServer, run: Run, builder: ResponseBuilder, *, after: int = -1) -> EventStream:
     encoder = ResponseEncoder(builder, after=after)
-    cursors = [Cursor(part, encoder, 0, server.middleware()) for part in _parts_of(run)]
+    cursors = [Cursor(part, encoder, 0, server.middleware()) for part in run.request_parts]
     return EventStream(server.runs, cursors, server.settings.block, content_type=encoder.content_type)
 
 
 def _whole(server: AgentServer, run: Run, builder: ResponseBuilder, *, raises: bool = False) -> Response:
     """Returns the response object as it is now. `raises`: the error of a failed run answers the request."""
-    for part in _parts_of(run):
-        for event in server.shown_events(part):
-            builder.read(event)
+    for event in server.shown_events(*run.request_parts):
+        builder.read(event)
     if builder.status == "queued" and run.state is not RunState.QUEUED:
         builder.status = "in_progress"
     if raises and builder.error is not None:

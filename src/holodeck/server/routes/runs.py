@@ -12,6 +12,7 @@ from holodeck.access.route_access import needs
 from holodeck.core.events import Outcome, RunFinished
 from holodeck.core.request import RunRequest
 from holodeck.errors import InvalidRequest, SessionBusy, ShuttingDown
+from holodeck.runs.branches import check_waits_for_nothing
 from holodeck.runs.port import RunKey, RunState
 from holodeck.runs.run import Run
 from holodeck.server import schemas
@@ -98,10 +99,7 @@ async def continue_run(request: Request) -> Response:
 
     The same request again joins that run. If it was cut as well, the request continues it.
     """
-    cut, server, owner = await _run_of(request), server_of(request), owner_of(request)
-    if not cut.log.ended:
-        raise SessionBusy(f"Run {cut.run_id!r} has not ended.")
-    _refuse_if_whole(cut)
+    cut, server, owner = await _cut_run_of(request), server_of(request), owner_of(request)
     fingerprint = sha256(cut.run_id.encode()).digest()
     key = repeat_key_of(request, cut.request.wire, owner)
     if key is None:
@@ -113,19 +111,27 @@ async def continue_run(request: Request) -> Response:
 
 
 async def _continuation_of(server: AgentServer, cut: Run) -> RunRequest:
-    await _refuse_if_waiting(server, cut)
+    stored = await server.store.read(cut.session_id, owner=cut.owner, last=1)
+    check_waits_for_nothing(None if stored is None else stored.pending)
     return RunRequest(session_id=cut.session_id, parent_run_id=cut.run_id, encoding=cut.request.encoding)
 
 
-async def _refuse_if_waiting(server: AgentServer, cut: Run) -> None:
-    """Refuses while a later run waits for an answer of the client: without a message, its question would be withdrawn."""
-    stored = await server.store.read(cut.session_id, owner=cut.owner, last=1)
-    if stored is not None and stored.pending is not None and (stored.pending.approvals or stored.pending.client_calls):
-        raise InvalidRequest("The conversation waits for an answer; send that answer, or a message.", field="run_id")
+async def _cut_run_of(request: Request) -> Run:
+    """The run that the path names. Raises SessionBusy if it has not ended."""
+    run = await server_of(request).stored_runs.find_settled(request.path_params["run_id"], owner=owner_of(request))
+    if not run.log.ended:
+        raise SessionBusy(f"Run {run.run_id!r} has not ended.")
+    _refuse_if_whole(run)
+    return run
 
 
 def _refuse_if_whole(run: Run) -> None:
-    """Refuses to continue a run that has its answer, or waits for one of the client: its question would be withdrawn."""
+    """Refuses to continue a run that has its answer, or waits for one of the client: its question would be withdrawn.
+
+    Also one without a session: only its client has the messages.
+    """
+    if run.request.throw_away:
+        raise InvalidRequest(f"Run {run.run_id!r} has no session: send the whole conversation again.", field="run_id")
     outcome = run.log.ending.outcome if isinstance(run.log.ending, RunFinished) else None
     if outcome is Outcome.COMPLETED:
         raise InvalidRequest(f"Run {run.run_id!r} is complete; send a message instead.", field="run_id")

@@ -72,7 +72,7 @@ class SessionFeed(RunFeed):
         A run may be announced twice: it is known here, or this process takes it over, while its copy is being followed.
         """
         encoder = encoder_for(None, Profile.FULL, run.run_id)
-        parts: Sequence[Run] = run.parts if run.is_remote or first else (run,)
+        parts: Sequence[Run] = run.parts if run.is_remote or first else run.request_parts
         while parts:
             for part in parts:
                 first = max(first, self._shown.get(run.run_id, 0))

@@ -21,6 +21,7 @@ from holodeck.wires.reply import ReplyReader, excerpt, failure_of, time_text
 
 SUBMITTED, WORKING, COMPLETED = "TASK_STATE_SUBMITTED", "TASK_STATE_WORKING", "TASK_STATE_COMPLETED"
 FAILED, CANCELED, INPUT_REQUIRED = "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "TASK_STATE_INPUT_REQUIRED"
+NEW_SESSION = {"sessionIsNew": True}  # metadata: the context that the client named is unknown, or has expired
 TERMINAL = frozenset({COMPLETED, FAILED, CANCELED, "TASK_STATE_REJECTED"})
 _decode = msgspec.json.Decoder().decode
 
@@ -38,6 +39,7 @@ class TaskReader(ReplyReader[JsonObject]):
         self._text: list[str] = []
         self._statuses = 0
         self._artifacts: dict[str, JsonObject] = {}
+        self.metadata: JsonObject = {}
         self.status: JsonObject = {"state": SUBMITTED, "timestamp": time_text(clock())}
 
     @property
@@ -49,8 +51,11 @@ class TaskReader(ReplyReader[JsonObject]):
         text = [{"text": "".join(self._text)}]
         return {key: {**each, "parts": text} if key == self._run_id else each for key, each in self._artifacts.items()}
 
-    def run_started(self, _event: e.RunStarted) -> Sequence[JsonObject]:
-        return (self._status(WORKING),)
+    def run_started(self, event: e.RunStarted) -> Sequence[JsonObject]:
+        shown = self._status(WORKING)
+        if event.is_new_session:
+            self.metadata = shown["statusUpdate"]["metadata"] = dict(NEW_SESSION)
+        return (shown,)
 
     def text_added(self, event: e.TextAdded) -> Sequence[JsonObject]:
         delta = self._reply.add(event)
@@ -146,8 +151,10 @@ def task_json(
     artifacts: Sequence[JsonObject],
     history: Sequence[JsonObject],
     history_length: int | None = None,
+    metadata: JsonObject | None = None,
 ) -> JsonObject:
     task: JsonObject = {"id": task_id, "contextId": context_id, "status": status}
+    task |= {"metadata": metadata} if metadata else {}
     shown = history if history_length is None else history[max(0, len(history) - history_length) :]
     return task | ({"artifacts": list(artifacts)} if artifacts else {}) | ({"history": list(shown)} if shown else {})
 

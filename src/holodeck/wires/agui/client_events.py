@@ -74,7 +74,8 @@ class ClientEvents:
     def _started(self, wire: "_Members") -> e.Event:
         self._run_id, self._session_id = wire.text("runId") or self._run_id, wire.text("threadId") or self._session_id
         self._begun = dict.fromkeys(self._calls, self._clock())  # calls of an earlier run start now
-        return e.RunStarted(self._run_id, self._session_id)
+        is_new = wire.table("metadata").get("sessionIsNew") is True
+        return e.RunStarted(self._run_id, self._session_id, is_new_session=is_new)
 
     def _call_started(self, wire: "_Members") -> e.Event:
         call_id, name = wire.text("toolCallId"), wire.text("toolCallName")

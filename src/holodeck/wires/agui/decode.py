@@ -58,9 +58,17 @@ class AguiInput(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fingerprint(self) -> bytes:
-        """Returns a hash that is equal for two deliveries of one request. Omits message times, which decoding sets."""
-        parts = self.thread_id, [message.id for message in self.run.messages], self.run.resume
-        return sha256(json_bytes(parts)).digest()
+        """Returns a hash that is equal for two deliveries of one request, and differs if the last text does.
+
+        Omits files, which may be large, and message times, which decoding sets.
+        """
+        messages = self.run.messages
+        text = messages[-1].content if messages else ""
+        if not isinstance(text, str):
+            text = m.text_of(text)
+        return sha256(
+            json_bytes((self.thread_id, [message.id for message in messages], self.run.resume, text))
+        ).digest()
 
     @property
     def resumes(self) -> bytes:

@@ -80,10 +80,10 @@ def _run_started(event: e.RunStarted, profile: Profile) -> tuple[JsonObject, ...
     """Older clients get the version too: the server has to send it, and they ignore unknown members."""
     wire = {"type": "RUN_STARTED", "threadId": event.session_id, "runId": event.run_id}
     parent = {"parentRunId": event.parent_run_id} if event.parent_run_id else {}
-    about: dict[str, object] = {"model": event.model} if event.model else {}
+    about: dict[str, object] = {"model": event.model} if event.model and profile is Profile.FULL else {}
     if event.is_new_session:
         about["sessionIsNew"] = True
-    metadata = {"metadata": about} if profile is Profile.FULL and about else {}
+    metadata = {"metadata": about} if about else {}
     return (wire | parent | {"protocolVersion": PROTOCOL_VERSION} | metadata,)
 
 

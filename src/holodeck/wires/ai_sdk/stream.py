@@ -86,7 +86,8 @@ class UiMessageEncoder(EventReader[UiChunk], sse.FrameEncoder):
             chunk["toolCallId"] for chunk in self.before if chunk["type"] == "tool-input-available"
         )
         model = {"model": event.model} if event.model else {}
-        metadata = {"session": event.session_id, "run": event.run_id} | model
+        new = {"sessionIsNew": True} if event.is_new_session else {}
+        metadata = {"session": event.session_id, "run": event.run_id} | model | new
         return ({"type": "start", "messageId": self.message_id, "messageMetadata": metadata}, *self.before)
 
     def step_started(self, _event: e.StepStarted) -> Sequence[UiChunk]:

@@ -36,6 +36,11 @@ class ChatStreamEventMapper(ReplyReader[bytes]):
         self._thought = ""
         self._open_calls: dict[str, tuple[str, dict[str, Any]]] = {}  # call id → name, arguments
         self._called: list[str] = []
+        self._is_new = False  # the conversation that the client named is unknown, or has expired
+
+    def run_started(self, event: e.RunStarted) -> Sequence[bytes]:
+        self._is_new = event.is_new_session
+        return ()
 
     def reasoning_added(self, event: e.ReasoningAdded) -> Sequence[bytes]:
         """Sends whole lines: clients show each `thinking` event on its own, and single words would be unreadable."""
@@ -123,7 +128,8 @@ class ChatStreamEventMapper(ReplyReader[bytes]):
         return self._frame("error", error_type=error.code, message=message or error.message, recoverable=False)
 
     def _done(self, answer: str, *, success: bool, **more: Any) -> bytes:
-        return self._frame("done", final_output=answer, tools_called=self._called, success=success, **more)
+        new = {"session_is_new": True} if self._is_new else {}
+        return self._frame("done", final_output=answer, tools_called=self._called, success=success, **more, **new)
 
     def _frame(self, name: str, **data: Any) -> bytes:
         return sse.frame({**data, "request_id": self._request_id}, event=name)

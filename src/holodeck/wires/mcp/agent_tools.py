@@ -51,6 +51,10 @@ ANSWER_SCHEMA = object_of(
     {
         "status": _STATUS,
         "session": string("The conversation: pass it to the next call to continue"),
+        "session_is_new": {
+            "type": "boolean",
+            "description": "true if the session that was named is unknown or expired",
+        },
         "run": string(),
         "answer": string(),
         "output": {"description": "The answer as a JSON value, if the agent has an output type"},

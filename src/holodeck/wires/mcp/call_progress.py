@@ -22,6 +22,9 @@ from holodeck.wires.reply import PARAGRAPH, ReplyReader, approval_asked, error_o
 INPUT_REQUIRED = "input_required"
 MAX_CALLS = 200  # tool calls that a result lists
 POLL_MILLISECONDS = 2_000
+NEW_SESSION = (
+    "The session {} is unknown or has expired, so this began a new one: the agent remembers no earlier messages."
+)
 WORKING, COMPLETED, CANCELLED = "working", "completed", "cancelled"
 
 
@@ -32,7 +35,12 @@ class AnswerReader(ReplyReader[str]):
         super().__init__()
         self._caller, self._server_info = caller, server_info
         self._calls: dict[str, dict[str, Any]] = {}
+        self._is_new = False  # the session that the caller named is unknown, or has expired
         self.result: dict[str, Any] | None = None  # known when the run has ended
+
+    def run_started(self, event: e.RunStarted) -> Sequence[str]:
+        self._is_new = self._is_new or event.is_new_session
+        return ()
 
     def text_added(self, event: e.TextAdded) -> Sequence[str]:
         self._reply.add(event)
@@ -86,10 +94,14 @@ class AnswerReader(ReplyReader[str]):
         return self._complete(answer + (PARAGRAPH if answer else "") + asked, about)
 
     def _about(self, status: str, ending: e.Ending) -> dict[str, Any]:
-        return about_run(status, ending.session_id, ending.run_id, list(self._calls.values()))
+        about = about_run(status, ending.session_id, ending.run_id, list(self._calls.values()))
+        return about | {"session_is_new": True} if self._is_new else about
 
     def _complete(self, text: str, structured: dict[str, Any]) -> dict[str, Any]:
-        return marked(tool_result(text, structured), self._caller, self._server_info)
+        result = tool_result(text, structured)
+        if self._is_new:  # calling models read the text
+            result["content"].append({"type": "text", "text": NEW_SESSION.format(structured["session"])})
+        return marked(result, self._caller, self._server_info)
 
 
 def about_run(status: str, session: str, run: str, calls: list[dict[str, Any]]) -> dict[str, Any]:

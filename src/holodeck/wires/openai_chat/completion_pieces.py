@@ -50,30 +50,37 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     interrupts: tuple[dict[str, Any], ...] = ()  # calls that wait for an approval, which another wire can give
 
 
+class NewSession(msgspec.Struct, frozen=True):
+    """The session that the client named is unknown, or has expired: the agent does not remember it."""
+
+
 class FailedPiece(msgspec.Struct, frozen=True):
     """The end of a run that failed or was stopped."""
 
     error: HoloDeckError
 
 
-CompletionPiece: TypeAlias = Delta | Finish | FailedPiece
+CompletionPiece: TypeAlias = Delta | NewSession | Finish | FailedPiece
 
 
 class CompletionReader(ReplyReader[CompletionPiece]):
     """Reads one run from its first event on, in order.
 
-    `client_tools` are the names of the client's own tools. `throw_away`: the run's session ends with it, so no other
-    wire can decide a pending approval.
+    `client_tools` are the names of the client's own tools. `names_session`: the client has named the session.
+    `throw_away`: the run's session ends with it, so no other wire can decide a pending approval.
     """
 
-    def __init__(self, *, client_tools: Collection[str] = (), throw_away: bool = False) -> None:
+    def __init__(
+        self, *, client_tools: Collection[str] = (), names_session: bool = False, throw_away: bool = False
+    ) -> None:
         super().__init__()
-        self._client_tools, self._throw_away = client_tools, throw_away
+        self._client_tools, self._names_session, self._throw_away = client_tools, names_session, throw_away
         self._has_text = self._in_line = False
         self._calls: dict[str, FunctionCall] = {}
 
-    def run_started(self, _event: e.RunStarted) -> Sequence[CompletionPiece]:
-        return (Delta(role="assistant", content=""),)
+    def run_started(self, event: e.RunStarted) -> Sequence[CompletionPiece]:
+        new = (NewSession(),) if event.is_new_session and self._names_session else ()
+        return (Delta(role="assistant", content=""), *new)
 
     def text_added(self, event: e.TextAdded) -> Sequence[CompletionPiece]:
         delta = self._reply.add(event)

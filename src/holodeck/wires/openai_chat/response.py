@@ -3,7 +3,7 @@
 Frames have no `id` line: the protocol has no way to resume a stream, and some clients read `data` lines only.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -21,10 +21,12 @@ from holodeck.wires.openai_chat.completion_pieces import (
     Finish,
     FinishReason,
     FunctionCall,
+    NewSession,
 )
 from holodeck.wires.openai_chat.error_form import error_member
 
 PREFIX = "chatcmpl-"
+NEW_SESSION: Mapping[str, Any] = {"session_is_new": True}
 
 
 class CompletionHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +77,11 @@ class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole answer. `holodeck.interrupts` are calls that wait for a person, if there are any."""
+    """The whole answer.
+
+    `holodeck.interrupts` are calls that wait for a person, if there are any. `holodeck.session_is_new` is true if the
+    session that the client named is unknown, or has expired.
+    """
 
     id: str
     object: Literal["chat.completion"] = "chat.completion"
@@ -105,12 +111,17 @@ def completion(head: CompletionHead, pieces: Iterable[CompletionPiece]) -> ChatC
     content: list[str] = []
     reasoning: list[str] = []
     calls: list[AnsweredCall] = []
+    extra: dict[str, Any] = {}
     for piece in pieces:
         if isinstance(piece, FailedPiece):
             raise piece.error
         if isinstance(piece, Finish):
-            return _completion(head, piece, "".join(content), "".join(reasoning), tuple(calls))
-        _add(piece, content, reasoning, calls)
+            whole = _completion(head, piece, "".join(content), "".join(reasoning), tuple(calls))
+            return msgspec.structs.replace(whole, holodeck={**extra, **(whole.holodeck or {})} or UNSET)
+        if isinstance(piece, NewSession):
+            extra |= NEW_SESSION
+        else:
+            _add(piece, content, reasoning, calls)
     raise InternalError("The run has no answer.")
 
 
@@ -169,6 +180,9 @@ class ChunkEncoder(sse.FrameEncoder):
             return b'%b%b,"finish_reason":null}]}\n\n' % (self._before_delta, sse.json_bytes(piece))
         if isinstance(piece, FailedPiece):
             return sse.frame({"error": error_member(piece.error)}) + sse.DONE
+        if isinstance(piece, NewSession):
+            choice = {"index": 0, "delta": {}, "finish_reason": None}
+            return sse.frame({**self._head, "choices": [choice], "holodeck": NEW_SESSION})
         return self._finish(piece)
 
     def _finish(self, piece: Finish) -> bytes:

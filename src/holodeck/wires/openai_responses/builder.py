@@ -39,6 +39,7 @@ class ResponseHead(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     conversation: str | None = None  # the session, if it is stored
     echo: RequestEcho = RequestEcho()
+    names_conversation: bool = False  # the client has named the conversation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +89,7 @@ class ResponseBuilder(ReplyReader[Frame]):
         self.output: list[dict[str, Any]] = []
         self._incomplete: str | None = None
         self._usage: TokenUsage | None = None
+        self._is_new = False  # the conversation that the client named is unknown, has expired, or is empty
         self._used_ids: dict[str, int] = {}
         self._text: _Open | None = None
         self._reasoning: _Open | None = None
@@ -118,13 +120,15 @@ class ResponseBuilder(ReplyReader[Frame]):
             "usage": None if self._usage is None else usage_of(self._usage),
             "conversation": None if head.conversation is None else {"id": head.conversation},
             **{name: getattr(head.echo, name) for name in head.echo.__struct_fields__},
+            **({"holodeck": {"session_is_new": True}} if self._is_new else {}),
         }
 
     # the run
 
-    def run_started(self, _event: e.RunStarted) -> Sequence[Frame]:
+    def run_started(self, event: e.RunStarted) -> Sequence[Frame]:
         if self.status != "queued":
             return ()
+        self._is_new = event.is_new_session and self._head.names_conversation
         kinds = ["response.created", "response.queued"] if self._head.echo.background else []
         waiting = [self._whole(kind) for kind in kinds]
         self.status = "in_progress"

@@ -1,7 +1,8 @@
-"""Connections to a Valkey: at its address, or at the primary that Sentinels name.
+"""Connections to a Valkey or Redis: at its address, or at the primary that Sentinels name.
 
-`redis+sentinel://user:password@host:26379,host:26379/name` gives the addresses of the Sentinels and their name for the
+`valkey+sentinel://user:password@host:26379,host:26379/name` gives the addresses of the Sentinels and their name for the
 primary. The number of the database may follow the name. The query may have `sentinel_username` and `sentinel_password`.
+Every scheme may begin with `redis` instead; `valkeys` and `rediss` are with TLS.
 """
 
 from typing import Any
@@ -26,12 +27,18 @@ class PrimaryPool(SentinelConnectionPool, BlockingConnectionPool):
             await each.aclose()
 
 
-def pool_of(url: str, *, seconds: float, answer_seconds: float, **settings: Any) -> BlockingConnectionPool:
-    """Makes a pool. `seconds` to connect, `answer_seconds` for an answer. Raises ValueError for an invalid address."""
+def pool_of(
+    url: str, *, seconds: float, answer_seconds: float, wait_seconds: float | None = None, **settings: Any
+) -> BlockingConnectionPool:
+    """Makes a pool. Raises ValueError for an invalid address.
+
+    `seconds` to connect, `answer_seconds` for an answer, `wait_seconds` for a free connection (default: `seconds`).
+    """
+    url, wait_seconds = _redis_url(url), seconds if wait_seconds is None else wait_seconds
     limits = {"socket_connect_timeout": seconds, "socket_timeout": answer_seconds, "protocol": 2}
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES:
-        return BlockingConnectionPool.from_url(url, timeout=seconds, **limits, **settings)
+        return BlockingConnectionPool.from_url(url, timeout=wait_seconds, **limits, **settings)
     login, _, places = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
     name, _, database = parts.path.strip("/").partition("/")
@@ -45,7 +52,7 @@ def pool_of(url: str, *, seconds: float, answer_seconds: float, **settings: Any)
     pool: BlockingConnectionPool = PrimaryPool(  # type: ignore[no-untyped-call]
         unquote(name),
         sentinels,
-        timeout=seconds,
+        timeout=wait_seconds,
         db=int(database or 0),
         username=unquote(user) or None,
         password=unquote(password) or None,
@@ -54,6 +61,13 @@ def pool_of(url: str, *, seconds: float, answer_seconds: float, **settings: Any)
         **settings,
     )
     return pool
+
+
+def _redis_url(url: str) -> str:
+    """Renames `valkey://` and `valkeys://` to Redis's schemes. Any other address stays unchanged."""
+    scheme, separator, rest = url.partition("://")
+    name, plus, kind = scheme.partition("+")  # +sentinel
+    return {"valkey": "redis", "valkeys": "rediss"}.get(name, name) + plus + kind + separator + rest
 
 
 def _address_of(place: str) -> tuple[str, int]:
