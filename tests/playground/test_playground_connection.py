@@ -1,5 +1,6 @@
 """A run belongs to the server: pages that reload, lose the network, or come second follow it all the same."""
 
+import aiohttp
 import pytest
 
 from holodeck.core.messages import UserMessage
@@ -243,6 +244,26 @@ async def test_a_server_that_forgot_the_session_says_so(browser):
             await see_answer(browser, "after")
             assert await browser.texts(".user-text") == ["hello again"]
             assert len(new.model.prompts[0].messages) == 1
+
+
+async def test_a_message_from_another_device_is_not_taken_back_by_the_next_one_here(browser):
+    """The page sent a history that ended before it, which the server takes for an edit."""
+    async with serving_page(says("one"), says("two"), says("three")) as page_server:
+        await browser.open(page_server.url)
+        await say(browser, "first")
+        await see_answer(browser, "one")
+        thread = (await browser.run("return location.hash")).partition("session=")[2]
+        message = {"id": "elsewhere", "role": "user", "content": "second"}
+        body = {"threadId": thread, "runId": "elsewhere", "protocolVersion": "1.0", "messages": [message]}
+        async with aiohttp.ClientSession() as client, client.post(page_server.url + "awp", json=body) as answer:
+            assert answer.status == 200, await answer.text()
+            await answer.read()
+        await say(browser, "third")
+        await see_answer(browser, "three")
+        assert await browser.texts(".user-text") == ["first", "second", "third"]
+        assert await browser.texts(ANSWER) == ["one", "two", "three"]
+        last = page_server.model.prompts[-1].messages
+        assert [each.content for each in last] == ["first", "one", "second", "two", "third"]
 
 
 async def test_a_link_to_a_session_that_has_expired_says_so_and_a_new_one_is_not_reported(browser):

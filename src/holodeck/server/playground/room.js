@@ -51,6 +51,14 @@ export class Room {
     active.forEach((runId) => this.#enqueue({ runId, replayed: true }));
   }
 
+  /** Shows the messages of other devices: the server takes a history without them for an edit, and removes them. */
+  async #catchUp() {
+    /** @type {Promise<null>} */
+    const late = new Promise((resolve) => setTimeout(resolve, 1000, null)); // a message does not wait for a server that is away
+    const session = await Promise.race([this.server.session(this.id).catch(() => null), late]);
+    if (session?.messages.some((message) => message.role === "user" && !this.conversation.find(message.id))) await this.open().catch(() => {});
+  }
+
   /** Handles a message that was being sent when the page was closed: its run is known, or it can be sent again. */
   #bringBack(sending, active) {
     if (!sending || this.conversation.find(sending.id)) return;
@@ -72,7 +80,8 @@ export class Room {
 
   // the user's actions
 
-  send(text, files = []) {
+  async send(text, files = []) {
+    if (this.conversation.items.length > 0 && !this.isBusy) await this.#catchUp();
     const id = newId("message");
     const parts = files.map((file) => file.part);
     const shown = files.map(({ name, type, size }) => ({ name, type, size }));
