@@ -168,7 +168,7 @@ MUTANTS = (
     Mutant("runs/client_history.py", "and not (last.id in known or last.id in waiting)", "", RECEIVED, "a message that is stored is stored again"),
     Mutant("runs/client_history.py", "isinstance(last := sent[start - 1], UserMessage) and not", "(last := sent[start - 1]) and not", RECEIVED + " tests/agent", "words in the assistant's mouth hide the user's"),
     Mutant("server/streaming_response.py", "if unsent < self._unsent:", "if True:", STREAMS, "a reader that takes nothing is never cut off"),
-    Mutant("server/streaming_response.py", "final=last and run_log.has_ending and not cursor.has_more", "final=last and run_log.ended", STREAMS + " tests/wires/rest tests/wires/chat_stream", "a long replay ends after its first batch"),
+    Mutant("server/streaming_response.py", "final=is_over and not cursor.has_more", "final=last and run_log.ended", STREAMS + " tests/wires/rest tests/wires/chat_stream", "a long replay ends after its first batch"),
     Mutant("server/streaming_response.py", "            waiter.set_exception(", "            repr(", PASSING_ON, "a stream that cannot go on hangs"),
     Mutant("server/streaming_response.py", "            run_log.do_not_call(soon)", "            pass", PASSING_ON, "who leaves a silent run stays in memory"),
     Mutant("server/streaming_response.py", ", context=self._context)", ")", PASSING_ON, "what a middleware logs names another request"),
