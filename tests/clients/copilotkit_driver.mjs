@@ -1,6 +1,7 @@
 // Plays scenarios with CopilotKit's headless core client: node copilotkit_driver.mjs <scenarios on stdin >results on stdout
 // A scenario is {name, url, transport: "rest" | "single" | "auto", agent, thread, steps: [...]}; a step is
 //   {do: "run", say, tools?: answers of the page's own tools by name} · {do: "connect"}: a new page that knows only the thread
+//   {do: "mount"}: the chat view of this page is mounted, again if it was before
 //   {do: "run and stop", say}: the user presses stop at the first words
 //   {do: "join", say}: a second page connects while the first one's run goes on, and then stops it
 import { json } from "node:stream/consumers";
@@ -59,6 +60,10 @@ const steps = {
   async connect(_, __, scenario) {
     const page = await open(scenario);
     page.heard = listen(page.agent);
+    await page.core.connectAgent({ agent: page.agent });
+    return page;
+  },
+  async mount(page) {
     await page.core.connectAgent({ agent: page.agent });
     return page;
   },

@@ -244,6 +244,23 @@ async def test_an_input_that_no_client_would_take_is_left_out_of_the_replay(monk
         assert types(received)[-1] == "RUN_FINISHED"
 
 
+async def test_a_page_that_has_messages_of_the_replay_begins_again_without_them():
+    """CopilotKit's view, mounted again: its client appends replayed text to the messages that it has."""
+    async with served(says("hello")) as s:
+        async with s.post(legacy(text="hi", thread="t", run="r")) as answer:
+            message = next(data["messageId"] for _, data in frames(await answer.read()) if "messageId" in data)
+        known = [{"id": message, "role": "assistant", "content": "hel"}]
+        async with s.post(legacy(thread="t") | {"messages": known}, BASE + "/agent/default/connect") as answer:
+            received = [data for _, data in frames(await answer.read())]
+        assert [data["type"] for data in received[:4]] == [
+            "RUN_STARTED",
+            "MESSAGES_SNAPSHOT",
+            "RUN_FINISHED",
+            "RUN_STARTED",
+        ]
+        assert (received[1]["messages"], received[3]["runId"]) == ([], "r")
+
+
 async def test_connecting_to_nothing_is_an_empty_stream():
     async with served() as s, s.post(legacy(thread="new"), BASE + "/agent/default/connect") as answer:
         assert (answer.status, await answer.read()) == (200, b"")

@@ -182,14 +182,17 @@ async def _cursors(run: Run, profile: Profile, middleware: EventMiddleware) -> S
 
 
 def _before(history: Sequence[Message], kept: Sequence[Run], given: AguiInput, middleware: EventMiddleware) -> bytes:
-    """The messages before the oldest run in the log, as a run that holds only a snapshot."""
+    """The messages before the oldest run in the log, as a run that holds only a snapshot.
+
+    It is sent without messages too if the client has some of those that follow: it would append their text to what it has.
+    """
     shown = set().union(*(_ids_of(each) for each in kept))
     older: list[Message] = []
     for message in history:
         if message.id in shown:
             break
         older.append(message)
-    if not older:
+    if not older and shown.isdisjoint(message.id for message in given.run.messages):
         return b""
     encoder, run_id, thread_id = SseEncoder("", given.profile), new_ulid(), given.thread_id
     events = (e.RunStarted(run_id, thread_id), e.MessagesReplaced(tuple(older)), e.RunFinished(run_id, thread_id))
