@@ -1,7 +1,7 @@
 // Plays scenarios with CopilotKit's headless core client: node copilotkit_driver.mjs <scenarios on stdin >results on stdout
 // A scenario is {name, url, transport: "rest" | "single" | "auto", agent, thread, steps: [...]}; a step is
 //   {do: "run", say, tools?: answers of the page's own tools by name} · {do: "connect"}: a new page that knows only the thread
-//   {do: "mount"}: the chat view of this page is mounted, again if it was before
+//   {do: "mount twice", say}: the chat view is mounted, and again while the agent answers; then the user presses stop
 //   {do: "run and stop", say}: the user presses stop at the first words
 //   {do: "join", say}: a second page connects while the first one's run goes on, and then stops it
 import { json } from "node:stream/consumers";
@@ -63,8 +63,19 @@ const steps = {
     await page.core.connectAgent({ agent: page.agent });
     return page;
   },
-  async mount(page) {
+  async "mount twice"(page, step) {
     await page.core.connectAgent({ agent: page.agent });
+    say(page.agent, step.say);
+    let begun;
+    const begins = new Promise((resolve) => { begun = resolve; });
+    const heard = listen(page.agent, first("TEXT_MESSAGE_CONTENT", () => begun()));
+    const running = page.core.runAgent({ agent: page.agent });
+    await begins;
+    heard.unsubscribe();
+    const stopping = listen(page.agent, first("TEXT_MESSAGE_CONTENT", () => page.core.stopAgent({ agent: page.agent })));
+    await page.core.connectAgent({ agent: page.agent });
+    stopping.unsubscribe();
+    await running;
     return page;
   },
   async "run and stop"(page, step) {
