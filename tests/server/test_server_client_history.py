@@ -319,20 +319,27 @@ async def test_a_message_that_waits_for_an_answer_does_not_take_that_answer_back
         assert [text for text in texts if text] == ["first", "one", "second", "two"]
 
 
-async def test_an_edit_that_waits_for_an_answer_takes_the_edited_message_back() -> None:
+@pytest.mark.parametrize("is_left", [True, False])
+async def test_only_a_page_that_has_left_the_answer_takes_its_message_back(is_left: bool) -> None:
+    """An edit while the agent answers looks like a message of a second page that has not seen the first one's."""
     gate = Gate()
-    async with served(says("hello"), says("old answer", pause=gate), says("new answer")) as s:
+    async with served(says("hello"), says("first answer", pause=gate), says("second answer")) as s:
         events = await run(s, user_message("u1", "hi"))
         answer = next(event["messageId"] for event in events if event["type"] == "TEXT_MESSAGE_START")
         known = (user_message("u1", "hi"), answered(answer, "hello"))
-        old = asyncio.create_task(run(s, *known, user_message("u2", "old"), runId="r2"))
+        first = asyncio.create_task(run(s, *known, user_message("u2", "first"), runId="r2"))
         await until(lambda: len(s.model.prompts) == 2)
-        new = asyncio.create_task(run(s, *known, user_message("u3", "new"), runId="r3"))
+        if is_left:
+            first.cancel()
+            await until(lambda: s.run("r2").readers == 0)
+        second = asyncio.create_task(run(s, *known, user_message("u3", "second"), runId="r3"))
         await until(lambda: s.server.runs.find("r3", owner=ANONYMOUS_OWNER))
         gate.open.set()
-        await asyncio.gather(old, new)
+        await asyncio.gather(first, second, return_exceptions=True)
         texts = [each["content"] for each in (await session(s))["messages"]]
-        assert texts == ["hi", "hello", "new", "new answer"]
+        kept = [] if is_left else ["first", "first answer"]
+        assert texts == ["hi", "hello", *kept, "second", "second answer"]
+        assert ("MESSAGES_SNAPSHOT" in [event["type"] for event in second.result()]) is not is_left
 
 
 async def test_the_text_on_another_wire_is_not_taken_back_by_a_client_that_does_not_know_it() -> None:

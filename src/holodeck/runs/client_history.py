@@ -68,8 +68,8 @@ def change_of(
 ) -> Change:
     """Returns the change that this request makes to a session that holds `stored` and waits for `pending`.
 
-    `unseen` are the ids of runs that were in progress when the request came: the client may lack their replies. Clients
-    of other wires started the runs in `elsewhere`: this client may lack all messages of those runs.
+    `unseen` are the ids of runs that were in progress when the request came: the client may lack their replies. Other
+    clients started the runs in `elsewhere`: this client may lack all messages of those runs.
     """
     sent = _distinct(request.messages)
     if stored or pending is not None:

@@ -119,7 +119,8 @@ class RunExecutor:
     async def _change(self, run: Run, conversation: Conversation) -> Change:
         """The change that the request makes to the conversation.
 
-        Messages that the client cannot know never cause a rewind.
+        Messages that the client cannot know never cause a rewind. Nor do those of a run in progress that a client reads:
+        another one, on a second device. A client that edits its message has stopped reading the answer to it.
         """
         request = run.request
         stored = await conversation.history() if request.keeps_history or request.rewind_to else conversation.messages
@@ -135,7 +136,7 @@ class RunExecutor:
         found = change()
         if found.rewind_before is None or request.rewind_to is not None:
             return found
-        return change(elsewhere=await self._of_other_wires(run, stored))
+        return change(elsewhere=run.watched | await self._of_other_wires(run, stored))
 
     async def _of_other_wires(self, run: Run, stored: Sequence[Message]) -> frozenset[str]:
         """The runs since the last one of a client like this run's. Each run shows such clients the whole history.

@@ -144,6 +144,7 @@ class Run:
     slot: QueueSlot | None = None
     is_first: bool = True  # its position among the runs of its session, in all processes, when it was started
     behind: frozenset[str] = frozenset()  # the runs of its session that were in progress when it was started
+    watched: frozenset[str] = frozenset()  # those of them that a client read then
     meter: RunMeter | None = None  # while it is in progress, if its owner has limits; set again after a crash
 
     # `RunExecutor`, while it is in progress. The log's ending sets the state and the times.

@@ -136,6 +136,7 @@ class Runs:
         if earlier is not None:
             request = msgspec.structs.replace(request, answered=answered_with(earlier, fingerprint))
         others = self._by_session.get(session, ())
+        watched = [each.run_id for each in others if each.readers and not each.log.ended] if others else ()
         run = Run(
             request=request,
             run_id=request.run_id,
@@ -146,6 +147,7 @@ class Runs:
             earlier=earlier,
             first_number=0 if earlier is None else earlier.next_number,
             behind=frozenset([each.run_id for each in others if not each.log.ended]),
+            watched=frozenset(watched),
             meter=meter,
         )
         for other in others:
