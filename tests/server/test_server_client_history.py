@@ -319,10 +319,10 @@ async def test_a_message_that_waits_for_an_answer_does_not_take_that_answer_back
         assert [text for text in texts if text] == ["first", "one", "second", "two"]
 
 
-@pytest.mark.parametrize("is_left", [True, False])
-async def test_only_a_page_that_has_left_the_answer_takes_its_message_back(is_left: bool) -> None:
+@pytest.mark.parametrize("first_page", ["has left", "reads"])
+async def test_only_a_page_that_has_left_the_answer_takes_its_message_back(first_page: str) -> None:
     """An edit while the agent answers looks like a message of a second page that has not seen the first one's."""
-    gate = Gate()
+    gate, is_left = Gate(), first_page == "has left"
     async with served(says("hello"), says("first answer", pause=gate), says("second answer")) as s:
         events = await run(s, user_message("u1", "hi"))
         answer = next(event["messageId"] for event in events if event["type"] == "TEXT_MESSAGE_START")
