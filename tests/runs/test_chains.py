@@ -160,6 +160,21 @@ async def test_a_request_that_is_repeated_finds_the_run_of_its_first_attempt_onl
     assert await duplicates.earlier_attempt(sent, 1) is None, "the attempt before was refused: nothing of it runs"
 
 
+async def test_a_request_that_is_repeated_joins_the_run_that_another_server_began_after_this_one_refused_it():
+    """A load balancer sends each attempt to another server: the first to this one, the second elsewhere, the third here."""
+    fixture, sent = RunsFixture(), SentRequest("openai", ME, b"hash", attempt=0)
+    found = [await fixture.ask("the same, asked before")]
+
+    async def elsewhere(*_request):
+        return found[0]
+
+    duplicates = Idempotency(fixture.runs, fixture.stored.restored, elsewhere)
+    duplicates.note_attempt(sent, None)
+    assert await duplicates.earlier_attempt(sent, 1) is None
+    found[0] = await fixture.ask()
+    assert await duplicates.earlier_attempt(sent, 2) is found[0]
+
+
 async def test_a_request_that_is_repeated_runs_if_its_message_was_not_stored():
     fixture = RunsFixture()
     run = await fixture.runs.start(RunRequest(session_id="s", messages=(UserMessage(content="go"),)))

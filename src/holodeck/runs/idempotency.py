@@ -10,11 +10,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import datetime
 from types import TracebackType
 from typing import NamedTuple, Self
 from weakref import WeakValueDictionary
 
 from holodeck.core.events import NOT_STORED, says_not_stored
+from holodeck.core.messages import now
 from holodeck.core.owner import Owner
 from holodeck.errors import HoloDeckError, InvalidRequest, StoreUnavailable
 from holodeck.runs.port import RunExists, RunKey, RunRecord, SharedRunStore
@@ -56,7 +58,7 @@ class Idempotency:
         # `Runs` decides how long a run is kept.
         self.started: WeakValueDictionary[RunKey, Run] = WeakValueDictionary()
         self._attempted: WeakValueDictionary[tuple[str, Owner, bytes], Run] = WeakValueDictionary()
-        self._refused: dict[tuple[str, Owner, bytes], None] = {}  # requests whose last first attempt was refused here
+        self._refused: dict[tuple[str, Owner, bytes], datetime] = {}  # when a request's first attempt was refused here
 
     def note_attempt(self, sent: SentRequest, run: Run | None) -> None:
         """Notes the run of an attempt. None if the attempt was refused."""
@@ -65,7 +67,7 @@ class Idempotency:
             self._attempted[request] = run
             self._refused.pop(request, None)
         elif sent.attempt == 0:
-            self._refused[request] = None
+            self._refused[request] = now()
             if len(self._refused) > _MAX_REFUSED:
                 del self._refused[next(iter(self._refused))]
 
@@ -75,19 +77,18 @@ class Idempotency:
         These SDKs repeat a request by themselves when the connection breaks or a proxy gives up. Without this, the tools
         would act twice. People also write the same thing twice, so a first attempt always starts a run. A later attempt
         joins only a run that is in progress or has just ended, since a first attempt in between may have been refused
-        before it came here. Runs of other processes, and of this one before a crash, are found in the store.
+        before it came here. Runs of other processes, and of this one before a crash, are found in the store. One that
+        began before a first attempt was refused is of another request.
         """
         request = sent.wire, sent.owner, sent.fingerprint
         if attempt == 0:
             self._attempted.pop(request, None)  # if this attempt is refused, the next one must not find an older run
             return None
-        if request in self._refused:
-            return None
-        run = self._attempted.get(request)
-        if run is None or not self.runs.knows(run) or says_not_stored(run.log.ending):
-            return await self._elsewhere(*request, _LOST_SECONDS)
-        is_over = run.ended is not None and time.monotonic() - run.ended >= _LOST_SECONDS
-        return await self._elsewhere(*request, _LOST_SECONDS) if is_over else run
+        run, refused = self._attempted.get(request), self._refused.get(request)
+        is_over = run is not None and run.ended is not None and time.monotonic() - run.ended >= _LOST_SECONDS
+        if run is None or is_over or not self.runs.knows(run) or says_not_stored(run.log.ending):
+            run = await self._elsewhere(*request, _LOST_SECONDS)
+        return None if run is not None and refused is not None and run.created_at < refused else run
 
     async def stored(self, key: RunKey, fingerprint: bytes) -> Run | None:
         """The run that another process, or an earlier one, has started for this key. Raises NotStored."""
