@@ -2,12 +2,13 @@
 
 import asyncio
 from contextlib import suppress
+from datetime import timedelta
 
 import pytest
 
 from holodeck.agent.definition import AgentDefinition
 from holodeck.core.events import Outcome, RunFinished
-from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, ToolMessage, UserMessage
+from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, ToolMessage, UserMessage, now
 from holodeck.core.request import RunRequest
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import SessionDeleted
@@ -264,6 +265,22 @@ async def test_a_key_finds_its_run(stores):
     assert (found.run_id, found.fingerprint) == ("r", b"f")
     assert await stores[1].by_key("ag-ui", "k", owner=ADA) is None
     assert await stores[1].by_key("rest", "k", owner=EVE) is None
+
+
+async def test_a_key_is_free_a_day_after_its_run_and_the_id_of_a_run_is_not(monkeypatch):
+    """In memory. The first run of a key may be dropped with its session while another one has the key."""
+    runs, day = MemoryRunStore(), timedelta(days=1)
+    for run_id, key in (("first", "k"), ("id", "id")):
+        record = RunRecord(run_id=run_id, owner=ADA, session_id=run_id, wire="w", key=key)
+        await runs.begin(record)
+        await runs.end(record, RunFinished(run_id, run_id))
+    later = now() + day + timedelta(seconds=1)
+    monkeypatch.setattr("holodeck.runs.memory_runs.now", lambda: later)
+    assert await runs.by_key("w", "k", owner=ADA) is None
+    assert (await runs.by_key("w", "id", owner=ADA)).run_id == "id"
+    await runs.begin(RunRecord(run_id="second", owner=ADA, session_id="second", wire="w", key="k"))
+    runs.forget_session(ADA, "first")
+    assert (await runs.by_key("w", "k", owner=ADA)).run_id == "second"
 
 
 async def test_one_record_can_be_removed_and_the_session_stays(stores):

@@ -84,8 +84,9 @@ class MemoryRunStore:
     async def by_key(self, wire: str, key: str, *, owner: Owner) -> RunRecord | None:
         run_id = self._by_key.get((wire, owner, key))
         record = None if run_id is None else self._records.get((owner, run_id))
-        is_free = record is not None and record.finished_at is not None and now() - record.finished_at > KEY_TIME
-        return None if is_free else record
+        if record is None or record.finished_at is None or key == run_id:  # an id is not free while its run is kept
+            return record
+        return None if now() - record.finished_at > KEY_TIME else record
 
     async def runs_of(
         self, *, owner: Owner, session_id: str | None = None, root: str | None = None, limit: int = 100
@@ -139,8 +140,9 @@ class MemoryRunStore:
             return False
         _remove(self._of_owner, record.owner, record.run_id)
         _remove(self._of_session, (record.owner, record.session_id), record.run_id)
-        if record.key is not None:
-            self._by_key.pop((record.wire, record.owner, record.key), None)
+        key = record.wire, record.owner, record.key or ""
+        if self._by_key.get(key) == record.run_id:  # a later run may have the key
+            del self._by_key[key]
         return True
 
 
