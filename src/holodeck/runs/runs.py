@@ -125,8 +125,7 @@ class Runs:
         Raises RunExists if another process has started the same run.
         """
         self._refuse_at_end()
-        owner = request.owner
-        session = (owner, session_id := request.session_id or new_ulid())
+        session = (owner := request.owner, session_id := request.session_id or new_ulid())
         earlier = self._part_before(request, session)
         self._refuse_behind(session_id, self.queue.waiting(session))
         if request.resume and not self.queue.busy(session):  # refuses an answer to nothing before the first byte
