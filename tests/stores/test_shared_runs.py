@@ -350,6 +350,31 @@ async def test_a_process_that_loses_its_store_ends_its_runs_before_others_take_t
     await replica.close()
 
 
+async def test_a_process_whose_store_comes_back_for_one_beat_ends_its_runs_in_time_when_it_is_silent_again(monkeypatch):
+    """In a failover, the statement after the beat may fail, and the next beat get no answer."""
+    clock, ended, begun = SteppedClock(monkeypatch), [], []
+
+    async def beat():
+        begun.append(clock.now)
+        if len(begun) < 6:
+            raise StoreUnavailable("away")
+        if len(begun) > 6:
+            await asyncio.Event().wait()
+        return Pulse()
+
+    async def take_over(_seconds):
+        raise StoreUnavailable("away")
+
+    records = SimpleNamespace(beat=beat, take_over=take_over, on_pulse=None)
+    runs = SimpleNamespace(is_closing=False, stop_all=lambda *_, **__: ended.append(clock.now))
+    replica = Replica(runs, SimpleNamespace(stop_queued=list), records, take_over_seconds=10)
+    replica.takes_over = True
+    replica.start()
+    await clock.advance(40)
+    assert ended[-1] == begun[5] + 8
+    await replica.close()
+
+
 async def test_a_process_that_stood_still_asks_first_whether_it_is_considered_dead(monkeypatch):
     """After a pause of the machine, no other process may have been there to take its runs over."""
     clock, beats = SteppedClock(monkeypatch), []

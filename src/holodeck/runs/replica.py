@@ -83,6 +83,7 @@ class Replica:
         if (left := self._left()) > 0:  # the counter was raised meanwhile
             self._end_in(left)
         else:
+            self._silence = None  # the next attempt sets it again: the counter may be raised for once
             self._lost_store()
 
     def _left(self) -> float:
