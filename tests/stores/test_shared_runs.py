@@ -338,7 +338,7 @@ class LostStore:
 
 @pytest.mark.req("D08")
 @pytest.mark.parametrize("refusal", [0, 0.5, 1, 1.5, 2, 2.5, None])
-async def test_a_process_that_loses_its_store_ends_its_runs_before_others_take_them_over(monkeypatch, refusal):
+async def test_a_process_that_loses_its_store_ends_its_runs_before_others_take_them_over(monkeypatch, caplog, refusal):
     """Whenever its heartbeats fail, and also between two of them."""
     clock = SteppedClock(monkeypatch)
     store = LostStore(clock, refusal)
@@ -347,6 +347,8 @@ async def test_a_process_that_loses_its_store_ends_its_runs_before_others_take_t
     await clock.advance(20)
     assert store.ended[0] == 8
     assert not replica.is_connected
+    said = [record.message for record in caplog.records if "ends its runs" in record.message]
+    assert said == ["no heartbeat has reached the store for 8 seconds; this server ends its runs"]
     await replica.close()
 
 

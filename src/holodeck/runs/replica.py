@@ -35,6 +35,7 @@ class Replica:
         self._beating: asyncio.Task[None] | None = None
         self._is_due = asyncio.Event()  # set early if another process has left
         self._taking_up: set[asyncio.Task[int]] = set()
+        self._has_lost_store = False  # and has logged so
         self.takes_over = False  # not before the agent can carry on with what it takes
         self.is_connected = True  # whether the last attempt to reach the store succeeded
         records.on_pulse = self._apply
@@ -75,6 +76,7 @@ class Replica:
         self._silence = asyncio.get_running_loop().call_later(seconds, self._end_if_silent)
 
     def _was_reached(self) -> None:
+        self._has_lost_store = False
         if self._silence is not None:
             self._silence.cancel()
             self._silence = None
@@ -93,6 +95,12 @@ class Replica:
     def _lost_store(self) -> None:
         """Ends the runs of this process before another may take them over. Those that wait for their turn wait on."""
         self.is_connected = False
+        if not self._has_lost_store:  # until a heartbeat arrives, this is called again and again
+            self._has_lost_store = True
+            log.warning(
+                "no heartbeat has reached the store for %g seconds; this server ends its runs",
+                OWN_SHARE * self._seconds,
+            )
         self._runs.stop_all(RunInterrupted(LOST_TEXT), also_queued=False)
 
     async def beat(self) -> None:
