@@ -347,8 +347,8 @@ async def test_a_process_that_loses_its_store_ends_its_runs_before_others_take_t
     await clock.advance(20)
     assert store.ended[0] == 8
     assert not replica.is_connected
-    said = [record.message for record in caplog.records if "ends its runs" in record.message]
-    assert said == ["no heartbeat has reached the store for 8 seconds; this server ends its runs"]
+    logged = [record.message for record in caplog.records if "ends its runs" in record.message]
+    assert logged == ["no heartbeat has reached the store for 8 seconds; this server ends its runs"]
     await replica.close()
 
 
