@@ -23,7 +23,7 @@ put AS (
     accepted, v, request, root, without_session)
   SELECT %(agent)s, %(tenant)s, %(user)s, %(id)s, %(session)s, %(wire)s, %(repeat_key)s, %(fingerprint)s::bytea, %(me)s,
     CASE WHEN EXISTS (SELECT 1 FROM ahead) THEN 'queued' ELSE 'running' END, %(accepted)s, %(v)s, %(request)s::bytea,
-    %(root)s, %(brief)s::boolean
+    %(root)s, %(without_session)s::boolean
   ON CONFLICT (agent, tenant, user_name, id) DO UPDATE SET state = excluded.state, request = excluded.request,
     v = excluded.v, root = excluded.root, replica = excluded.replica, stop_wanted = false, ended = NULL, ending = NULL
     WHERE runs.ending = %(continues)s::bytea OR (runs.replica = excluded.replica AND (runs.accepted = excluded.accepted
@@ -101,7 +101,7 @@ new AS (
   INSERT INTO holodeck.runs (agent, tenant, user_name, id, session, wire, repeat_key, fingerprint, replica, state,
     accepted, v, request, root, without_session, ending, ended)
   SELECT %(agent)s, %(tenant)s, %(user)s, %(id)s, %(session)s, %(wire)s, %(repeat_key)s, %(fingerprint)s::bytea, %(me)s,
-    %(state_after)s, %(ended)s, %(v)s, %(request)s::bytea, %(root)s, %(brief)s::boolean, %(ending)s::bytea, %(ended)s
+    %(state_after)s, %(ended)s, %(v)s, %(request)s::bytea, %(root)s, %(without_session)s::boolean, %(ending)s::bytea, %(ended)s
   WHERE NOT EXISTS (SELECT 1 FROM named)
   ON CONFLICT DO NOTHING RETURNING 1)
 SELECT 1 FROM named UNION ALL SELECT 1 FROM new

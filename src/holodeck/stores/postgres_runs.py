@@ -507,12 +507,12 @@ class PostgresRunStore:
             " AND ended <= %(old)s ORDER BY ended LIMIT %(batch)s FOR UPDATE SKIP LOCKED) RETURNING 1",
             values,
         )
-        brief = await self._database.rows(
+        without_session = await self._database.rows(
             "DELETE FROM holodeck.runs WHERE key IN (SELECT key FROM holodeck.runs WHERE agent = %(agent)s AND without_session"
             " AND ended <= %(keys)s ORDER BY ended LIMIT %(batch)s FOR UPDATE SKIP LOCKED) RETURNING 1",
             values,
         )
-        return len(gone) + len(brief), max(len(gone), len(brief), len(keys), len(copies)) >= BATCH
+        return len(gone) + len(without_session), max(len(gone), len(without_session), len(keys), len(copies)) >= BATCH
 
     async def _one(self, where: str, values: dict[str, Any]) -> RunRecord | None:
         """One run. Raises if it cannot be read."""
@@ -587,7 +587,7 @@ class PostgresRunStore:
             "v": records.VERSION,
             "request": records.encode(record.request),
             "root": record.root or None,
-            "brief": record.request.throw_away or None,
+            "without_session": record.request.throw_away or None,
         }
 
 

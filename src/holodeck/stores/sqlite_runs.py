@@ -48,7 +48,7 @@ _INSERT = (
 )
 _INSERT_UNENDED = f"{_INSERT} WHERE runs.ended IS NULL"
 
-_REMOVE_BRIEF = (
+_REMOVE_WITHOUT_SESSION = (
     "DELETE FROM runs WHERE key IN (SELECT key FROM (SELECT key, ended FROM runs WHERE agent = ? AND without_session"
     " ORDER BY key LIMIT ?) WHERE ended <= ?)"
 )
@@ -429,7 +429,9 @@ class SqliteRunStore:
             ).fetchall()
             old = [(key,) for key, _, is_old in noted if is_old]
             connection.executemany("DELETE FROM runs WHERE key = ?", old)
-            brief = connection.execute(_REMOVE_BRIEF, (self._agent, BATCH, now - KEY_SECONDS)).rowcount
+            without_session = connection.execute(
+                _REMOVE_WITHOUT_SESSION, (self._agent, BATCH, now - KEY_SECONDS)
+            ).rowcount
             later = [(time, key) for key, time, is_old in noted if not is_old]  # it ended after it was noted
             connection.executemany("UPDATE runs SET noted = ? WHERE key = ?", later)
             copies = connection.execute(
@@ -437,7 +439,7 @@ class SqliteRunStore:
                 f" WHERE {OF_AGENT} AND runs.ended <= ? LIMIT ?)",
                 (self._agent, now - self._replay_window, BATCH),
             )
-            return len(old) + brief, are_new or max(len(noted), brief, copies.rowcount) >= BATCH
+            return len(old) + without_session, are_new or max(len(noted), without_session, copies.rowcount) >= BATCH
 
         return await self._file.write(job)
 

@@ -220,8 +220,8 @@ class SharedSqliteRunStore(SqliteRunStore):
         ahead = frozenset(run_id for (run_id,) in others)
         state = RunState.QUEUED if ahead else RunState.RUNNING
         about = record.session_id, record.wire, record.key, record.fingerprint, self.replica, state, now
-        brief = record.request.throw_away or None
-        body = records.VERSION, records.encode(record.request), record.root or None, brief
+        without_session = record.request.throw_away or None
+        body = records.VERSION, records.encode(record.request), record.root or None, without_session
         try:
             put = self.put(connection, record, now, _BEGIN, (*name, *about, *body, replaces)).fetchone()
         except sqlite3.IntegrityError:  # its idempotency key is taken
