@@ -82,8 +82,9 @@ MUTANTS = (
     StoreMutant("S12", POSTGRES, "numbers are not raised at a take-over", (
         ("runs/remote_runs.py", "first_number=block * PART_STRIDE", "first_number=parts[-1].next_number"),
     )),
-    StoreMutant("S13", CLUSTER, "a follower skips short entries of the log each time it reads on", (
-        (LINK, "first % PART_STRIDE + 1 if number == block", "first % PART_STRIDE + 3 if number == block"),
+    StoreMutant("S13", CLUSTER, "a follower adds the log from its beginning each time it reads on", (
+        ("runs/remote_runs.py", "pieces = await self.records.events(record, run.next_number)", "pieces = await self.records.events(record, 0)"),
+        ("runs/remote_runs.py", "if first != run.next_number or run.log.ended:", "if run.log.ended:"),
     )),
     StoreMutant("S14", CLUSTER, "a server does not do what others want of its runs", (
         (RUNS, 'if command == "stop":', 'if command == "never":'),
@@ -93,7 +94,7 @@ MUTANTS = (
         ("stores/postgres_sessions.py", "<= now and not runs and self._in_use", "<= now and self._in_use"),
     )),
     StoreMutant("S16", CLUSTER, "what Valkey lost in a failover is not copied again", (
-        (LINK, "doubtful = [key for key in keys if key not in self._complete]", "doubtful: list[str] = []"),
+        (LINK, "incomplete = await self._incomplete(pieces) if self.is_up else None", "incomplete: set[OwnedId] | None = set()"),
         (LINK, "if answers is None:\n                return None", "if answers is None:\n                return set()"),
     )),
     StoreMutant("S17", CLUSTER, "a Valkey that was away once is never used again", (
@@ -107,7 +108,7 @@ MUTANTS = (
         (DATABASE, "SILENT_SECONDS = 10.0", "SILENT_SECONDS = 1.0"),
     )),
     StoreMutant("S20", POSTGRES, "an accepted run is given up when all connections are busy", (
-        (DATABASE, "WAIT_SECONDS = 2.0", "WAIT_SECONDS = 0.1"),
+        (DATABASE, "WAIT_SECONDS = 2.0", "WAIT_SECONDS = 0.02"),
         (DATABASE, "return lane is Lane.RUN", "return False"),
     )),
     StoreMutant("S21", SQLITE, "a full disk is reported as any failure", (
