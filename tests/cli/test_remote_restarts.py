@@ -175,6 +175,13 @@ async def test_a_server_without_a_memory_of_the_run_is_named(tmp_path: Path) -> 
         await terminal.wait_for("The server was restarted and no longer has this conversation")
         await terminal.prompt()
         assert len(model.prompts) == 1
+        await model.left.wait()
+        model.say("A new tale.")
+        model.end()
+        terminal.enter("tell me again")
+        await terminal.wait_for("A new tale.")
+        await terminal.prompt()
+        assert terminal.text.count("no longer has this conversation") == 1
 
 
 async def test_ctrl_c_ends_the_attempts_and_retry_asks_again(tmp_path: Path) -> None:

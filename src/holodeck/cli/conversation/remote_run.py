@@ -80,6 +80,7 @@ class RemoteRun:
         self.run_id = new_ulid()
         self.is_connected = False
         self.is_new_session = False  # the server did not know the session
+        self.is_session_gone = False  # the server lost the session in a restart, and the ending says so
         self.is_stored = False  # the server has shown a part of the answer, so it has stored the session
         self._server, self._session_id = server, session_id
         self._body = _body(session_id, content, message_id, resume)
@@ -223,6 +224,7 @@ class RemoteRun:
             self._emit(TextEnded(str(last.get("id"))))
             return self._conclude(RunFinished(self.run_id, self._session_id))
         if not session.messages:
+            self.is_session_gone = True
             why = "The server was restarted and no longer has this conversation; send the message again."
         else:
             why = "The server no longer has the rest of this answer; send a message to continue."
