@@ -147,6 +147,25 @@ async def test_a_stopped_tool_is_not_continued_without_the_user(tmp_path: Path) 
     assert "reconnecting" not in result.err
 
 
+async def test_after_a_crash_in_a_tool_no_retry_is_offered(tmp_path: Path) -> None:
+    """`/retry` may make the call a second time."""
+    async with restarting(tmp_path) as (model, server):
+        model.call("slow", {"what": "it"})
+        model.end("tool_calls")
+        async with chat(tmp_path, "--session", "t", "--url", server.url, columns=200) as terminal:
+            await terminal.prompt()
+            terminal.enter("use it")
+            async with asyncio.timeout(PATIENCE):
+                while not (tmp_path / "begun").exists():
+                    await asyncio.sleep(0.01)
+            await server.end(signal.SIGKILL)
+            await terminal.wait_for("reconnecting")
+            await server.start()
+            await terminal.wait_for("whether the call took effect is not known. Send a message to continue.")
+            await terminal.prompt()
+            assert "/retry" not in terminal.text
+
+
 async def test_a_server_without_a_memory_of_the_run_is_named(tmp_path: Path) -> None:
     kept = "sessions: {store: memory}\n"
     async with restarting(tmp_path, kept) as (model, server), half_answered(model, server, tmp_path) as terminal:
@@ -156,6 +175,13 @@ async def test_a_server_without_a_memory_of_the_run_is_named(tmp_path: Path) -> 
         await terminal.wait_for("The server was restarted and no longer has this conversation")
         await terminal.prompt()
         assert len(model.prompts) == 1
+        await model.left.wait()
+        model.say("A new tale.")
+        model.end()
+        terminal.enter("tell me again")
+        await terminal.wait_for("A new tale.")
+        await terminal.prompt()
+        assert terminal.text.count("no longer has this conversation") == 1
 
 
 async def test_ctrl_c_ends_the_attempts_and_retry_asks_again(tmp_path: Path) -> None:

@@ -235,7 +235,8 @@ async def test_without_the_store_the_replicas_share_a_limit(tmp_path):
 async def test_the_store_may_be_the_primary_that_sentinels_name():
     use = Use(Window("user-requests", "x", 3, DAY), 1)
     with valkey_trio() as trio:
-        stores = [ValkeyWindows(trio.url), ValkeyWindows(f"valkey://127.0.0.1:{trio.primary()}")]
+        urls = trio.url, f"valkey://127.0.0.1:{trio.primary()}"
+        stores = [ValkeyWindows(url, seconds=30) for url in urls]
         counted = [await store.take([use]) for store in [*stores, *stores]]
         assert [each.levels[0].left for each in counted[:3]] == [2, 1, 0]
         assert isinstance(counted[3], Full)

@@ -188,6 +188,20 @@ async def test_a_run_that_the_server_ends_when_it_stops_says_how_to_continue(tmp
     assert (ending["code"], ending["message"]) == ("shutting-down", f"The server is shutting down.{then}")
 
 
+@pytest.mark.req("SRV-11", "D03")
+async def test_a_run_that_waits_for_its_turn_when_the_server_stops_is_to_be_sent_again(tmp_path):
+    """Its message is not stored: a new message would continue without it."""
+    async with served(says("half an answer", pause=Gate()), settings=ALL, **on_file(tmp_path / "s.db")) as s:
+        stream = await s.post(ask(thread="t", run="r1"))
+        await read_to(stream, "TEXT_MESSAGE_CONTENT")
+        waiting = asyncio.create_task(s.post(ask(thread="t", run="r2")).__aenter__())
+        await until(lambda: s.server.runs.find("r2", owner=ANONYMOUS_OWNER))
+        await s.server.drain(0)
+        ending = frames(await (await waiting).read())[-1][1]
+        await stream.read()
+    assert ending["message"] == "The server is shutting down. The message was not stored; send it again."
+
+
 @pytest.mark.req("SRV-11")
 async def test_a_run_that_was_cut_is_named_until_another_one_follows(tmp_path):
     """While its continuation ran, a client was still asked to offer one."""

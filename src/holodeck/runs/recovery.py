@@ -36,6 +36,7 @@ M = TypeVar("M", bound=Message)
 
 CALL_AGAIN = "Interrupted by a restart of the server; it may be called again."
 ANSWER_GONE = "This run is complete, but its answer is no longer stored: its conversation has expired or was cut."
+ANSWER_NOT_KEPT = "This run is complete, but its answer is no longer stored: it had no session."
 PART_STRIDE = 1_000_000_000
 """Event numbers restart at the next multiple of this after a crash.
 
@@ -229,7 +230,8 @@ def shown_ending(record: RunRecord, ending: e.Ending, messages: Sequence[Message
     has_answer = has_question or outcome in (e.Outcome.COMPLETED, e.Outcome.MAX_ITERATIONS)
     if not has_answer or any(message.run_id == record.run_id for message in messages):
         return ending
-    return e.failure(record.run_id, record.session_id, ReplayGone(ANSWER_GONE))
+    gone = ANSWER_NOT_KEPT if record.request.throw_away else ANSWER_GONE
+    return e.failure(record.run_id, record.session_id, ReplayGone(gone))
 
 
 def _shown(message: AssistantMessage, step: int) -> list[e.Event]:

@@ -366,8 +366,9 @@ class Runs:
         return False
 
     def _shutdown_of(self, run: Run) -> ShuttingDown:
-        """The error of a run that the server ends when it stops. It says how to continue, if the session is kept."""
-        kept = self.records is not None and self.records.outlives_process and not run.request.throw_away
+        """The error of a run that the server ends when it stops. It says how to continue, if its message is kept."""
+        has_begun = run.state is not RunState.QUEUED and not run.request.throw_away
+        kept = has_begun and self.records is not None and self.records.outlives_process
         then = " When it is back, a new message continues the conversation." if kept else ""
         return ShuttingDown(f"The server is shutting down.{then}")
 

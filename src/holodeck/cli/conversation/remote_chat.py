@@ -191,7 +191,7 @@ class RemoteChat(ChatLoop):
             self._reading = None
         if run.is_new_session and self._is_known:
             context.complain(f"! {EXPIRED}")
-        self._is_known = self._is_known or run.is_stored
+        self._is_known = (self._is_known or run.is_stored) and not run.is_session_gone
         return ending
 
     def _stop(self, reply: "asyncio.Task[Ending | None]") -> None:

@@ -25,6 +25,7 @@ from holodeck.core.events import (
     TextAdded,
     TextEnded,
     TextStarted,
+    ToolCallEnded,
     ToolCallStarted,
     ToolFinished,
     WarningRaised,
@@ -33,7 +34,7 @@ from holodeck.core.events import (
 from holodeck.core.ids import new_ulid
 from holodeck.core.request import Resume
 from holodeck.core.text import one_line
-from holodeck.errors import ShuttingDown
+from holodeck.errors import RunInterrupted, ShuttingDown
 from holodeck.http.client import Exchange
 from holodeck.http.client_connection import Response
 from holodeck.http.failures import ConnectionBroken, HttpError, NoConnection, NoHost, Unsendable
@@ -79,6 +80,7 @@ class RemoteRun:
         self.run_id = new_ulid()
         self.is_connected = False
         self.is_new_session = False  # the server did not know the session
+        self.is_session_gone = False  # the server lost the session in a restart, and the ending says so
         self.is_stored = False  # the server has shown a part of the answer, so it has stored the session
         self._server, self._session_id = server, session_id
         self._body = _body(session_id, content, message_id, resume)
@@ -88,6 +90,7 @@ class RemoteRun:
         self._ending: Ending | None = None
         self._has_answer = False  # the server has shown a part of the answer, so it has stored the message
         self._is_tool_cut = False  # the last call failed, and the model has not seen that
+        self._open_calls: set[str] = set()  # calls that the model has made, without a result
         self._failures = 0  # since the last event
         self._lost_at: float | None = None
         self._is_stopping = False
@@ -162,18 +165,23 @@ class RemoteRun:
             return  # the message may not be stored yet
         self._has_answer, self._failures, self._lost_at = True, 0, None
         self.is_stored = self.is_stored or not isinstance(event, RunFailed)
-        if isinstance(event, ToolFinished):
+        if isinstance(event, ToolCallEnded):
+            self._open_calls.add(event.call_id)
+        elif isinstance(event, ToolFinished):
+            self._open_calls.discard(event.call_id)
             self._is_tool_cut = self._is_tool_cut or event.failed
         elif isinstance(event, TextStarted | ReasoningStarted | ToolCallStarted):
             self._is_tool_cut = False  # the model has seen the result
 
     def _changed(self, ending: Ending) -> Ending:
         """Returns the ending to show. `_SHUTDOWN` is not shown: another run, under an id of its own, answers the rest."""
-        if not isinstance(ending, RunFailed) or ending.code != ShuttingDown.code:
-            return ending
-        if self._is_tool_cut:
-            return msgspec.structs.replace(ending, message=STOPPED_TOOL, retryable=False)
-        return _SHUTDOWN
+        code = ending.code if isinstance(ending, RunFailed) else None
+        is_crash = code == RunInterrupted.code  # then the copy of the log may lack the end of a call
+        if is_crash or code == ShuttingDown.code:
+            if self._is_tool_cut or (is_crash and self._open_calls):
+                return msgspec.structs.replace(ending, message=STOPPED_TOOL, retryable=False)
+            return ending if is_crash else _SHUTDOWN
+        return ending
 
     def _ask_again(self) -> str:
         self.run_id, self._last_id, self._ending = new_ulid(), "", None
@@ -216,6 +224,7 @@ class RemoteRun:
             self._emit(TextEnded(str(last.get("id"))))
             return self._conclude(RunFinished(self.run_id, self._session_id))
         if not session.messages:
+            self.is_session_gone = True
             why = "The server was restarted and no longer has this conversation; send the message again."
         else:
             why = "The server no longer has the rest of this answer; send a message to continue."

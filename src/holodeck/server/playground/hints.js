@@ -17,7 +17,7 @@ const BY_REASON = {
 
 const BY_CODE = {
   __proto__: null,
-  "shutting-down": "When the server is back, Continue asks the agent for the rest of the answer.",
+  "shutting-down": "Continue asks the agent for the rest of the answer.",
   interrupted: "Continue asks the agent for the rest of the answer.",
   "not-ready": "The agent is still starting.",
   "payload-too-large": "The files together are too large. Send fewer or smaller ones.",

@@ -57,7 +57,7 @@ routes = Routes("/v1", tag="OpenAI", responses=PROBLEMS, schemas=schemas.COMPLET
     responses=schemas.COMPLETION,
 )
 async def chat_completions(request: Request) -> Response:
-    """Without a session and without `store`, `messages` is the whole conversation, and nothing is stored."""
+    """Without a session and without `store`, `messages` is the whole conversation, and none of them is stored."""
     server, owner, body = intake.server_of(request), owner_of(request), await intake.json_body(request)
     chat = await intake.decoded(decode, body, server.settings.block.limits.message_characters)
     check_model(server, chat.model)
