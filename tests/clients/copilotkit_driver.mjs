@@ -43,6 +43,19 @@ const first = (type, act) => {
 
 const say = (agent, content) => agent.addMessage({ id: `${agent.threadId}-${agent.messages.length}`, role: "user", content });
 
+// Starts a run and waits for its first words.
+async function begin(page, words) {
+  say(page.agent, words);
+  let begun;
+  const begins = new Promise((resolve) => { begun = resolve; });
+  const heard = listen(page.agent, first("TEXT_MESSAGE_CONTENT", () => begun()));
+  const running = page.core.runAgent({ agent: page.agent });
+  await begins;
+  return { heard, running };
+}
+
+const stopAtFirstWords = (page) => listen(page.agent, first("TEXT_MESSAGE_CONTENT", () => page.core.stopAgent({ agent: page.agent })));
+
 const steps = {
   async run(page, step) {
     for (const [name, answer] of Object.entries(step.tools ?? {})) {
@@ -65,14 +78,9 @@ const steps = {
   },
   async "mount twice"(page, step) {
     await page.core.connectAgent({ agent: page.agent });
-    say(page.agent, step.say);
-    let begun;
-    const begins = new Promise((resolve) => { begun = resolve; });
-    const heard = listen(page.agent, first("TEXT_MESSAGE_CONTENT", () => begun()));
-    const running = page.core.runAgent({ agent: page.agent });
-    await begins;
+    const { heard, running } = await begin(page, step.say);
     heard.unsubscribe();
-    const stopping = listen(page.agent, first("TEXT_MESSAGE_CONTENT", () => page.core.stopAgent({ agent: page.agent })));
+    const stopping = stopAtFirstWords(page);
     await page.core.connectAgent({ agent: page.agent });
     stopping.unsubscribe();
     await running;
@@ -80,20 +88,15 @@ const steps = {
   },
   async "run and stop"(page, step) {
     say(page.agent, step.say);
-    const stopping = listen(page.agent, first("TEXT_MESSAGE_CONTENT", () => page.core.stopAgent({ agent: page.agent })));
+    const stopping = stopAtFirstWords(page);
     await page.core.runAgent({ agent: page.agent });
     stopping.unsubscribe();
     return page;
   },
   async join(page, step, scenario) {
-    say(page.agent, step.say);
-    let begun;
-    const begins = new Promise((resolve) => { begun = resolve; });
-    const heard = listen(page.agent, first("TEXT_MESSAGE_CONTENT", () => begun()));
-    const running = page.core.runAgent({ agent: page.agent });
-    await begins;
+    const { heard, running } = await begin(page, step.say);
     const other = await open(scenario);
-    other.heard = listen(other.agent, first("TEXT_MESSAGE_CONTENT", () => other.core.stopAgent({ agent: other.agent })));
+    other.heard = stopAtFirstWords(other);
     await other.core.connectAgent({ agent: other.agent });
     await running;
     other.joined = { events: heard.events, messages: structuredClone(page.agent.messages) };

@@ -193,16 +193,21 @@ def results_of(messages: list[dict]) -> list[str]:
     return [message["content"] for message in messages if message["role"] == "tool"]
 
 
+async def killed_in_mid_answer(server: ServerProcess, client: Client) -> None:
+    """Its model has said "half an answer", which is copied. After the restart it answers."""
+    reading = asyncio.create_task(client.post())
+    await client.until("TEXT_MESSAGE_CONTENT")
+    await server.stored("SELECT 1 FROM pieces WHERE instr(body, ' answer')")
+    server.endpoint.responses = [by_the_prompt]
+    await server.restart()
+    await reading
+
+
 @pytest.mark.req("D03", "D03b")
 async def test_killed_while_the_model_talks_the_answer_completes_for_a_client_that_comes_back(tmp_path):
     async with served_from(tmp_path, hangs) as server:
         client = Client(server, "hello", run="r1")
-        reading = asyncio.create_task(client.post())
-        await client.until("TEXT_MESSAGE_CONTENT")
-        await server.stored("SELECT 1 FROM pieces WHERE instr(body, ' answer')")
-        server.endpoint.responses = [by_the_prompt]
-        await server.restart()
-        await reading
+        await killed_in_mid_answer(server, client)
         seen = len(client.events)
         await asyncio.wait_for(client.resume(), PATIENCE)
         assert "RUN_STARTED" not in client.types[seen:]
@@ -218,12 +223,7 @@ async def test_a_reader_that_comes_first_after_a_crash_gets_the_run_from_its_sta
     """A stream without RUN_STARTED is refused by clients that check the order of events."""
     async with served_from(tmp_path, hangs) as server:
         client, page = Client(server, "hello", run="r1"), Client(server, "", run="r2")
-        reading = asyncio.create_task(client.post())
-        await client.until("TEXT_MESSAGE_CONTENT")
-        await server.stored("SELECT 1 FROM pieces WHERE instr(body, ' answer')")
-        server.endpoint.responses = [by_the_prompt]
-        await server.restart()
-        await reading
+        await killed_in_mid_answer(server, client)
         following = asyncio.create_task(
             page.post("/copilotkit/agent/default/connect") if reads == "connect" else page.feed()
         )
