@@ -194,7 +194,7 @@ def results_of(messages: list[dict]) -> list[str]:
 
 
 async def killed_in_mid_answer(server: ServerProcess, client: Client) -> None:
-    """Its model has said "half an answer", which is copied. After the restart it answers."""
+    """The model has sent "half an answer", which is copied. After the restart it answers completely."""
     reading = asyncio.create_task(client.post())
     await client.until("TEXT_MESSAGE_CONTENT")
     await server.stored("SELECT 1 FROM pieces WHERE instr(body, ' answer')")
